@@ -11,7 +11,7 @@
  * @module
  */
 
-/** What every error carries beside its message. `hint` is one corrective action (section 7.3). */
+/** Holds what every error carries beside its message. `hint` is one corrective action (section 7.3). */
 export interface ErrorDetails {
   hint: string;
   code?: string;

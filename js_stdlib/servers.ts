@@ -9,7 +9,7 @@
 /** Sends one call to the broker. */
 export type CallTool = (server: string, tool: string, exportName: string, input: unknown) => Promise<unknown>;
 
-/** What the generated module of one server works with. */
+/** Holds what the generated module of one server works with. */
 export interface ServerBinder {
   /** The function of one tool; `arity` is its `length`: 1 with an input schema, 0 without. */
   tool(toolName: string, exportName: string, arity: number): (input?: unknown) => Promise<unknown>;

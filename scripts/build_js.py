@@ -7,6 +7,8 @@ by ``scripts/build_js`` and, when a source has changed, by ``scripts/_env.sh``.
 What it writes (all generated, none kept in git):
 
 * ``boot.js``: ``sandbox/boot.ts`` and all it imports as one ES module;
+* ``contexts.js``: ``sandbox/contexts.ts`` likewise, with ``sandbox/context/inner.ts`` and all it imports as a
+  text in it;
 * ``selftest.js``: ``sandbox/selftest.ts``, which a worker host runs once at its start;
 * ``node_blocked.json``: an import map that sends every builtin Node module of this very Deno to a scheme that
   cannot be loaded (specification section 3.5: no Node-specific API in the sandbox);
@@ -37,15 +39,20 @@ ENTRY = Path("worker_runtime/sandbox/boot.ts")
 SOURCE_DIRS = (Path("worker_runtime/sandbox"), Path("js_stdlib"))
 OUT = Path("worker_runtime/cellblock_worker/_bundle")
 SELFTEST = Path("worker_runtime/sandbox/selftest.ts")
-BUNDLE, SELFTEST_BUNDLE = "boot.js", "selftest.js"
+CONTEXTS = Path("worker_runtime/sandbox/contexts.ts")
+INNER = Path("worker_runtime/sandbox/context/inner.ts")
+BUNDLE, CONTEXTS_BUNDLE, SELFTEST_BUNDLE = "boot.js", "contexts.js", "selftest.js"
+BUNDLES = (BUNDLE, CONTEXTS_BUNDLE, SELFTEST_BUNDLE)
 BLOCKED, GLOBALS, BUILD_INFO = "node_blocked.json", "globals.json", "BUILD.json"
 GLOBALS_TABLE = Path("worker_runtime/sandbox/globals/globals_table.ts")
 BLOCKED_SCHEME = "cellblock-blocked:"
+# Only the bundle itself: what it imports for others has a `data:` URL, which is in no scope.
+ALLOWED = {f"./{CONTEXTS_BUNDLE}": {"node:vm": "node:vm"}}
 # The range of `build-system.requires` in pyproject.toml: an older system-wide deno must not be picked up.
 DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)
 DENO_TIMEOUT_S = 300
 # Keeping names costs 9 % in size and no measurable start-up time; stack traces stay readable.
-BUNDLE_FLAGS = ("--format", "esm", "--platform", "deno", "--minify", "--keep-names")
+BUNDLE_FLAGS = ("--platform", "deno", "--minify", "--keep-names")
 _NAME_HELPER = re.compile(r'(\w\(\w+,"name",)\{value:')
 LIST_BUILTINS = 'import { builtinModules } from "node:module"; console.log(JSON.stringify(builtinModules));'
 LIST_GLOBALS = """
@@ -125,12 +132,12 @@ def is_current(root: Path, out: Path) -> bool:
         info = json.loads((out / BUILD_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    complete = all((out / name).is_file() for name in (BUNDLE, SELFTEST_BUNDLE, BLOCKED, GLOBALS))
+    complete = all((out / name).is_file() for name in (*BUNDLES, BLOCKED, GLOBALS))
     return complete and info.get("inputs_sha256") == inputs_digest(root)
 
 
 def build(root: Path, out: Path) -> None:
-    """Write the five files to ``out`` (made if missing) from the checkout or unpacked sdist at ``root``.
+    """Write the six files to ``out`` (made if missing) from the checkout or unpacked sdist at ``root``.
 
     Files are replaced one by one, ``BUILD.json`` last, so that a reader never sees half a file and an
     interrupted build counts as not current. Raises BuildError with Deno's own output when a step fails.
@@ -147,19 +154,28 @@ def build(root: Path, out: Path) -> None:
         work = Path(work_name)
         env = _deno_env(work)
         alone = ("--quiet", "--no-config", "--no-lock")
-        _run(deno, ["bundle", *alone, *BUNDLE_FLAGS, "-o", BUNDLE, str(entry)], work, env)
-        selftest = str(root / SELFTEST)
-        _run(deno, ["bundle", *alone, *BUNDLE_FLAGS, "-o", SELFTEST_BUNDLE, selftest], work, env)
-        bundle = (work / BUNDLE).read_text(encoding="utf-8")
-        (work / BUNDLE).write_text(with_safe_names(bundle), encoding="utf-8")
+
+        def bundled(source: Path, *flags: str) -> str:
+            given = (*alone, *(flags or BUNDLE_FLAGS), "-o", BUNDLE, str(root / source))
+            _run(deno, ["bundle", *given], work, env)
+            return with_safe_names((work / BUNDLE).read_text(encoding="utf-8"))
+
+        # A script, not a module: it is compiled once and evaluated in each context. What keeps the names of functions
+        # in a smaller bundle would run for each of them each time.
+        inner = bundled(INNER, "--platform", "deno", "--format", "iife")
+        contexts = f"const CELLBLOCK_INNER={json.dumps(inner)};{bundled(CONTEXTS)}"
+        (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
+        (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST), encoding="utf-8")
+        (work / BUNDLE).write_text(bundled(ENTRY), encoding="utf-8")
         listing = _run(deno, ["eval", *alone, LIST_BUILTINS], work, env)
         table_url = json.dumps((root / GLOBALS_TABLE).as_uri())
         tables = _run(deno, ["eval", *alone, LIST_GLOBALS.format(url=table_url)], work, env)
         info = {"deno": deno.version, "inputs_sha256": digest}
-        _write_json(work / BLOCKED, {"imports": blocked_imports(json.loads(listing))})
+        blocked = blocked_imports(json.loads(listing))
+        _write_json(work / BLOCKED, {"imports": blocked, "scopes": ALLOWED})
         _write_json(work / GLOBALS, json.loads(tables))
         _write_json(work / BUILD_INFO, info)
-        for name in (BUNDLE, SELFTEST_BUNDLE, BLOCKED, GLOBALS, BUILD_INFO):
+        for name in (*BUNDLES, BLOCKED, GLOBALS, BUILD_INFO):
             (work / name).replace(out / name)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 
 TARGET = Path(__file__).parent.parent / "worker_runtime" / "sandbox" / "wire" / "protocol.gen.ts"
 
@@ -23,6 +24,8 @@ FROM_WORKER = (
     protocol.Took,
     protocol.Notice,
     protocol.Done,
+    protocol.Noted,
+    protocol.Live,
     protocol.Failed,
 )
 TO_WORKER = (protocol.Start, protocol.Reply)
@@ -61,11 +64,17 @@ def render() -> str:
         f"export const MAX_BODY = {{ {caps()} }};\n",
         "/** `Took` is said when more than this part of the cap on messages has been read. */\n"
         f"export const TOOK_SHARE = {protocol.TOOK_SHARE};\n",
+        "/** Events of a journaled run go out in a message of their own when there are over so many characters. */\n"
+        f"export const EVENTS_APART = {protocol.EVENTS_APART};\n",
+        "/** And after so many milliseconds, where nothing else has carried them. */\n"
+        f"export const EVENTS_MS = {protocol.EVENTS_MS};\n",
+        "/** The console entries of one run that are kept, at most. */\n"
+        f"export const MAX_LOG_ENTRIES = {MAX_LOG_ENTRIES};\n",
         *(interface(message) for message in (*FROM_WORKER, *TO_WORKER)),
-        "/** What a worker may send. */\nexport type FromWorker = "
+        "/** Lists what a worker may send. */\nexport type FromWorker = "
         + " | ".join(message.__name__ for message in FROM_WORKER)
         + ";\n",
-        "/** What a worker may be sent. */\nexport type ToWorker = "
+        "/** Lists what a worker may be sent. */\nexport type ToWorker = "
         + " | ".join(message.__name__ for message in TO_WORKER)
         + ";\n",
     ]

@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 from support.cellblock_zygote import install, zygote
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
+from support.entries import REUSE
 from support.public_servers import (
     git_repository,
     server_everything,
@@ -37,7 +38,18 @@ __all__ = [
 ]
 
 
-pytest_plugins = ["support.clauses", "security.native.fixtures"]
+pytest_plugins = ["support.clauses", "support.postgresql", "security.native.fixtures"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option for what is true of runs in contexts, too: tests/conformance, tests/security/test_cases.py."""
+    parser.addoption("--reuse", action="store_true", help="let runs of one principal share a process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has brokers under test reuse processes."""
+    if config.getoption("--reuse"):
+        REUSE["reuse"] = "principal"
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from cellblock.config.server import ServerConfig
     from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
+    from cellblock.daemon.parked_runs import ParkedRun
     from cellblock.daemon.private_state import StateDir
-    from cellblock.execution.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
+    from cellblock.execution.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
     from cellblock.execution.response import (
         Diagnostic,
         Level,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from cellblock.frontend.agent_tool import Api, ToolAnswer
+    from cellblock.journal.parked import Answer, ParkedQuestion, WorkingCall
     from cellblock.policy.asking import Approver, Grantee, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
     from cellblock.telemetry.collector import MetricsCollector
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Api",
     "Approver",
     "Broker",
@@ -71,6 +74,7 @@ __all__ = [
     "CellblockSettings",
     "Certainty",
     "ConfigError",
+    "Decision",
     "Diagnostic",
     "Effect",
     "Example",
@@ -85,6 +89,8 @@ __all__ = [
     "MetricsCollector",
     "Observer",
     "Overloaded",
+    "ParkedQuestion",
+    "ParkedRun",
     "Profile",
     "Question",
     "RunEvents",
@@ -106,6 +112,7 @@ __all__ = [
     "Verdict",
     "Watcher",
     "Withheld",
+    "WorkingCall",
     "__version__",
     "load_settings",
     "tool",
@@ -118,10 +125,12 @@ _IN: Final = {
     "config.server": "ServerConfig",
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
+    "daemon.parked_runs": "ParkedRun",
     "daemon.private_state": "StateDir",
-    "execution.events": "CallFacts Observer RunEvents RunFacts Watcher",
+    "execution.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
+    "journal.parked": "Answer ParkedQuestion WorkingCall",
     "policy.asking": "Approver Grantee Question Verdict",
     "python_tools.tool_mark": "tool",
     "telemetry.collector": "MetricsCollector",

@@ -26,7 +26,7 @@ from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.wire.frames import encode_frame
 from cellblock_worker.worker.rehearsal import READY_FRAME
 from cellblock_worker.worker.worker import Worker
 
@@ -67,6 +67,12 @@ class _Owner:
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         self.ended = ended
+
+    def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
+        pass
+
+    def worker_returned(self, worker: Worker) -> None:
+        pass
 
     def worker_gone(self, worker: Worker) -> None:
         self.gone_at = time.monotonic()
@@ -170,7 +176,7 @@ async def _bare(late: list[float]) -> None:
     data = psutil.Process(inner).memory_info().data
     confinement.limit_at_lease(inner, data + BUDGET_MIB * MIB, 600)
     start = protocol.Start(log_bytes=1000, message_bytes=MIB)
-    process.stdin.write(encode_frame(pack_header(start.model_dump()), _start("for (;;) {}")))
+    process.stdin.write(encode_frame(start.packed(), _start("for (;;) {}")))
     due = time.monotonic() + DEADLINE_MS / 1000
     asyncio.get_running_loop().call_later(DEADLINE_MS / 1000, _kill, inner, process.pid)
     async with asyncio.timeout(BOUND_SECONDS):

@@ -91,7 +91,8 @@ def bars(
         parts.append(_text(left - 8, y + 15, name, anchor="end"))
         parts.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="20" fill="{COLOURS[0]}"/>')
         note = f", {notes[name]}" if notes and name in notes else ""
-        parts.append(_text(left + width + 6, y + 15, f"{value:.3g} {unit}{note}"))
+        number = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+        parts.append(_text(left + width + 6, y + 15, f"{number} {unit}{note}"))
     return _svg(WIDTH, TOP + 26 * len(rows) + 16, title, parts)
 
 

@@ -100,7 +100,7 @@ def test_from_first_use_to_approval(
     assert "gone is pinned and not listed now" in shown.stdout
     # What a terminal would act on is spelled out.
     assert "\x1b" not in shown.stdout and "\u202e" not in shown.stdout
-    assert "\\u001b[2K\\u202e" in shown.stdout
+    assert "\\x1b[2K\\u202e" in shown.stdout
 
     unnamed = command("files")
     assert unnamed.returncode == 1

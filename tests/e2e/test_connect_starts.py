@@ -182,6 +182,35 @@ async def test_another_programs_port_is_left_to_it(place: Place) -> None:
     assert not place.lock.exists() and not place.log.exists()
 
 
+async def test_one_that_hangs_up_a_few_times_is_a_daemon_that_was_killed(place: Place) -> None:
+    """What was in its queue when it was killed is reset; its port is free then."""
+    came = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        writer.close()
+        if came == 3:
+            dying.close()
+
+    async with (
+        await asyncio.start_server(hang_up, "127.0.0.1", place.port) as dying,
+        relay(*place.words("--config", place.config())) as process,
+    ):
+        assert "result" in await ask(process, INITIALIZE)
+    assert came == 3
+
+
+async def test_a_program_that_always_hangs_up_is_no_daemon(place: Place) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", place.port):
+        code, told, _ = await refused(*place.words("--config", place.config()))
+    assert code == 3 and "hung up" in told
+    assert not place.daemons() and not place.log.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
 async def test_another_users_program_is_not_shown_the_token(place: Place) -> None:
     came: list[bytes] = []

@@ -31,7 +31,8 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [[tool]]}))
     servers = {HOSTILE_SERVER: plain_server("--definitions", definitions)}
-    async with daemon(folder, servers=servers, dashboard={"show_scripts": True}) as running:
+    section = {"dashboard": {"show_scripts": True}, "journal": "failed", "auth": {"keyring": "off"}}
+    async with daemon(folder, servers=servers, **section) as running:
         yield running
 
 
@@ -130,6 +131,20 @@ async def test_a_row_opens_by_click_and_its_button_by_space(served: Daemon, page
     await page.evaluate("document.querySelector('#recent tr td:last-child').click()")
     await page.evaluate("getSelection().removeAllRanges()")
     assert await page.locator("#detail[open]").count() == 0
+
+
+async def test_a_kept_run_is_listed_and_opened_with_its_command(served: Daemon, page: Any) -> None:
+    response = await run(served, "console.log('kept'); throw new Error('on purpose')")
+    run_id = response["usage"]["runId"]
+    await signed_in(served, page)
+    row = page.locator("#kept tr", has_text=run_id[:8])
+    await row.wait_for()
+    assert "UNCAUGHT_EXCEPTION" in await row.inner_text()
+    await row.click()
+    await page.locator("#detail[open]").wait_for()
+    assert f"cellblock replay {run_id}" in await page.locator("#detail-facts").inner_text()
+    assert "kept" in await page.locator("#detail-logs").inner_text()
+    await page.keyboard.press("Escape")
 
 
 async def test_live_runs_come_and_go_by_themselves(served: Daemon, page: Any) -> None:

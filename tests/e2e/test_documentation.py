@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import base64
 import inspect
 import json
 import os
@@ -44,11 +45,19 @@ NOT_RUN = {
     "ts": "what Cellblock prints: it is read by Deno's parser",
     "text": "what Cellblock prints",
     "mermaid": "a picture",
+    "ini": "what a systemd unit reads; test_host_unit.py runs the unit's commands",
     "yaml": "Prometheus' and Kubernetes' configuration; test_dashboard.py asks for the metrics with the token",
 }
 """By language: why its blocks are not run."""
 
 TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
+REFERENCES = {
+    "CELLBLOCK_STATE_URL": "postgresql://cellblock@localhost/cellblock",
+    "CELLBLOCK_STATE_KEY": base64.b64encode(bytes(32)).decode(),
+    "POD_IP": "192.0.2.7",
+}
+"""Is the environment of configurations that take restrictions and secrets of the `cellblock` section from there."""
+
 PLACEHOLDER = re.compile(r"<[a-z ]+>")
 
 
@@ -173,7 +182,9 @@ async def serve_and_ask(example: Example) -> None:
 
 
 @of("json")
-def test_json_is_accepted(example: Example) -> None:
+def test_json_is_accepted(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in REFERENCES.items():
+        monkeypatch.setenv(name, value)
     text = PLACEHOLDER.sub("ab" * 32, example.text.strip())
     data: dict[str, Any] = json.loads(text if text.startswith("{") else f"{{{text}}}")
     kind, _, place = example.mark.partition(": ")

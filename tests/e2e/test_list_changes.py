@@ -164,4 +164,4 @@ async def test_over_http_and_through_connect(tmp_path: Path) -> None:
 async def greeted_anew(running: Daemon) -> None:
     """What a new session is greeted with is of now, not of the daemon's start."""
     async with running.client("legacy") as late:
-        assert "plain: 18 tools" in (late.instructions or ""), late.instructions
+        assert "plain: 19 tools" in (late.instructions or ""), late.instructions

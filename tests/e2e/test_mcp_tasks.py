@@ -1,4 +1,5 @@
-"""MCP tasks (2025-11-25) are not offered, because the SDK's server has none: docs/clients.md."""
+"""MCP tasks of 2025-11-25 are not offered, because the SDK's server has none (docs/clients.md); those of 2026-07-28 are
+in `test_tasks.py`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 from asyncio.subprocess import DEVNULL
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import gone, workers_of
 from support.waits import steady, until, within
 
+NEVER_READY = "import sys; sys.stdin.read()"
+USES_PLAIN = 'import { echo } from "@codemode/servers/plain"; console.log(await echo({ a: 1 }));'
 WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
@@ -34,6 +38,28 @@ async def test_only_a_command_that_runs_scripts_starts_a_worker_host(
     (tmp_path / "one.js").write_text("1")
     assert await within((await started(tmp_path, *words)).wait()) == 0
     assert (tmp_path / "s" / LOGS / HOST_LOG).exists() == has_host
+
+
+async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: Path) -> None:
+    """That server is never ready, and its bounds are ten minutes: a run that waited for it would not end here."""
+    script = tmp_path / "script.js"
+    script.write_text(USES_PLAIN)
+    slow = {"command": sys.executable, "args": ["-c", NEVER_READY]}
+    record = tmp_path / "ledger.jsonl"
+    servers = {"plain": plain_server("--ledger", record), "slow": slow}
+    bounds = {"connect_timeout_ms": 600_000, "startup_wait_ms": 600_000, "list_wait_ms": 600_000}
+    config = write_config(tmp_path, servers, upstream=bounds)
+    options = ("--config", str(config), "--state-dir", str(tmp_path / "s"))
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK), "run", str(script), *options, stdin=DEVNULL, stdout=DEVNULL
+    )
+    try:
+        assert await within(process.wait()) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await within(process.wait())
+    assert any(event.get("tool") == "echo" for event in ledger(record))
 
 
 async def test_a_run_boots_no_workers_for_others(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ async def test_once_for_people_and_for_machines(served: Daemon) -> None:
     assert code == 0
     assert (state["pool"]["capacity"], state["runs"]["byOutcome"]) == (16, {"ok": 1})
     assert state["upstreams"][0]["calls"] == {"ok": 1}
-    assert state["knowledge"][0]["tools"] == 17
+    assert state["knowledge"][0]["tools"] == 18
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03", b"\x1b"])
@@ -157,7 +157,7 @@ async def test_servers_schemas_keys_and_no_colour(served: Daemon) -> None:
     async with shown(served, env={"NO_COLOR": "1"}) as terminal:
         terminal.press(b"s")
         page = await shows(terminal, "SCHEMA KNOWLEDGE", "RESULTS SEEN")
-        assert re.search(r"plain +17 .* 16 unknown|plain +17 .*observed", page)
+        assert re.search(r"plain +18 .* 17 unknown|plain +18 .*observed", page)
         terminal.press(b"?")
         await shows(terminal, "select the next run")
         terminal.press(b"\x1b")

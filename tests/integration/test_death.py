@@ -37,8 +37,9 @@ IN_A_CALL = """
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker of its own for each test: its host is going to die."""
-    config = settings(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
+    """A broker of its own for each test: its host is going to die. No run goes on elsewhere (`test_going_on.py`)."""
+    plain = plain_server("--ledger", tmp_path / "ledger.jsonl")
+    config = settings(tmp_path, {"plain": plain}, journal="off")
     async with Broker(config) as started:
         await started.settled()
         yield started

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp.opening import STARTING
+from cellblock.base.errors import InvalidRequest
+from cellblock.daemon import assembly
+from cellblock.frontend.mcp.opening import STARTING, STARTING_AS_KNOWN
 from support.asking_client import stdio
 from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded
@@ -78,14 +82,65 @@ async def test_a_run_waits_only_for_the_servers_that_it_imports_or_requests(tmp_
         any_of_them.cancel()
 
 
-async def test_the_bound_counts_from_the_start_of_the_broker_once(tmp_path: Path) -> None:
-    bounds = {"startup_wait_ms": 1, "connect_timeout_ms": 3_600_000}
+async def test_the_bound_counts_from_the_start_of_the_broker_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that takes an hour for what it imports: then nothing of it is left."""
+    loop, late = asyncio.get_running_loop(), list[float]()
+    monkeypatch.setattr(loop, "time", lambda clock=loop.time: clock() + sum(late))
+
+    async def slowly(modules: Sequence[str], imported: Any = assembly._imported) -> None:  # pyright: ignore[reportPrivateUsage]
+        late.extend([] if late else [3_600])
+        await imported(modules)
+
+    monkeypatch.setattr(assembly, "_imported", slowly)
+    bounds = {"startup_wait_ms": 3_600_000, "connect_timeout_ms": 36_000_000}
     configured = settings(tmp_path / "state", world(tmp_path / "never"), pool=POOL, upstream=bounds)
     async with Broker(configured) as broker:
         await until(lambda: "fast" in broker.catalog.servers, "the fast server is connected")
         for name in ("slow", "hanging", "slow"):
-            refused = error_of(await within(broker.run(importing(name)), 5), "IMPORT_FAILURE")
+            refused = error_of(await within(broker.run(importing(name))), "IMPORT_FAILURE")
             assert "still connecting" in refused.message
+            assert (refused.hint or "").endswith("try again in a moment: it is still starting.")
+        # One that comes later has its own hour.
+        more = settings(
+            tmp_path / "state",
+            {**world(tmp_path / "never"), "later": plain_server("--start-when", tmp_path / "told")},
+            pool=POOL,
+            upstream=bounds,
+        )
+        broker.reconfigure(more)
+        waiting = asyncio.ensure_future(broker.run(importing("later")))
+        assert succeeded(await within(broker.run(importing("fast"))))
+        assert not waiting.done()
+        (tmp_path / "told").touch()
+        assert succeeded(await within(waiting))
+
+
+async def test_while_servers_start_nobody_is_told_that_there_are_none(tmp_path: Path) -> None:
+    """Each place that names what is connected names what is still starting."""
+    bounds = {"list_wait_ms": 0, "startup_wait_ms": 0, "connect_timeout_ms": 3_600_000}
+    told = tmp_path / "told"
+    slow = {"slow": plain_server("--start-when", told)}
+    configured = settings(tmp_path / "state", slow, pool=POOL, upstream=bounds)
+    starting = "No server is connected yet; still starting: slow."
+    look = """
+        import { describeServer } from "@codemode/discovery";
+        globalThis.__codemode_result__ = await describeServer("other").catch((error) => error.hint);
+    """
+    async with Broker(configured) as broker:
+        unknown = error_of(await within(broker.run(importing("other"))), "IMPORT_FAILURE")
+        assert (unknown.hint or "").startswith(starting)
+        assert succeeded(await within(broker.run(look))) == starting
+        described = str((await within(broker.tool_definition("mcp")))["description"])
+        assert STARTING + ": slow." in described and "No server is connected yet." in described
+        assert await within(broker.declarations()) == starting
+        with pytest.raises(InvalidRequest, match=re.escape(starting)):
+            await within(broker.declarations(servers=["other"]))
+        told.touch()
+        await until(lambda: "slow" in broker.catalog.servers, "the slow server is connected")
+        unknown = error_of(await within(broker.run(importing("other"))), "IMPORT_FAILURE")
+        assert (unknown.hint or "").startswith("Connected servers: slow. ")
 
 
 async def test_a_slow_worker_host_ends_nothing_and_runs_say_that_they_wait_for_it(
@@ -116,7 +171,7 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
     first = write_config(tmp_path, servers, pool={"warm": 1})
     async with Client(stdio(first, state), mode="legacy", cache=None) as client:
         whole = await description(client)
-    assert STARTING not in whole and "- slow: announce" in whole
+    assert "Still starting" not in whole and "- slow: announce" in whole
     told.unlink()
     hanging = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
     bounds = {"list_wait_ms": 0, "startup_wait_ms": 3_600_000, "connect_timeout_ms": 3_600_000}
@@ -130,15 +185,16 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
     async with Client(stdio(second, state), mode="legacy", cache=None, message_handler=on_message) as client:
         assert "slow, fast, hanging" in (client.instructions or "")
         shown = await description(client)
-        marked = next(line for line in shown.splitlines() if line.startswith(STARTING))
-        assert "slow" in marked and "hanging" in marked and "- slow: announce" in shown
+        marked = next(line for line in shown.splitlines() if line.startswith(STARTING_AS_KNOWN))
+        assert "slow" in marked and "hanging" not in marked and "- slow: announce" in shown
+        assert STARTING + ": hanging." in shown
         called = await within(client.call_tool("codemode.run", {"code": importing("fast")}))
         assert not called.is_error
         told.touch()
         await within(client.call_tool("codemode.run", {"code": importing("slow")}))
         # Nothing has come of it but what was shown.
         after = await description(client)
-        assert STARTING + ": hanging." in after
+        assert STARTING + ": hanging." in after and STARTING_AS_KNOWN not in after
         assert said == []
 
 

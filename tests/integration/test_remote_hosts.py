@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,8 +56,8 @@ async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
         endpoint: str, *more: str, key: str = "host.key", server: KeyPair | None = None
     ) -> Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cellblock_worker", "--connect", endpoint, "--key", str(keys.folder / key),
-            "--server-key", (server or keys.broker).public, "--warm", "1", *more,
+            sys.executable, "-m", "cellblock_worker", "--connect", *endpoint.split(), "--key",
+            str(keys.folder / key), "--warm", "1", "--server-key", (server or keys.broker).public, *more,
             stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
         )  # fmt: skip
         started.append(process)
@@ -67,6 +68,13 @@ async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+async def until_said(process: Process, words: bytes) -> None:
+    """Reads what a host says on stderr, up to a line with these words."""
+    assert process.stderr is not None
+    while words not in (line := await within(process.stderr.readline())):
+        assert line, "the host has ended"
 
 
 async def hosts(broker: Broker, pids: set[int]) -> None:
@@ -193,3 +201,130 @@ async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: P
             settings(tmp_path / "state", hosts=keys.section("tcp://192.0.2.1:7070", local=False))
         ):
             pass
+
+
+class Holding:
+    """A tool that holds its runs until it is told, and counts them."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.go_on = asyncio.Event()
+
+        @tool()
+        async def hold() -> str:
+            """Waits."""
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await self.go_on.wait()
+            self.inside -= 1
+            return "held"
+
+        self.tool = hold
+
+    RUN = """
+        import { hold } from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await hold({});
+    """
+
+
+async def test_a_host_lends_the_places_of_an_idle_broker_to_a_loaded_one_and_takes_them_back(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    one, other = Holding(), Holding()
+    async with (
+        Broker(settings(tmp_path / "one", hosts=keys.section(local=False)), tools=[one.tool]) as loaded,
+        Broker(settings(tmp_path / "other", hosts=keys.section(local=False)), tools=[other.tool]) as idle,
+    ):
+        process = await start_host(f"{loaded.hosts_endpoint} {idle.hosts_endpoint}", "--capacity", "4")
+        await hosts(loaded, {process.pid})
+        await hosts(idle, {process.pid})
+        held = [asyncio.create_task(loaded.run(Holding.RUN)) for _ in range(6)]
+        await until(lambda: one.inside == 4, "all four places are lent", START_BOUND)
+        waiting = asyncio.create_task(idle.run(Holding.RUN))
+        one.go_on.set()
+        await until(lambda: other.inside == 1, "the other broker has work now, too", START_BOUND)
+        other.go_on.set()
+        for response in await within(asyncio.gather(*held, waiting), START_BOUND):
+            assert succeeded(response) == {"result": "held"}
+        assert one.most == 4 and len(workers_of(process.pid)) <= 4
+        process.terminate()
+        assert await within(process.wait()) == 0
+
+
+LOADED_BROKER = """
+import asyncio, sys
+from pathlib import Path
+from cellblock import Broker, tool
+from cellblock.config.settings import parse_settings
+
+@tool()
+async def hold() -> str:
+    "Holds."
+    print("inside", flush=True)
+    await asyncio.sleep(600)
+    return ""
+
+async def main() -> None:
+    async with Broker(parse_settings(__import__("json").loads(sys.argv[1])), tools=[hold]) as broker:
+        print(broker.hosts_endpoint, flush=True)
+        await asyncio.gather(*(broker.run(sys.argv[2]) for _ in range(4)))
+
+asyncio.run(main())
+"""
+
+
+async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    section = {"hosts": keys.section(local=False), "state_dir": str(tmp_path / "killed")}
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN, stdout=PIPE
+    )
+    assert killed.stdout is not None
+    try:
+        endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
+        async with Broker(settings(tmp_path / "other", hosts=keys.section(local=False))) as broker:
+            process = await start_host(endpoint, "--capacity", "2")
+            for _ in range(2):
+                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            process.terminate()
+            await within(process.wait())
+            both = await start_host(f"{endpoint} {broker.hosts_endpoint}", "--capacity", "2")
+            await hosts(broker, {both.pid})
+            for _ in range(2):
+                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            taken = workers_of(both.pid)
+            waiting = asyncio.create_task(broker.run(ANSWER))
+            killed.kill()
+            assert succeeded(await within(waiting, START_BOUND)) == 42
+            assert taken
+    finally:
+        if killed.returncode is None:
+            killed.kill()
+        await killed.wait()
+
+
+async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[holding.tool]) as broker:
+        assert broker.hosts_endpoint is not None
+        process = await start_host(broker.hosts_endpoint, "--drain", "60")
+        held = asyncio.create_task(broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+        process.terminate()
+        await until_said(process, b"takes no more runs")
+        holding.go_on.set()
+        assert succeeded(await within(held)) == {"result": "held"}
+        assert await within(process.wait()) == 0
+
+
+async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        assert broker.hosts_endpoint is not None
+        process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
+        await hosts(broker, {process.pid})

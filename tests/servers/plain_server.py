@@ -8,6 +8,9 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
     --fail-starts N FILE   exit with 1 the first N times, counted in FILE
     --protocol VERSION     answer `initialize` with this revision of MCP, in place of the client's
     --die-after N          exit in place of answering call N + 1
+    --beside FILE          have the capabilities of this JSON file, too, and answer other requests as it says, read anew
+                           for each: {"capabilities": {…}, "answers": {METHOD: result}}; null answers nothing. The
+                           tool `notify` is there then
     --start-delay SECONDS  pause before the first message is read
     --start-when FILE      read no message before this file is there
     --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
@@ -30,6 +33,7 @@ TOOLS = {
     "echo": "Gives its input back as text",
     "give": "Gives its input back as structuredContent",
     "wait": "Answers after `ms` milliseconds",
+    "hold": "Answers when the file `path` is there",
     "never": "Does not answer",
     "deep": "Answers with `depth` nested arrays as structuredContent, with isError if `error`",
     "garbage": "Answers with a line that is no JSON",
@@ -65,6 +69,8 @@ class Server:
         self.options = options
         self.calls = 0
         self.tools = dict(TOOLS)
+        if options.beside is not None:
+            self.tools["notify"] = "Sends the notification that is its input"
 
     def note(self, event: str, **details: Any) -> None:
         """Append one line to the ledger."""
@@ -90,7 +96,7 @@ class Server:
             info = {"name": "plain"} if self.options.unversioned else {"name": "plain", "version": "1.0"}
             reply = {
                 "protocolVersion": self.options.protocol or params["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": {"tools": {"listChanged": True}, **self.beside().get("capabilities", {})},
             }
             self.reply(request_id, {**reply, "serverInfo": info})
         elif method == "tools/list" and self.options.definitions is not None:
@@ -105,8 +111,17 @@ class Server:
             if "traceparent" in (params.get("_meta") or {}):
                 self.note("trace", tool=params["name"], traceparent=params["_meta"]["traceparent"])
             self.call(request_id, params["name"], params.get("arguments") or {})
+        elif method in (answers := self.beside().get("answers", {})):
+            self.note("request", method=method, params=params)
+            if answers[method] is not None:
+                self.reply(request_id, answers[method])
         else:
             self.error(request_id, -32601, f"no method {method}")
+
+    def beside(self) -> dict[str, Any]:
+        """The file of what there is beside tools."""
+        file = self.options.beside
+        return {} if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
 
     def defined_page(self, cursor: str | None) -> dict[str, Any]:
         """A page of the definitions file; past the last one, an endless list begins again."""
@@ -122,6 +137,12 @@ class Server:
         """The definitions file."""
         return json.loads(Path(self.options.definitions).read_text(encoding="utf-8"))
 
+    def hold(self, request_id: Any, path: Path) -> None:
+        """Answer when a file is there."""
+        while not path.exists():
+            time.sleep(START_LOOK_SECONDS)
+        self.text(request_id, "held")
+
     def call(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         """Answer one tool call, or do what the tool is there for."""
         self.note("call", id=request_id, tool=name, arguments=arguments)
@@ -132,6 +153,10 @@ class Server:
             timer = threading.Timer(arguments["ms"] / 1000, self.text, (request_id, "waited"))
             timer.daemon = True
             timer.start()
+        elif name == "hold":
+            threading.Thread(
+                target=self.hold, args=(request_id, Path(arguments["path"])), daemon=True
+            ).start()
         elif name == "deep":
             # Written by hand: a JSON encoder would give up before the client does.
             depth = arguments["depth"]
@@ -164,6 +189,9 @@ class Server:
         elif name == "endless":
             while True:
                 sys.stdout.write("e" * 65536)
+        elif name == "notify":
+            write_line(json.dumps({"jsonrpc": "2.0", **arguments}))
+            self.text(request_id, "notified")
         elif name == "grow":
             self.tools[arguments["name"]] = "Was added later"
             write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
@@ -207,6 +235,7 @@ def main() -> int:
     parser.add_argument("--die-after", type=int)
     parser.add_argument("--unversioned", action="store_true")
     parser.add_argument("--definitions")
+    parser.add_argument("--beside")
     parser.add_argument("--start-delay", type=float, default=0.0)
     parser.add_argument("--start-when", type=Path)
     options = parser.parse_args()

@@ -39,6 +39,18 @@ ANSWER_SECONDS: Final = 10.0
 
 META_BYTES: Final = 7_400 * 1024
 
+FLOODS: Final = "floods of servers"
+CLIENT_DEEDS: Final = {
+    "requests that are none": 6,
+    "silent connections": 3,
+    "idle connections": 1,
+    "requests of 7.4 MB": 2,
+}
+"""What hostile HTTP clients do, by how often."""
+
+TURN_PAUSE_SECONDS: Final = 0.25
+"""Between two deeds of one kind that has its turn."""
+
 REFUSED: Final = {
     "no token": b"POST /mcp HTTP/1.1\r\nHost: %(host)s\r\nContent-Length: 2\r\n\r\n{}",
     "wrong token": b"POST /mcp HTTP/1.1\r\nHost: %(host)s\r\nAuthorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}",
@@ -79,24 +91,41 @@ class Actors:
 
     met: Found | None = None
 
-    async def run(self, seconds: float) -> None:
-        """Acts for so long, and returns when everything that was begun has ended."""
-        neighbour = asyncio.to_thread(
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed + 1)
+        self._large = request_body(SLEEPS, None, boxes(META_BYTES))
+
+    async def neighbour(self, seconds: float) -> None:
+        """Measures the quiet neighbour for so long."""
+        self.met = await asyncio.to_thread(
             visit, self.stage.port, self.stage.token, runs=int(seconds * RATE), rate=RATE
         )
-        acts = {"floods": self._floods, "clients": self._clients}
-        hostile = [asyncio.create_task(act()) for name, act in acts.items() if name not in self.without]
-        try:
-            self.met = await neighbour
-        finally:
-            self.stage.over.set()
-            for task in hostile:
-                task.cancel()
-            await asyncio.gather(*hostile, return_exceptions=True)
-            self.stage.go.unlink(missing_ok=True)
         for failure in self.met.failures:
             if not any(code in failure for code in KILLED):
                 self.books.breach("neighbours are served", failure)
+
+    async def run(self, until: float) -> None:
+        """Acts, all kinds at once, and returns when everything that was begun before `until` has ended."""
+        await asyncio.gather(
+            *([] if "floods" in self.without else [self._floods(until)]),
+            *([] if "clients" in self.without else [self._clients(until)]),
+        )
+
+    async def turn(self, deed: str, until: float) -> None:
+        """Does one thing, again and again."""
+        while time.monotonic() < until:
+            await self._do(deed)
+            await asyncio.sleep(TURN_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Ends what threads still hold or send."""
+        self.stage.over.set()
+        self.stage.go.unlink(missing_ok=True)
+
+    def kinds(self) -> list[str]:
+        """What there is to take turns."""
+        floods = [] if "floods" in self.without else [FLOODS]
+        return floods if "clients" in self.without else [*floods, *CLIENT_DEEDS]
 
     def figures(self) -> dict[str, Any]:
         """For the report."""
@@ -106,32 +135,34 @@ class Actors:
             "endings": dict(self.stage.bill.endings),
         }
 
-    async def _floods(self) -> None:
+    async def _floods(self, until: float) -> None:
         chance = random.Random(self.seed)
-        while True:
-            await asyncio.sleep(chance.expovariate(1 / CALM_SECONDS))
-            with self._doing("floods of servers"):
-                self.stage.go.touch()
-                try:
-                    await asyncio.sleep(FLOOD_SECONDS)
-                finally:
-                    self.stage.go.unlink(missing_ok=True)
+        while await _slept(chance.expovariate(1 / CALM_SECONDS), until):
+            await self._do(FLOODS)
 
-    async def _clients(self) -> None:
-        chance = random.Random(self.seed + 1)
-        large = request_body(SLEEPS, None, boxes(META_BYTES))
-        deeds: dict[str, Callable[[], None]] = {
-            "requests that are none": lambda: self._refused(*chance.choice(list(REFUSED.items()))),
-            "silent connections": lambda: self._silent(chance.choice(SILENT), 20),
-            "idle connections": lambda: self._silent(b"GET /livez HTTP/1.1\r\nHost: %(host)s\r\n\r\n", IDLE),
-            "requests of 7.4 MB": lambda: self._together(lambda: self.stage.send(large), 4),
-        }
-        while True:
-            await asyncio.sleep(chance.expovariate(1 / CLIENT_EVERY_SECONDS))
-            name = chance.choices(list(deeds), [6, 3, 1, 2])[0]
-            # A thread cannot be cancelled: what it has begun has a bound, and is waited for.
-            with self._doing(name):
-                await asyncio.shield(asyncio.to_thread(deeds[name]))
+    async def _clients(self, until: float) -> None:
+        while await _slept(self._chance.expovariate(1 / CLIENT_EVERY_SECONDS), until):
+            await self._do(self._chance.choices(list(CLIENT_DEEDS), list(CLIENT_DEEDS.values()))[0])
+
+    async def _do(self, deed: str) -> None:
+        with self._doing(deed):
+            if deed == FLOODS:
+                self.stage.go.touch()
+                await asyncio.sleep(FLOOD_SECONDS)
+                self.stage.go.unlink(missing_ok=True)
+            else:
+                await asyncio.to_thread(self._client_deed, deed)
+
+    def _client_deed(self, deed: str) -> None:
+        match deed:
+            case "requests that are none":
+                self._refused(*self._chance.choice(list(REFUSED.items())))
+            case "silent connections":
+                self._silent(self._chance.choice(SILENT), 20)
+            case "idle connections":
+                self._silent(b"GET /livez HTTP/1.1\r\nHost: %(host)s\r\n\r\n", IDLE)
+            case _:
+                self._together(lambda: self.stage.send(self._large), 4)
 
     @contextlib.contextmanager
     def _doing(self, deed: str) -> Generator[None]:
@@ -173,3 +204,10 @@ class Actors:
             thread.start()
         for thread in threads:
             thread.join()
+
+
+async def _slept(seconds: float, until: float) -> bool:
+    """Sleeps, but not beyond `until`; whether there is time left."""
+    left = until - time.monotonic()
+    await asyncio.sleep(max(0.0, min(seconds, left)))
+    return seconds < left

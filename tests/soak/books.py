@@ -214,6 +214,8 @@ INVARIANTS: Final = {
     "clean logs": "no traceback in the logs of broker and host, nothing on stdout that is no message",
     "neighbours are served": "a quiet client's trivial runs end well, but for those whose worker or host was killed",
     "hostile requests are refused": "what is no request, or has no right to be one, is answered with 4xx or hung up on",
+    "runs outlive their daemon": "beside it another daemon is killed at random: each run that waits for people has its "
+    "one end, its calls are made once, as it and its client were told, and nothing is left",
     "alive to the end": "the broker never dies, exits with 0 when its client leaves, and hosts come back",
 }
 """Everything that is checked, by name."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-import re
 import sys
 import time
+from asyncio.subprocess import DEVNULL
 from collections import Counter
 from collections.abc import Collection, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,13 +22,13 @@ from benchmarks.hostile.neighbours import visit
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
 from soak import figures, targets
-from soak.actors import RATE, Actors
+from soak.actors import RATE, TURN_PAUSE_SECONDS, Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
 from soak.hostile_kinds import HOSTILE_NAMES, LARGE_KINDS, NATIVE_KIND
 from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
 from soak.targets import HOSTLESS, Interval, Seen
-from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under
+from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under, tracebacks
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
 
@@ -48,16 +48,22 @@ HOST_BACK_SECONDS: Final = 12.0
 HOSTLESS_SAMPLES: Final = 20
 """Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
 
-_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
-
-PARTS: Final = ("native", "large", "floods", "clients")
-"""Native attackers; scripts that send or fetch what is too large; servers that flood; hostile HTTP clients."""
+PARTS: Final = ("native", "large", "floods", "clients", "kills")
+"""Native attackers; scripts that send or fetch what is too large; servers that flood; hostile HTTP clients; a second
+daemon, which is killed again and again while its runs wait for people."""
 
 STANDING: Final = ("host", "worker", "upstream")
 """Kinds of processes of which there are as many whenever the broker is at rest; others come and go with their use."""
 
 NATIVE_PERCENT: Final = 10
 """Of the workers; an honest script that one of them gets is not counted as one."""
+
+MIXED_SHARE: Final = 2 / 3
+"""The part of the load in which everything is at once; in the rest each hostile kind has its turn alone."""
+
+QUIET: Final = "nothing"
+TURN_SHARE: Final = 0.8
+"""The part of a turn in which its kind acts; what it has begun ends in the rest."""
 
 EVIL_TOOLS: Final = 300
 FLOOD_MOST: Final = 2_000
@@ -92,7 +98,8 @@ class Campaign:
         large = () if "large" in without else LARGE_KINDS
         self._load = Load(seed, (*KINDS, *native, *large))
         self._requests: dict[int, Record] = {1: Record(0, "initialize", 0.0, cancelled=False)}
-        self._began = 0.0
+        self._began = self._mixed_until = 0.0
+        self._took_turns: dict[str, Interval] = {}
         self._before: Rest | None = None
         self._after: Rest | None = None
         self._faults: Faults | None = None
@@ -114,6 +121,7 @@ class Campaign:
             work / "cellblock.json", work / "s", self._log, self._stalls, environment, work / "cwd"
         )
         self._actors: Actors | None = None
+        self._kills = work / "kills.json"
         self._alone = Seen([], [], [], 0.0)
         for folder in self._private:
             folder.mkdir()
@@ -155,7 +163,7 @@ class Campaign:
         if code != 0:
             self.books.breach("alive to the end", f"the broker ended with code {code}")
         self._survivors = await watch.survivors(SURVIVE_BOUND_SECONDS)
-        for text in [*self._survivors, *watch.leaked.values()]:
+        for text in [*self._survivors, *watch.orphans.leaked.values()]:
             self.books.breach("no leaked process", text)
         for file in sorted(files_under(*self._private, self._work / "s" / "run")):
             self.books.breach("no leaked file", file.removeprefix(str(self._work)))
@@ -201,6 +209,7 @@ class Campaign:
             "samples": figures.columns(samples),
             "native": self._native is not None,
             "hostile": self._actors.figures() if self._actors else {},
+            "kills": json.loads(self._kills.read_text("utf-8")) if self._kills.exists() else {},
             "targets": judged,
             "runnable": figures.percentile([one.runnable for one in samples], 0.5),
             "deaths": [vars(fault) for fault in self.faults],
@@ -227,25 +236,65 @@ class Campaign:
 
     async def _loaded(self, watch: Watch) -> None:
         self._began = time.monotonic()
-        until = self._began + self._seconds
-        faults = self._faults = Faults(
-            watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
-        )
-        watching = [asyncio.create_task(work) for work in (faults.run(), watch.run(), self._progress())]
+        mixed = self._seconds * MIXED_SHARE
+        self._mixed_until = self._began + mixed
+        faults = self._faults = Faults(watch.broker, self._seed, self._began, until=mixed * HOST_SHARE)
+        watching = [asyncio.create_task(work) for work in (watch.run(), self._progress())]
+        deaths = asyncio.create_task(faults.run())
         stage = Stage(
             watch.broker.pid, self._cellblock.port, self._cellblock.token, self._work, self._go, self._stalls
         )
         actors = self._actors = Actors(stage, self.books, self._seed, self._without)
+        neighbour = asyncio.create_task(actors.neighbour(self._seconds))
+        kills = asyncio.create_task(self._daemons_are_killed(watch, mixed))
         try:
             await asyncio.gather(
-                actors.run(self._seconds), *(self._client(until) for _ in range(self._clients))
+                actors.run(self._mixed_until),
+                *(self._client(self._mixed_until) for _ in range(self._clients)),
             )
+            await _over(deaths)
+            await kills
+            await self._turns(actors)
+            await neighbour
         finally:
-            for task in watching:
-                task.cancel()
-            for outcome in await asyncio.gather(*watching, return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    raise outcome
+            actors.close()
+            for task in (*watching, deaths, neighbour, kills):
+                await _over(task)
+
+    async def _daemons_are_killed(self, watch: Watch, seconds: float) -> None:
+        """Has another daemon killed beside this one, whose memory and answers are measured from its start to its end.
+        In a process of its own, which adopts what that daemon leaves behind."""
+        if "kills" in self._without:
+            return
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks", "kills", "--seconds", str(seconds)),
+            *("--seed", str(self._seed), "--json", str(self._kills)),
+            stdout=DEVNULL,
+        )
+        watch.orphans.kept.add(process.pid)
+        code = await process.wait()
+        wrong = json.loads(self._kills.read_text("utf-8"))["wrong"] if self._kills.exists() else []
+        for text in wrong if code in (0, 1) and self._kills.exists() else [f"it ended with code {code}"]:
+            self.books.breach("runs outlive their daemon", text)
+
+    async def _turns(self, actors: Actors) -> None:
+        """Each hostile kind alone beside the neighbour, one after the other; nothing is killed meanwhile."""
+        runs = self._load.named(HOSTILE_NAMES)
+        kinds = [QUIET, *runs, *actors.kinds()]
+        each = (self._began + self._seconds - time.monotonic()) / len(kinds)
+        for name in kinds:
+            begin = time.monotonic()
+            until = begin + each * TURN_SHARE
+            if name in runs:
+                while time.monotonic() < until and self._cellblock.exit_code is None:
+                    await self._one(*self._load.of_kind(runs[name]))
+                    await asyncio.sleep(TURN_PAUSE_SECONDS)
+            elif name == QUIET:
+                await asyncio.sleep(until - begin)
+            else:
+                await actors.turn(name, until)
+            self._took_turns[name] = (begin, time.monotonic())
+            await asyncio.sleep(max(0.0, begin + each - time.monotonic()))
 
     async def _client(self, until: float) -> None:
         while time.monotonic() < until and self._cellblock.exit_code is None:
@@ -279,7 +328,8 @@ class Campaign:
                 f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms",
             )
         loaded = Seen(self._actors.met.visits, held, self._watch.samples, self._watch.started)
-        return targets.rows(self._alone, loaded, self._acts(self._actors))
+        turns = {f"{name}, in its turn": [span] for name, span in self._took_turns.items()}
+        return targets.rows(self._alone, loaded, {**self._acts(self._actors), **turns})
 
     def _acts(self, actors: Actors) -> dict[str, list[Interval]]:
         """When each kind of hostile act was under way, and when there was no host."""
@@ -288,13 +338,16 @@ class Campaign:
             kind: [
                 (one.sent, one.answered or one.sent + ANSWER_BOUND_SECONDS)
                 for one in self.books.records
-                if one.kind == kind and one.sent >= self._began
+                if one.kind == kind and self._began <= one.sent < self._mixed_until
             ]
             for kind in sorted(hostile)
         }
         lost = [self._began + fault.at for fault in self.faults if fault.role == "host"]
         good = sorted(one.answered for one in self.books.records if one.ok and one.answered)
-        acts |= actors.acts
+        acts |= {
+            deed: [span for span in spans if span[0] < self._mixed_until]
+            for deed, spans in actors.acts.items()
+        }
         # A pause and a SIGSTOP are over when runs end well again, for a while.
         acts[HOSTLESS] = [(at, figures.first_after(good, at + HOST_BACK_SECONDS)) for at in lost]
         return acts
@@ -304,7 +357,7 @@ class Campaign:
         after = await watch.rest(REST_BOUND_SECONDS)
         while after != before and time.monotonic() < deadline:
             after = await watch.rest(REST_BOUND_SECONDS)
-        watch.reap()
+        watch.orphans.reap()
         return after
 
     def _compare(self, before: Rest, after: Rest) -> None:
@@ -346,6 +399,14 @@ class Campaign:
         print(text, file=sys.stderr, flush=True)
 
 
+async def _over(task: asyncio.Task[None]) -> None:
+    """Cancels a task that goes on for ever, and raises what it failed with."""
+    task.cancel()
+    [outcome] = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        raise outcome
+
+
 def _built(folder: Path) -> Native | None:
     folder.mkdir()
     try:
@@ -355,15 +416,6 @@ def _built(folder: Path) -> Native | None:
         return None
     native.takes(NATIVE_PERCENT)
     return native
-
-
-def tracebacks(log: str) -> list[str]:
-    """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
-    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
-    entries = [log[start:end] for start, end in pairwise(starts)]
-    return [
-        entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
-    ]
 
 
 def _difference(before: Kinds, after: Kinds) -> str:

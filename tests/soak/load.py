@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -258,17 +258,21 @@ class Load:
 
     def next(self) -> tuple[int, Planned]:
         """The next run and its number."""
-        kind = self._chance.choices(self.kinds, [kind.weight for kind in self.kinds])[0]
+        return self.of_kind(self._chance.choices(self.kinds, [kind.weight for kind in self.kinds])[0])
+
+    def of_kind(self, kind: Kind) -> tuple[int, Planned]:
+        """The next run, of this kind."""
         self.made += 1
         return self.made, kind.make(self.made, self._chance)
 
+    def named(self, names: Collection[str]) -> dict[str, Kind]:
+        """Those of the kinds whose runs have one of these names."""
+        made = {kind.make(0, random.Random(0)).kind: kind for kind in self.kinds}
+        return {name: kind for name, kind in made.items() if name in names}
+
     def one_of_each(self) -> list[tuple[int, Planned]]:
         """A run of every kind."""
-        made: list[tuple[int, Planned]] = []
-        for kind in self.kinds:
-            self.made += 1
-            made.append((self.made, kind.make(self.made, self._chance)))
-        return made
+        return [self.of_kind(kind) for kind in self.kinds]
 
 
 def call_numbers(ledger_lines: list[str]) -> list[tuple[int, int]]:

@@ -117,6 +117,7 @@ def _summary(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("resident memory early → late, broker", memory["broker"]),
         ("resident memory early → late, longest-lived host", memory["host"]),
         *_hostile(report),
+        *_kills(report.get("kills", {})),
         ("descriptors at rest before → after, broker", report["descriptors"]["broker"]),
         ("descriptors at rest before → after, host", report["descriptors"]["host"]),
         ("processes seen, left at the end", f"{report['processes_seen']:,}, {report['processes_left']}"),
@@ -144,18 +145,28 @@ def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _kills(found: dict[str, Any]) -> list[tuple[str, str]]:
+    if not found:
+        return []
+    deaths = ", ".join(f"{who} {count}" for who, count in found["deaths"].items())
+    others = ", ".join(
+        f"{name.replace('_', ' ')} {found[name]}" for name in found if name not in ("deaths", "wrong")
+    )
+    return [("deaths at the daemon whose runs wait", deaths), ("its requests, runs and calls", others)]
+
+
 def _targets(report: dict[str, Any]) -> list[str]:
     if not report["targets"]:
         return []
     return [
         "## Targets beside hostile workloads",
         "",
-        "A neighbour's runs and the loop's stalls while each of these was under way, beside the honest load. All are",
-        "at once: a row says beside what, and not by whose fault. What met a host that was dead or stopped is in the",
-        "row of that and in the last alone. Of a stall: what the loop's thread computed in it, and how long it had no",
-        "core; the rest is waiting for Python's lock. That it never computes for over 100 ms, and the memory, are",
-        "invariants; what else is not met is told here, and judged beside each workload alone by",
-        "`scripts/bench hostile`.",
+        "A neighbour's runs and the loop's stalls while each of these was under way. In the first two thirds of the",
+        "load all are at once, beside the honest load and the deaths: a row says beside what, and not by whose fault.",
+        "What met a host that was dead or stopped is in the row of that and in the last alone. In the last third each",
+        "kind has its turn alone. Of a stall: what the loop's thread computed in it, and how long it had no core; the",
+        "rest is waiting for Python's lock. That it never computes for over 100 ms, and the memory, are invariants;",
+        "what else is not met is told here.",
         "",
         "| beside | runs | failed | p50 ms | p99 ms | longest stall: computing, no core | over 100 ms "
         "| longest computing | broker MiB | targets |",

@@ -1,8 +1,8 @@
 """Judges a soak by the targets beside hostile workloads: what a quiet neighbour met while each of them was under way.
 Pure.
 
-They are under way at once, so a row tells beside what something happened, and not by whose fault; `scripts/bench
-hostile` has each alone.
+In the mixed part they are under way at once, so a row tells beside what something happened, not by whose fault; then
+each has its turn alone, as in `scripts/bench hostile`.
 """
 
 from __future__ import annotations

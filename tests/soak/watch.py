@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROCESS: Final = re.compile(r"^/proc/\d+/")
 _HOSTS_GROUP: Final = re.compile(r"(-host)-[0-9a-f]{12}$")
+
+_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 
 _HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
 """Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
@@ -108,11 +111,48 @@ def files_under(*folders: Path) -> set[str]:
     return {str(path) for folder in folders for path in folder.rglob("*")}
 
 
+def tracebacks(log: str) -> list[str]:
+    """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
+    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
+    entries = [log[start:end] for start, end in pairwise(starts)]
+    return [
+        entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
+    ]
+
+
 def runnable_threads() -> int:
     """Threads of the whole machine that run, or could; 0 where the system does not say."""
     with contextlib.suppress(OSError):
         return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
     return 0
+
+
+class Orphans:
+    """Reaps adopted children that have ended, and notes those that do not end.
+
+    Attributes:
+        kept: Children of this process that are not to end.
+        leaked: What has lived too long, by its id.
+    """
+
+    def __init__(self, *kept: int) -> None:
+        self.kept = set(kept)
+        self.leaked: dict[int, str] = {}
+        self._since: dict[int, float] = {}
+
+    def reap(self) -> None:
+        """Looks once."""
+        for child in psutil.Process().children():
+            if child.pid in self.kept:
+                continue
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(child.pid, os.WNOHANG)
+                    self._since.pop(child.pid, None)
+                    continue
+                since = self._since.setdefault(child.pid, time.monotonic())
+                if time.monotonic() - since > ORPHAN_SECONDS:
+                    self.leaked[child.pid] = f"{role_of(child)}: {' '.join(child.cmdline())[:200]}"
 
 
 class Watch:
@@ -126,13 +166,11 @@ class Watch:
 
     def __init__(self, broker_pid: int, others: Collection[int], temporary: list[Path]) -> None:
         self.broker = psutil.Process(broker_pid)
-        self._kept = {broker_pid, *others}
+        self.orphans = Orphans(broker_pid, *others)
         self.samples: list[Sample] = []
-        self.leaked: dict[int, str] = {}
         self.seen: set[psutil.Process] = set()
         self.host: psutil.Process | None = None
         self._temporary = temporary
-        self._orphans: dict[int, float] = {}
         self.started = time.monotonic()
         """When the times of the samples begin, by the monotonic clock."""
 
@@ -142,22 +180,8 @@ class Watch:
         while True:
             with contextlib.suppress(psutil.Error):
                 self.samples.append(self._look())
-            self.reap()
+            self.orphans.reap()
             await asyncio.sleep(SAMPLE_SECONDS)
-
-    def reap(self) -> None:
-        """Reaps adopted children that have ended, and notes those that do not end."""
-        for child in psutil.Process().children():
-            if child.pid in self._kept:
-                continue
-            with contextlib.suppress(psutil.Error, ChildProcessError):
-                if child.status() == psutil.STATUS_ZOMBIE:
-                    os.waitpid(child.pid, os.WNOHANG)
-                    self._orphans.pop(child.pid, None)
-                    continue
-                since = self._orphans.setdefault(child.pid, time.monotonic())
-                if time.monotonic() - since > ORPHAN_SECONDS:
-                    self.leaked[child.pid] = f"{role_of(child)}: {' '.join(child.cmdline())[:200]}"
 
     async def rest(self, bound: float) -> Rest:
         """Waits until processes and descriptors stay the same for 3 s. The last look after `bound` seconds."""
@@ -176,7 +200,7 @@ class Watch:
         deadline = time.monotonic() + bound
         left = [process for process in self.seen if _alive(process)]
         while left and time.monotonic() < deadline:
-            self.reap()
+            self.orphans.reap()
             await asyncio.sleep(0.1)
             left = [process for process in left if _alive(process)]
         return [_shown(process) for process in left]

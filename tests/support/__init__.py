@@ -9,6 +9,9 @@ Servers, settings and processes
 
 The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
+    postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
+    replicas            several daemons on one PostgreSQL, and a small balancer in front of them
+    parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    the command `cellblock` for many calls in a row: imported once, forked for each
     pseudo_terminal     a program in a terminal: its screen, and keys for it
@@ -20,9 +23,11 @@ The daemon from outside
 
 Parts of the broker and of the host
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
+    memory_keeper       keeps runs in memory, in the journals' place: a test says when a park is written
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
+    context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
@@ -35,6 +40,8 @@ Data
     script_places       scripts with every line end in every place
     typescript_corpus   TypeScript that is run twice: as Deno compiles it, and with blanks for its types
     tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
+    replay_scripts      scripts for the journal, made of a number, and the tools that they call
+    replaying           records scripts, replays them elsewhere, cuts recordings and goes on from there
     top_data            what a daemon says to `cellblock top`
 
 Documents and the specification

@@ -19,6 +19,9 @@ LIST_WAIT_MS = 10_000
 WARM = 2
 """Workers that brokers under test keep warm: each takes a core for some 70 ms to boot, and few tests use more."""
 
+REUSE: dict[str, str] = {}
+"""What `--reuse` puts into the section `pool` of brokers under test."""
+
 Entry = dict[str, Any]
 
 
@@ -48,7 +51,7 @@ def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **cellblock,
         "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
-        "pool": {"warm": WARM, **cellblock.get("pool", {})},
+        "pool": {"warm": WARM, **REUSE, **cellblock.get("pool", {})},
     }
 
 

@@ -18,9 +18,10 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import ModuleUrls
 from cellblock.catalog.outputs import stated_output
 from cellblock.config.settings import CellblockSettings
-from cellblock.execution.context import RunContext, ToolCaller
+from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
+from cellblock.execution.keeping import RunKeeper
 from cellblock.execution.plan import make_plan
 from cellblock.execution.request import Limits
 from cellblock.execution.response import RunResponse
@@ -47,6 +48,8 @@ class HostedRun:
         self.cancelled = asyncio.Event()
         self.clock: list[str] = []
         """What the broker has said of the run's clock."""
+        self.replied: set[int] = set()
+        """The ids of the requests that were answered."""
         self._replies: dict[int, asyncio.Future[tuple[bool, Any]]] = {}
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes | None = None) -> None:
@@ -86,6 +89,7 @@ class HostedRun:
 
     def on_reply(self, reply: protocol.Reply, body: bytes) -> None:
         """An answer of the broker."""
+        self.replied.add(reply.id)
         future = self._replies.get(reply.id)
         if future is not None and not future.done():
             future.set_result((reply.ok, json.loads(body)))
@@ -121,15 +125,22 @@ class ScriptedHost:
     ) -> None:
         self.play, self.identity, self.confirms = play, identity, confirms
         self.runs: list[HostedRun] = []
+        self.keys: list[str] = []
+        self.places: list[protocol.Granted | protocol.Demand] = []
         self._link = link
         self._by_token: dict[bytes, HostedRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         link.attach(identity, self)
 
-    def hello(self, capacity: int = 4, version: int = protocol.PROTOCOL_VERSION) -> None:
+    def hello(
+        self, capacity: int = 4, version: int = protocol.PROTOCOL_VERSION, *, shared: bool = False
+    ) -> None:
         """Greets the broker."""
-        self.say(protocol.Hello(protocol=version, pid=1, capacity=capacity, deno="deno", layers=[]))
+        hello = protocol.Hello(
+            protocol=version, pid=1, capacity=capacity, deno="deno", layers=[], shared=shared
+        )
+        self.say(hello)
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         """Says anything."""
@@ -150,6 +161,10 @@ class ScriptedHost:
                     run.ended("cancelled")
             case protocol.Pause() | protocol.Resume() if run is not None:
                 run.clock.append(message.t)
+            case protocol.Keys():
+                self.keys.append(message.prefix)
+            case protocol.Granted() | protocol.Demand():
+                self.places.append(message)
             case protocol.Reply() if run is not None:
                 run.on_reply(message, body)
             case _:
@@ -212,6 +227,7 @@ def run_context(
     max_message_bytes: int = 100_000,
     schemas: ValidatorCache | None = None,
     watch: RunWatch | None = None,
+    learner: ResultObserver | None = None,
 ) -> RunContext:
     """The context of a run of an empty script that may make so many `calls`."""
     code = ""
@@ -226,6 +242,7 @@ def run_context(
         concurrent_calls=concurrent_calls,
         max_message_bytes=max_message_bytes,
         watch=watch,
+        learner=learner,
     )
 
 
@@ -234,8 +251,8 @@ def free_clock() -> RunClock:
     return RunClock(0.0, lambda _: None, lambda _: None)
 
 
-async def always() -> None:
-    """A script that reads all its answers."""
+def always() -> None:
+    """A script that reads all its answers has room for more."""
 
 
 class World:
@@ -243,10 +260,17 @@ class World:
 
     Args:
         tools: Of the server `tools`, beside `echo`.
+        keeper: Keeps runs; None: none are kept.
         settings: The `"cellblock"` section of a configuration.
     """
 
-    def __init__(self, *, tools: Mapping[str, Tool] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        tools: Mapping[str, Tool] | None = None,
+        keeper: RunKeeper | None = None,
+        **settings: Any,
+    ) -> None:
         self.settings = CellblockSettings.model_validate(settings)
         self.failed: list[tuple[bytes, str]] = []
         self.pool = Pool(self.settings.pool, lambda identity, why: self.failed.append((identity, why)))
@@ -255,7 +279,9 @@ class World:
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
         self.events = RunEvents()
         self.apart = Apart(self.settings.pool.queue_wait_ms)
-        self.executor = Executor(self.settings, self.pool, self.upstreams, self.apart, events=self.events)
+        self.executor = Executor(
+            self.settings, self.pool, self.upstreams, self.apart, events=self.events, keeper=keeper
+        )
         self.hosts: list[ScriptedHost] = []
 
     async def host(self, play: Play = succeed, *, capacity: int = 4, **options: Any) -> ScriptedHost:

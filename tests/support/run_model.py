@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.execution.executor import MAX_LOST
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
+from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
 from support.memory_host import HostedRun
+from support.memory_keeper import Park
 
 MAX_CALLS = 3
 SLOW_SECONDS = 2.0
 
 
 class Tools:
-    """The tools, and a ledger of what was executed: (token of the run, call id)."""
+    """The tools, and a ledger of what was executed: (name of the run, call id)."""
 
     def __init__(self) -> None:
         self.begun: Counter[tuple[str, int]] = Counter()
@@ -49,6 +53,10 @@ class Tools:
         self._begin(value)
         raise asyncio.CancelledError
 
+    async def asks(self, value: dict[str, Any]) -> Any:
+        """Answers at once, when a person has allowed it."""
+        return self._complete(self._begin(value))
+
     def _begin(self, value: dict[str, Any]) -> tuple[str, int]:
         key = (value["run"], value["id"])
         self.begun[key] += 1
@@ -61,26 +69,56 @@ class Tools:
 
 @dataclass
 class ModelRun:
-    """One request and, once it has a lease, what its host sees of it."""
+    """One request and, once it has a lease, what its host sees of it. What comes after `resumed` is of one process of
+    the run, and begins again with the next."""
 
     number: int
     task: asyncio.Task[RunResponse]
+    tools: Tools
+    durable: bool = False
+    name: str = ""
+    """Is the same for a parked run and the one that goes on with it."""
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
+    """What a person has said since it was parked."""
+    earlier: list[HostedRun] = field(default_factory=list[HostedRun])
+    """What was seen of it by hosts that were lost."""
+    caller_gone: bool = False
+    known: dict[int, str] = field(default_factory=dict[int, str])
+    """The tools of the calls that it has made in all its processes, "" for other requests."""
+    answered: set[int] = field(default_factory=set[int])
+    """Those of them whose answers its earlier processes have seen."""
+    park: Park | None = None
+    """It is parked, or is being parked, so."""
+    parked: bool = False
+    resumed: int = 0
     hosted: HostedRun | None = None
     state: State = State.SENT
     calls: list[int] = field(default_factory=list[int])
+    at_work: set[int] = field(default_factory=set[int])
+    """Those of the calls that were not answered from the journal, and wait for nobody."""
+    asked: set[int] = field(default_factory=set[int])
+    """Those of the calls that wait for a person."""
+    cannot_park: bool = False
+    held: list[tuple[protocol.Message, bytes]] = field(default_factory=list[tuple[protocol.Message, bytes]])
+    """What the worker has said while the run was being parked."""
+    killed: bool = False
     last_id: int = 0
     logs: int = 0
     good: bool = False
     """The script has settled with a result."""
     reason: str | None = None
     lost: bool = False
-    caller_gone: bool = False
 
     def hear(self, message: protocol.Message, body: bytes) -> None:
         """A message that the broker believes to be of this run."""
         if self.state is State.OVER:
             return
+        if self.state is State.PARKING and not isinstance(message, protocol.Ended):
+            self.held.append((message, body))
+            return
         match message:
+            case protocol.Ended(reason="crashed") if self._goes_on:
+                self._go_on()
             case protocol.Ended():
                 self.reason, self.state = message.reason, State.OVER
             case protocol.Log():
@@ -98,33 +136,95 @@ class ModelRun:
 
     def kill(self) -> None:
         """The broker asks for the worker's death."""
-        if self.state in (State.SENT, State.RUNNING):
-            self.state = State.KILLING
+        if self.state in (State.SENT, State.RUNNING, State.PARKING):
+            self.state, self.killed = State.KILLING, True
 
     def lose(self) -> None:
         """The host is gone."""
-        if self.state is not State.OVER:
+        if self._goes_on:
+            self._go_on()
+        elif self.state is not State.OVER:
             self.state, self.lost = State.OVER, True
+
+    def parks(self, park: Park) -> None:
+        """The broker writes it down: all that it waits for is people."""
+        assert self.state is State.RUNNING and self.asked, self
+        assert {question.call for question in park.parked.questions} == self.asked, (self, park)
+        assert not any(self._is_at_work(call) for call in self.at_work), self
+        self.state, self.park = State.PARKING, park
+
+    def is_written(self, ok: bool) -> None:
+        """The disk has answered."""
+        park, self.park = self.park, None
+        ended = any(isinstance(message, protocol.Done | protocol.Failed) for message, _ in self.held)
+        if ok and not ended and (self.state is State.PARKING or (self.lost and not self.killed)):
+            self.park, self.parked = park, True
+            self.kill()
+            self.see()
+            return
+        if self.state is State.PARKING:
+            self.state = State.RUNNING
+            if not ok:
+                self.cannot_park = True
+                self.asked.clear()
+            for message, body in self.held:
+                self.hear(message, body)
+            self.held.clear()
+        elif self.is_lost_before_its_end and self.durable and self.resumed < MAX_LOST:
+            self._go_on()
+
+    @property
+    def waits_for_people_alone(self) -> bool:
+        """Whether it is to be parked."""
+        at_work = any(map(self._is_at_work, self.at_work))
+        return bool(self.asked) and not self.cannot_park and not at_work
+
+    @property
+    def is_lost_before_its_end(self) -> bool:
+        """Whether it ended with its host, or its worker, while it was being parked."""
+        return self.state is State.OVER and (self.lost or self.reason == "crashed")
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether it goes on elsewhere when its process is lost now. One that is being parked is parked first."""
+        return self.durable and self.state in (State.SENT, State.RUNNING) and self.resumed < MAX_LOST
+
+    def _go_on(self) -> None:
+        assert self.hosted is not None
+        self.see()
+        self.earlier.append(self.hosted)
+        fresh = ModelRun(self.number, self.task, self.tools)
+        for name in PER_PROCESS:
+            setattr(self, name, getattr(fresh, name))
+        self.resumed += 1
+
+    def see(self) -> None:
+        """Remembers which answers its worker has got."""
+        assert self.hosted is not None
+        self.answered |= self.hosted.replied
 
     @property
     def token(self) -> str:
-        """As the tools are told it."""
+        """As the host knows it."""
         return self.hosted.token.hex() if self.hosted else ""
 
     def check_response(self, tools: Tools) -> None:
         """The response tells what has happened, and nothing else."""
         response = self.task.result()
         trace = response.tool_trace
+        assert response.parked == self.parked, (self, response)
         assert len(trace) == len(self.calls), (self, response)
         for call, entry in zip(self.calls, trace, strict=True):
-            key = (self.token, call)
+            key = (self.name, call)
             if entry.ok:
                 assert tools.completed[key] == 1, (self, entry)
-            never = entry.error is not None and entry.error.startswith("never sent")
-            assert never == (tools.begun[key] == 0), (self, entry)
+            never = entry.error is not None and entry.error.startswith(("never sent", "denied"))
+            # Since then it may have been made by the run that goes on.
+            is_for_later = self.parked and call in self.asked
+            assert never == (is_for_later or tools.begun[key] == 0), (self, entry)
         assert len(response.logs) == self.logs, (self, response)
         settled_well = self.good and (self.lost or self.reason == "finished")
-        assert response.ok == settled_well, (self, response)
+        assert response.ok == (settled_well or self.parked), (self, response)
         assert response.result == ("result" if settled_well else None)
         if self.calls and not response.ok:
             self._check_counts(response, tools)
@@ -135,8 +235,8 @@ class ModelRun:
             return
         said = [int(part.split()[0]) for part in first.split("Tool calls: ")[1].split(", ")]
         assert sum(said) == len(self.calls), (self, first)
-        begun = sum(tools.begun[self.token, call] for call in self.calls)
-        completed = sum(tools.completed[self.token, call] for call in self.calls)
+        begun = sum(tools.begun[self.name, call] for call in self.calls)
+        completed = sum(tools.completed[self.name, call] for call in self.calls)
         # A tool that had answered as its run was cancelled may still count as in flight, never as not started.
         assert said[0] <= completed and said[2] == len(self.calls) - begun, (self, first)
 
@@ -145,8 +245,27 @@ class ModelRun:
             self.kill()
             return
         self.last_id = message.id
-        if isinstance(message, protocol.Call):
-            if len(self.calls) >= MAX_CALLS:
-                self.kill()
-            else:
-                self.calls.append(message.id)
+        tool = message.tool if isinstance(message, protocol.Call) else ""
+        if tool and len(self.calls) >= MAX_CALLS:
+            self.kill()
+        elif self.known.setdefault(message.id, tool) != tool:
+            # Another one than was recorded.
+            self.kill()
+        elif tool:
+            self.calls.append(message.id)
+            if message.id in self.answered or self.tools.begun[self.name, message.id]:
+                return
+            verdict = self.verdicts.get(message.id)
+            if tool != "asks" or verdict is Verdict.ACCEPTED:
+                self.at_work.add(message.id)
+            elif self.durable and not self.cannot_park and verdict is None:
+                self.asked.add(message.id)
+
+    def _is_at_work(self, call: int) -> bool:
+        """Whether a tool, or the queue before it, has not answered yet."""
+        tool, key = self.known[call], (self.name, call)
+        return not (self.tools.completed[key] or (tool == "cancels" and self.tools.begun[key]))
+
+
+_FIELDS: Final = [one.name for one in fields(ModelRun)]
+PER_PROCESS: Final = _FIELDS[_FIELDS.index("hosted") :]

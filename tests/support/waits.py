@@ -29,6 +29,16 @@ async def until(
         await asyncio.sleep(pause)
 
 
+async def until_found(
+    look: Callable[[], Awaitable[object]], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = 0.05
+) -> None:
+    """The same for a look that has to wait itself."""
+    deadline = time.monotonic() + bound
+    while not await look():
+        assert time.monotonic() < deadline, f"not within {bound:g} s: {what}"
+        await asyncio.sleep(pause)
+
+
 async def steady(look: Callable[[], _T], what: str) -> _T:
     """What `look` gives once it has given the same for `STEADY_SECONDS`: no worker is booted or ended meanwhile."""
     seen = [look()]

@@ -11,6 +11,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import unpack_header
+from cellblock_worker.worker.reuse import ReuseBounds
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
@@ -26,6 +27,7 @@ class Owner:
         self.ended: list[tuple[protocol.Ended, bytes]] = []
         self.events: list[str] = []
         self.computed: list[float] = []
+        self.tidied: list[tuple[int, float]] = []
         self.others = False
         self.launcher = launcher or Launcher(room=confinement.room())
         self._own_launcher = launcher is None
@@ -46,6 +48,13 @@ class Owner:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         self.ended.append((ended, stderr))
         self._note("ended")
+
+    def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
+        self.tidied.append((worker.lane, cpu_seconds))
+        self._note("tidied")
+
+    def worker_returned(self, worker: Worker) -> None:
+        self._note("returned")
 
     def worker_gone(self, worker: Worker) -> None:
         if self._own_launcher:
@@ -74,7 +83,7 @@ class Owner:
         return [(header["level"], body.decode()) for header, body in self.said if header["t"] == "log"]
 
 
-def make_run(**changes: int) -> protocol.Run:
+def make_run(**changes: int | str) -> protocol.Run:
     values = {
         "timeout_ms": 10_000,
         "cpu_ms": 10_000,
@@ -91,10 +100,16 @@ def script(code: str) -> bytes:
 
 
 async def booted(
-    max_frame_bytes: int = 2 * MIB, *, rehearse: bool = True, launcher: Launcher | None = None
+    max_frame_bytes: int = 2 * MIB,
+    *,
+    rehearse: bool = True,
+    launcher: Launcher | None = None,
+    reuse: ReuseBounds | None = None,
 ) -> tuple[Worker, Owner]:
     owner = Owner(launcher)
-    made = Worker(owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse)
+    made = Worker(
+        owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse, reuse=reuse
+    )
     await owner.until("ready")
     assert made.state is State.WARM and made.was_ready
     return made, owner

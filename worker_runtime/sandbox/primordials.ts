@@ -19,6 +19,7 @@ export const uncurryThis: <F extends AnyFunction>(
 
 export const {
   apply,
+  construct,
   defineProperty,
   getOwnPropertyDescriptor,
   getPrototypeOf,
@@ -54,7 +55,6 @@ export const RegExpPrototype = RegExp.prototype;
 export const SetPrototype = Set.prototype;
 export const StringPrototype = String.prototype;
 export const SymbolPrototype = Symbol.prototype;
-export const URLSearchParamsPrototype = URLSearchParams.prototype;
 export const WeakMapPrototype = WeakMap.prototype;
 export const WeakRefPrototype = WeakRef.prototype;
 export const WeakSetPrototype = WeakSet.prototype;
@@ -94,7 +94,6 @@ export const startsWith = uncurryThis(StringPrototype.startsWith);
 export const isWellFormed = uncurryThis(StringPrototype.isWellFormed);
 export const toWellFormed = uncurryThis(StringPrototype.toWellFormed);
 export const symbolValueOf = uncurryThis(SymbolPrototype.valueOf);
-export const searchParamsToString = uncurryThis(URLSearchParamsPrototype.toString);
 export const arrayBufferByteLength = getter(ArrayBufferPrototype, "byteLength") as (self: unknown) => number;
 export const dataViewBuffer = getter(DataView.prototype, "buffer") as (self: unknown) => ArrayBuffer;
 export const dataViewByteLength = getter(DataView.prototype, "byteLength") as (self: unknown) => number;

@@ -8,6 +8,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, cast
 
+from cellblock.base.json import is_flat
+
 LIGHT_BYTES: Final = 256 * 1024
 """Is how much text takes at most 3 ms to decode, whatever is in it but containers."""
 
@@ -34,9 +36,13 @@ TEXT_CHARS: Final = 16
 """Counts so many characters of a text as one value more: values of that size take about as long to encode."""
 
 
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
+"""Has the types of most values, which weigh nothing more; others are told apart by what they inherit from."""
+
+
 def is_small(value: object) -> bool:
     """Says whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
-    return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
+    return is_flat(value) or weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
 def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
@@ -46,8 +52,15 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
     while waiting:
         for item in waiting.pop():
             weight += 1
-            if isinstance(item, str | bytes):
-                weight += len(item) // text_chars
+            if weight > most:
+                return weight
+            # A look at the type itself first: of most values it says all, and of unions each use makes one.
+            if type(item) in _SCALARS:
+                continue
+            if type(item) is list:
+                waiting.append(cast("list[Any]", item))
+            elif type(item) is str or isinstance(item, str | bytes):
+                weight += len(cast("str", item)) // text_chars
             elif isinstance(item, dict):
                 known = cast("dict[object, Any]", item)
                 waiting += (known.keys(), known.values())
@@ -59,8 +72,6 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
                 waiting.append(getattr(item, "__dict__", {}).values())
                 if slots := _slots_of(cast("Any", type(item))):
                     waiting.append([getattr(item, name, None) for name in slots])
-            if weight > most:
-                return weight
     return weight
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.apart.worker import Answer, Task, Worker
-from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
+from cellblock.apart.task import Answer, ApartFailed, Task, TookTooLong
+from cellblock.apart.worker import Worker
+from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.workers.pool.admission import Admission, Room, wait_turn
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
@@ -45,23 +46,21 @@ IDLE_SECONDS: Final = 60.0
 """A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
 
 
-@dataclass(slots=True)
 class Bill:
-    """Adds up the CPU time of processes apart, in milliseconds."""
+    """Adds up the CPU time of work for a run that is not its worker's, in milliseconds. Any thread may add."""
 
-    cpu_ms: int = 0
+    def __init__(self) -> None:
+        self.cpu_ms = 0
+        self._lock = threading.Lock()
+
+    def add(self, cpu_ms: int) -> None:
+        """Adds milliseconds."""
+        with self._lock:
+            self.cpu_ms += cpu_ms
 
 
 paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
-"""Is the bill of the run for which something is asked, such as an answer of a server that then has to be read."""
-
-
-class ApartFailed(CellblockError):
-    """A process did not give an answer: it was over a bound, or was killed. The task has had no effect."""
-
-
-class TookTooLong(ApartFailed):
-    """The answer did not come in time."""
+"""Is the bill of the run for which something is asked, such as an answer that then has to be read or made plain."""
 
 
 class Apart:
@@ -216,7 +215,7 @@ class Apart:
             raise _died(task, subject, worker.killed_for) from None
         finally:
             self._working.discard(worker)
-            bill.cpu_ms += worker.took_ms()
+            bill.add(worker.took_ms())
             if kept and not self._closed:
                 self._idle.append(worker)
                 worker.expire(IDLE_SECONDS, self._expire)

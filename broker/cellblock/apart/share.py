@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock.apart.pool import Apart, Bill
-from cellblock.apart.worker import Answer, Task
+from cellblock.apart.task import Answer, Task
 from cellblock.workers.pool.admission import DEFAULT_CLIENT, Room
 
 CLIENT_BYTES: Final = 64 * 1024 * 1024

@@ -10,12 +10,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import psutil
 
 from cellblock.apart.process import HEAD, message
+from cellblock.apart.task import Answer, Task
 from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
@@ -36,40 +36,6 @@ LOOK_SECONDS: Final = 0.1
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Names all that the processes get of the broker's environment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task is a kind of work.
-
-    Attributes:
-        work: A function, as `module:name`: takes the facts and the parts, and gives the same.
-        subject: What is worked on, for messages; begins a sentence.
-        cpu_seconds: What one may take. A process that takes more is killed.
-        memory_bytes: The same of memory. Linux only.
-    """
-
-    work: str
-    subject: str
-    cpu_seconds: int = 5
-    memory_bytes: int = 1024 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer is what a task gave.
-
-    Attributes:
-        facts: Plain JSON data that is small.
-        parts: Bytes that are not to be decoded here.
-        error: Of Cellblock's own, in place of both.
-        last: Whether the process takes no other task.
-    """
-
-    facts: dict[str, Any]
-    parts: list[bytes]
-    error: str | None = None
-    last: bool = False
 
 
 class Worker:

@@ -147,6 +147,9 @@ class ToolCallError(ScriptError):
 
     summary = "the call could not be completed"
 
+    rpc_code: int | None = None
+    """Holds the code of the server's own JSON-RPC error, where that was the answer."""
+
     def __init__(
         self,
         message: str,

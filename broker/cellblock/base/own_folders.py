@@ -164,6 +164,22 @@ def remove_stale(parent: Path, contents: Contents, *, unmarked: bool = False) ->
         _give_back(folder)
 
 
+def is_living(parent: Path, name: str) -> bool:
+    """Says whether the process that has made a folder still runs. Raises OSError: That cannot be seen."""
+    try:
+        with Folder.named(parent) as within, own_folder(within, name) as folder:
+            lock = folder.open(LOCK_NAME, os.O_RDWR)
+    except (FileNotFoundError, InTheWay):
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def own_folder(parent: Folder, name: str) -> Folder:
     """Opens a broker's folder, living or not.
 

@@ -4,6 +4,7 @@ screen.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _UNSEEN: Final = frozenset(
@@ -42,6 +43,19 @@ def is_visible(character: str) -> bool:
     not.
     """
     return character.isprintable() and character not in _UNSEEN
+
+
+_GAP: Final = re.compile(" {17,}")
+"""Finds more spaces than a text has in a row by itself: what follows would stand where nobody looks."""
+
+
+def spelled_out(text: str) -> str:
+    """Returns text for who has to judge it: invisible characters as escapes, wide gaps as their width."""
+    shown = "".join(
+        character if is_visible(character) else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+    return _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
 
 
 def legible(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_array, is_object
@@ -49,7 +49,7 @@ def published(catalog: Catalog, *, plain: bool = False) -> dict[str, Published]:
     the tools of the only server that is configured have their own names.
     """
     found: dict[str, Published] = {}
-    if plain and len({*catalog.ids.values(), *catalog.servers}) == 1:
+    if plain and has_one_server(catalog):
         return {
             tool.tool_name: Published(tool.tool_name, server, tool)
             for server in catalog.servers.values()
@@ -57,15 +57,24 @@ def published(catalog: Catalog, *, plain: bool = False) -> dict[str, Published]:
         }
     for server in catalog.servers.values():
         for tool in server.tools:
-            whole = f"{NAMESPACE}{server.server_id}__{tool.tool_name}"
-            name = _NOT_NAME.sub("_", whole)
-            if name != whole or len(name) > MAX_NAME_CHARS or name in found:
-                digest = hashlib.sha256(
-                    f"{server.server_id}\0{tool.tool_name}".encode("utf-8", "surrogatepass")
-                )
-                name = f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{digest.hexdigest()[:_HASH_CHARS]}"
+            name = long_name(server.server_id, tool.tool_name, found)
             found[name] = Published(name, server, tool)
     return found
+
+
+def has_one_server(catalog: Catalog) -> bool:
+    """Says whether one server alone is configured: what it has needs no other names."""
+    return len({*catalog.ids.values(), *catalog.servers}) == 1
+
+
+def long_name(server_id: str, own: str, taken: Container[str] = ()) -> str:
+    """Returns the name among those of all servers of what a server calls so."""
+    whole = f"{NAMESPACE}{server_id}__{own}"
+    name = _NOT_NAME.sub("_", whole)
+    if name == whole and len(name) <= MAX_NAME_CHARS and name not in taken:
+        return name
+    digest = hashlib.sha256(f"{server_id}\0{own}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{digest[:_HASH_CHARS]}"
 
 
 def mcp_definition(

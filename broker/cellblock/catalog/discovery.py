@@ -141,9 +141,13 @@ class Discovery:
         near = nearest_names(server_id, self._catalog.servers, 1)
         raise ServerNotFound(
             f"There is no server {named}.",
-            hint=did_you_mean(near, "Use a server id of listServers()."),
+            hint=did_you_mean(near, self._whom_there_is()),
             serverId=named,
         )
+
+    def _whom_there_is(self) -> str:
+        known = self._catalog
+        return known.who_is_connected() if known.starting else "Use a server id of listServers()."
 
     def _tool(self, server: ServerEntry, name: str) -> ToolEntry:
         for tool in server.tools:

@@ -211,11 +211,8 @@ def _named(catalog: Catalog, name: str, finder: str) -> tuple[ServerEntry, ToolE
     known = [
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
-    without = f"Try {finder}." if known else NO_SERVERS
+    without = f"Try {finder}." if known else catalog.who_is_connected()
     raise NoSuchTool(f"There is no tool {name}.", hint=did_you_mean(nearest_names(name, known), without))
-
-
-NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) names them."
 
 
 def find_server(catalog: Catalog, name: str) -> ServerEntry:
@@ -226,15 +223,16 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         return server
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
-        lacks = server_id in catalog.lacking
-        hint = "Set it where Cellblock is started." if lacks else "Start it by hand to see why."
+        if server_id in catalog.starting:
+            hint = "Try again in a moment, or start it by hand to see why."
+        else:
+            lacks = server_id in catalog.lacking
+            hint = "Set it where Cellblock is started." if lacks else "Start it by hand to see why."
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])
-    known = f"Connected servers: {', '.join(catalog.servers)}." if catalog.servers else NO_SERVERS
-    raise ConfigError(
-        f"There is no server {name}.", hint=did_you_mean(nearest_names(name, catalog.servers, 1), known)
-    )
+    near = nearest_names(name, catalog.servers, 1)
+    raise ConfigError(f"There is no server {name}.", hint=did_you_mean(near, catalog.who_is_connected()))
 
 
 def _names_of(server: ServerEntry, *tools: str) -> set[str]:

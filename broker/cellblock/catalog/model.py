@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from cellblock.base.errors import first_few
 
 JsonSchema = Mapping[str, Any] | bool
 """Is a JSON Schema document: an object, or the boolean schemas `True` and `False`."""
 
 
 Effect = Literal["read", "write", "destructive"]
+
+NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) names them."
+
+MAX_LISTED: Final = 30
+"""Bounds the servers that a hint names; they end up in a model's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +36,15 @@ class Example:
 class Given:
     """Holds what the user has said of a tool in an overlay file.
 
-    `output_schema` is of what a script gets; with `json_text`, of what `JSON.parse` makes of it.
+    `output_schema` is of what a script gets; with `json_text`, of what `JSON.parse` makes of it. `retry`: a call of
+    which it is not known whether it has run may be made again.
     """
 
     output_schema: JsonSchema | None = None
     json_text: bool = False
     examples: tuple[Example, ...] = ()
     effect: Effect | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ class ServerEntry:
 
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
     maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
-    that servers of one name have had: a run in flight keeps the one that it began with.
+    that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
+    beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     """
 
     server_id: str
@@ -101,6 +111,8 @@ class ServerEntry:
     warnings: tuple[str, ...] = ()
     unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     session: int = field(default=0, compare=False)
+    beside: tuple[str, ...] = ()
+    revision: int = field(default=0, compare=False)
 
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""
@@ -127,8 +139,24 @@ class Catalog:
     starting: frozenset[str] = frozenset()
     lacking: frozenset[str] = frozenset()
 
+    @property
+    def who_starts(self) -> list[str]:
+        """Lists the ids of the servers that still start, in the order of the configuration."""
+        return [server_id for server_id in self.ids.values() if server_id in self.starting]
+
+    def who_is_connected(self) -> str:
+        """Says which servers are connected, and which still start, for a hint; names `MAX_LISTED` of each."""
+        connected = first_few([one for one in self.servers if one not in self.starting], MAX_LISTED)
+        starting = first_few(self.who_starts, MAX_LISTED)
+        if not starting:
+            return f"Connected servers: {connected}." if connected else NO_SERVERS
+        said = f"Connected servers: {connected}" if connected else "No server is connected yet"
+        return f"{said}; still starting: {starting}."
+
     def may_come(self, server_id: str) -> str:
         """Says whether an unavailable server may be there later, for a hint."""
+        if server_id in self.starting:
+            return "try again in a moment: it is still starting."
         if server_id in self.lacking:
             return "tell the user, who has to set it and start Cellblock anew."
         return "try again later; Cellblock reconnects by itself."

@@ -57,7 +57,7 @@ def fixed_modules() -> Mapping[str, str]:
         DISCOVERY_SPECIFIER: data_url(
             f"export const {{ {', '.join(DISCOVERY_EXPORTS)} }} = {HOOK}.discovery;"
         ),
-        IMPORT_SPECIFIER: data_url(f"export const importable = {HOOK}.importable;"),
+        IMPORT_SPECIFIER: data_url(f"export const {{ importable, inTurn, load }} = {HOOK};"),
     }
 
 

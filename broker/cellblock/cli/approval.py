@@ -13,7 +13,7 @@ from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.visible_text import is_visible
+from cellblock.base.visible_text import spelled_out
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
@@ -177,16 +177,16 @@ def _tool_report(tool: ToolDefinition, difference: Difference, pin: ToolDefiniti
         same = difference is Difference.OTHER_SERVER and pin.digest == tool.digest
         yield f"~ {shown(tool.name)} ({'the same' if same else 'changed'})"
     for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.definition):
-        yield f"    {_visible(path)}"
+        yield f"    {spelled_out(path)}"
         if isinstance(before, str) and isinstance(after, str):
             before, after = _around_change(before, after)
-            yield f"      - {_visible(before)}"
-            yield f"      + {_visible(after)}"
+            yield f"      - {spelled_out(before)}"
+            yield f"      + {spelled_out(after)}"
             continue
         if before is not _ABSENT:
-            yield f"      - {_visible(_json(before))}"
+            yield f"      - {spelled_out(_json(before))}"
         if after is not _ABSENT:
-            yield f"      + {_visible(_json(after))}"
+            yield f"      + {spelled_out(_json(after))}"
 
 
 def _changes(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -219,9 +219,3 @@ def _shared(one: str, other: str) -> int:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _visible(text: str) -> str:
-    """Spells out, in a server's text, what would move the cursor of a terminal, or hide or reorder text."""
-    escaped = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return "".join(char if is_visible(char) else escaped.get(char, f"\\u{ord(char):04x}") for char in text)

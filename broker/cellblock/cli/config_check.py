@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.base.terminal import Painter
 from cellblock.catalog.naming import module_paths
 from cellblock.cli.arguments import default_file
@@ -127,16 +132,28 @@ def check_source(source: Source) -> Checked:
         checked.problems += error.problems
         return checked
     settings, problems, normal = read_settings(raw, source)
-    if settings is not None:
-        problems += [
-            replace(problem, path=normal.path_in_file(problem.path))
-            for problem in _misfits(settings.cellblock, [*settings.servers])
-        ]
+    section = settings.cellblock if settings is not None else _sound_parts(normal.section)
+    problems += [
+        replace(problem, path=normal.path_in_file(problem.path))
+        for problem in _misfits(section, [*normal.entries()])
+    ]
     checked.problems = source.placed([*problems, *_warnings(source, normal)])
     if settings is not None and not checked.errors:
         checked.settings = settings
         checked.servers = {name: _kind(config) for name, config in settings.servers.items()}
     return checked
+
+
+def _sound_parts(section: object) -> CellblockSettings:
+    """Returns what `_misfits` looks at, of a section with errors: each part that has none, and no reference."""
+    parts: dict[str, Any] = {}
+    for key in ("policy", "tools"):
+        part = section.get(key) if is_object(section) else None
+        with contextlib.suppress(ValidationError):
+            if part is not None and "${" not in json.dumps(part):
+                CellblockSettings.model_validate({key: part})
+                parts[key] = part
+    return CellblockSettings.model_validate(parts)
 
 
 def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem]:

@@ -1,13 +1,14 @@
 """Config_needed reads the few values of a configuration that commands need which look at a daemon, or start one.
 
 The secrets of the servers are in the daemon's environment and not in theirs, and the daemon says itself what is wrong
-with its file: so no reference is resolved but in these values, and other problems are warnings.
+with its file: so no reference is resolved but in these values, unless that environment is known, and other problems are
+warnings.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,14 @@ from cellblock.base.errors import ConfigError
 from cellblock.config.file.formats import SECTION_KEY, value_at
 from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.config.file.references import Resolver
-from cellblock.config.settings import Settings, as_normal, parse_source, read_source, validated
+from cellblock.config.settings import (
+    Settings,
+    as_normal,
+    parse_source,
+    read_settings,
+    read_source,
+    validated,
+)
 
 STATE_DIR: Final = ("state_dir",)
 """Names where a daemon keeps its token."""
@@ -32,6 +40,7 @@ def load_needed(
     further: Sequence[tuple[str, ...]] = (),
     state_dir: Path | None = None,
     has_token_file: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[Settings, list[str]]:
     """Reads settings that hold these values and are the defaults elsewhere, and a sentence for each problem let pass.
 
@@ -40,6 +49,8 @@ def load_needed(
         further: Settings to read beside `state_dir`, by their keys below `cellblock`.
         state_dir: Stands for the file's.
         has_token_file: Whether nothing of the state directory is wanted.
+        environment: Variables that the daemon is going to have: all references are resolved, and what stands for
+            nothing is a problem. None: they are not known.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -67,11 +78,15 @@ def load_needed(
     if wanted and unusable:
         raise ConfigProblems(source.name, source.placed(unusable))
     made = as_normal(raw)
-    _, elsewhere = validated(made.as_settings(), made)
-    errors = [problem for problem in elsewhere if problem.severity == "error"]
-    problems = {problem.path: problem for problem in [*errors, *broken]}
+    if environment is None:
+        _, elsewhere = validated(made.as_settings(), made)
+        elsewhere = [problem for problem in elsewhere if problem.severity == "error"]
+    else:
+        _, elsewhere, _ = read_settings(raw, source, environment)
+    told = {problem.path for problem in elsewhere}
+    problems = [*elsewhere, *(problem for problem in broken if problem.path not in told)]
     settings = Settings.model_validate({SECTION_KEY: values}).with_state_dir(state_dir)
-    return settings, sentences(source.placed(problems.values()))
+    return settings, sentences(source.placed(problems))
 
 
 # ---- inside ------------------------------------------------------------------------------------------

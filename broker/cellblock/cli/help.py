@@ -61,6 +61,26 @@ HELP: Final = {
         "many calls",
         one="the script ended with an error diagnostic",
     ),
+    "record": Help(
+        "run one script and write down all that it saw",
+        "Runs one script as `run` does, prints its response, and writes a recording: the script, its calls and their "
+        "answers, clock, randomness and timers. What looks like a secret is taken out; the file is its owner's alone.",
+        "cellblock record script.js -o run.cellrun --config cellblock.json  # a run that failed can be looked at again",
+        one="the script ended with an error diagnostic (it is recorded all the same), or nothing could be recorded",
+    ),
+    "replay": Help(
+        "run a recording again, offline",
+        "Runs the recorded script in a worker, to the recorded outcome: no server is started and no tool is called, "
+        "unless --live-on-miss says so. "
+        "Prints the response, and under `replay` whether it is the recorded one.",
+        "cellblock replay run.cellrun  # the same response, or where it differs",
+        "cellblock replay 5f1c0a9be2d34c77  # of a run that is kept: see `cellblock runs list`",
+        "cellblock replay run.cellrun --trace | jq .replay.trace  # which call was made where",
+        "cellblock replay run.cellrun --until 3  # what was logged before the third call",
+        "cellblock replay run.cellrun --script fixed.js  # try a change against the recorded answers",
+        "cellblock replay run.cellrun --script fixed.js --live-on-miss --yes --config cellblock.json  # make new calls",
+        one="the response is not the recorded one, or the script that was tried failed",
+    ),
     "serve": Help(
         "be an MCP server with the tool codemode.run",
         "Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, inspect_tool and "
@@ -115,6 +135,52 @@ HELP: Final = {
         "Prints a URL that is good for one login within a minute, and opens it in the browser where there is one. The"
         " daemon is a `cellblock serve --http`.",
         "cellblock dashboard --no-open  # prints the address to open",
+    ),
+    "runs": Help(
+        "look at runs that are kept or wait for you, and let them go on",
+        "Works with the runs that `cellblock.journal` has written down in the state directory, whoever's they are.",
+        "cellblock runs list --parked  # which wait for you",
+    ),
+    "runs list": Help(
+        "print which runs are kept",
+        "Prints which runs are kept, the newest first: when they began, how they ended, whose they are.",
+        "cellblock runs list  # the last 20",
+        "cellblock runs list --client token:ci --limit 100 --json  # of one client, for machines",
+    ),
+    "runs show": Help(
+        "show one run that is kept",
+        "Shows one run: its timeline, calls and diagnostics. What its script said and saw is shown with --values "
+        "alone, without the secrets of the configuration.",
+        "cellblock runs show 5f1c0a9be2d34c77  # what happened when",
+        "cellblock runs show 5f1c0a9be2d34c77 --values --json  # all that is kept, for machines",
+    ),
+    "runs approve": Help(
+        "allow the calls that a parked run waits for",
+        "Allows calls of a run that waits. When all of them are answered, a daemon of the state directory goes on with "
+        "the run.",
+        "cellblock runs approve 5f1c0a9be2d34c77  # all calls that it waits for",
+        "cellblock runs approve 5f1c0a9be2d34c77 --call 3  # one of them: `cellblock runs show` has the numbers",
+    ),
+    "runs deny": Help(
+        "refuse the calls that a parked run waits for",
+        "Refuses calls of a run that waits. They are not made; the script is told so, and goes on.",
+        "cellblock runs deny 5f1c0a9be2d34c77  # all calls that it waits for",
+    ),
+    "runs cancel": Help(
+        "end a parked run",
+        "Ends a run that waits. Its calls are not made, and its script does not go on.",
+        "cellblock runs cancel 5f1c0a9be2d34c77  # what is kept of it stays until it is too old",
+    ),
+    "runs resume": Help(
+        "go on with a parked run here, without a daemon",
+        "Goes on with a run that has its answers, in this process, and prints its response as `cellblock run` does.",
+        "cellblock runs resume 5f1c0a9be2d34c77 --config cellblock.json  # after `cellblock runs approve`",
+        one="the script failed",
+    ),
+    "runs delete": Help(
+        "delete runs that are kept",
+        "Deletes runs. Others go by themselves when they are too old or too many.",
+        "cellblock runs delete 5f1c0a9be2d34c77  # and all that its script saw",
     ),
     "top": Help(
         "show a running daemon in the terminal",

@@ -62,6 +62,13 @@ def config_used(parsed: argparse.Namespace) -> str:
     return f"none (no --config, and no {default_file()})"
 
 
+def no_secrets_known(parsed: argparse.Namespace) -> str | None:
+    """Returns the warning of a command that shows what scripts saw, and has no configuration with its secrets."""
+    if parsed.config is not None or default_file().exists():
+        return None
+    return f"no configuration is read (no --config, and no {default_file()}), so no secret of one is hidden"
+
+
 def warn(*sentences: str | None) -> None:
     """Writes warnings on standard error."""
     for sentence in sentences:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import plain
 from cellblock.catalog.model import Catalog
@@ -20,7 +21,7 @@ from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.config.settings import ServerConfig, Settings
 from cellblock.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.learning.overlay import OverlayFile, overlay_file, read_overlay
-from cellblock.learning.store import FILE_NAME, Store, StoreError
+from cellblock.learning.store import Store, Where, observed_in
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins.pins import fingerprint as origin_of
@@ -86,7 +87,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     for server in catalog.servers.values() if catalog is not None else ():
         tools = {tool.tool_name: tool.input_schema for tool in server.tools}
         inputs[server.config_name] = tools | {tool.name: None for tool in server.withheld}
-    checks = _checks(settings.state_dir / FILE_NAME)
+    checks = _checks(observed_in(settings))
     files = {name: overlay_file(folder, name) for name in [*settings.servers, LOCAL]}
     found: list[OverlayFault] = []
     for name, file in files.items():
@@ -167,12 +168,12 @@ def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs
     return {name: pin.definition.get("inputSchema") for name, pin in pins.listed().items()}
 
 
-def _checks(path: Path) -> dict[tuple[str, str], GivenCheck]:
+def _checks(where: Where) -> dict[tuple[str, str], GivenCheck]:
     """Returns how results fitted what was given, by server and tool, the newest definition of each."""
-    if not path.is_file():
+    if isinstance(where, Path) and not where.is_file():
         return {}
     try:
-        with contextlib.closing(Store(path)) as store:
+        with contextlib.closing(Store(where)) as store:
             rows = sorted(store.load().items(), key=lambda row: row[1].last_seen)
     except StoreError:
         return {}  # The broker tells of it.

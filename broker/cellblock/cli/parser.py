@@ -69,8 +69,7 @@ def _add_actions(commands: Commands, path: str) -> Commands:
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
-def _add_brokers(commands: Commands) -> None:
-    run = _add(commands, "run", "run:run")
+def _add_script(run: Parser) -> None:
     run.value("script", "SCRIPT", "a file, or - for standard input")
     run.common(json=False)
     for name, meaning in LIMITS.items():
@@ -81,9 +80,32 @@ def _add_brokers(commands: Commands) -> None:
         help="type-check after a failure, or before the start (default: as configured)",
     )
     required = "exit with 2 unless this server is connected (repeatable)"
+    run.flag("--durable", "survive the loss of the process, and wait for approvals that nobody here can give")
+    run.flag("--plan", "stop before each call that is not known to be read-only, until it is allowed")
     run.value("--require", "SERVER", required, action="append", default=[])
     narrow = "narrow what the script may call, as in docs/howto-policy.md: a JSON object, or a file with one"
     run.value("--grants", "FILE|JSON", narrow)
+
+
+def _add_brokers(commands: Commands) -> None:
+    _add_script(_add(commands, "run", "run:run"))
+    record = _add(commands, "record", "recordings:record")
+    _add_script(record)
+    record.add_argument(
+        "-o", "--output", metavar="FILE", help="where the recording goes", required=True, type=Path
+    )
+
+    replay = _add(commands, "replay", "recordings:replay_file")
+    replay.value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
+    replay.flag("--trace", "list the script's calls, each with its place in the script")
+    replay.flag("--values", "list them with their inputs and answers")
+    replay.value("--until", "N", "stop before call N, from 1", type=_from_1)
+    other = "run another script: its calls get the recorded answers, by tool and input"
+    replay.value("--script", "SCRIPT", other)
+    missed = "with --script: ask about a call that has no recorded answer, and make it with the servers of --config"
+    replay.flag("--live-on-miss", missed)
+    replay.flag("--yes", "with --live-on-miss: make it without a question")
+    replay.common(json=False)
 
     serve = _add(commands, "serve", "serve:serve")
     serve.common(json=False)
@@ -125,6 +147,31 @@ def _add_brokers(commands: Commands) -> None:
     revoke = _add(actions, "token revoke", "token:revoke")
     revoke.value("name", "NAME")
     revoke.common(json=False)
+
+    actions = _add_actions(commands, "runs")
+    kept = _add(actions, "runs list", "runs:show_all")
+    kept.value("--client", "CLIENT", "whose, as cellblock.policy knows clients (default: everybody's)")
+    kept.value("--limit", "N", "at most so many, the newest (default 20)", type=int, default=20)
+    kept.flag("--parked", "only those that wait for a person")
+    kept.common()
+    one = _add(actions, "runs show", "runs:show")
+    one.value("run", "RUN", "its id")
+    one.flag("--values", "the script, its console output, and what its calls sent and got, too")
+    one.common()
+    for action in ("approve", "deny"):
+        answered = _add(actions, f"runs {action}", f"parked:{action}")
+        answered.value("run", "RUN", "its id")
+        answered.value(
+            "--call", "N", "only the call of this number (repeatable)", type=int, action="append", default=[]
+        )
+        answered.common(json=False)
+    for action in ("cancel", "resume"):
+        over = _add(actions, f"runs {action}", f"parked:{action}")
+        over.value("run", "RUN", "its id")
+        over.common(json=False)
+    delete = _add(actions, "runs delete", "runs:delete")
+    delete.value("runs", "RUN", "ids", nargs="+")
+    delete.common(json=False)
 
     dashboard = _add(commands, "dashboard", "attach:dashboard")
     dashboard.flag("--no-open", "only print the URL")
@@ -271,6 +318,12 @@ def _add_servers(commands: Commands) -> None:
     for parser in (restart, logs):
         parser.daemon()
         parser.common(json=False)
+
+
+def _from_1(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 1")
+    return int(text)
 
 
 def _client(name: str) -> str:

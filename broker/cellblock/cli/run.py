@@ -23,7 +23,8 @@ from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
-from cellblock.execution.request import read_request
+from cellblock.execution.request import read_request, request_of
+from cellblock.journal.journal import Journal
 from cellblock.policy.asking import Grantee
 from cellblock.script.source import SCRIPT_NAME
 from cellblock.telemetry.logs import logging_as_configured
@@ -43,15 +44,22 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     settings = with_state_dir(parsed).for_one_run()
     if sys.stderr.isatty():
         say(f"configuration: {config_used(parsed)}")
-    code = _read_script(parsed.script)
-    return _run(parsed, settings, code, None if parsed.grants is None else read_grants(parsed.grants))
+    code = read_script(parsed.script)
+    grants = None if parsed.grants is None else read_grants(parsed.grants)
+    return run_script(parsed, settings, code, grants)
 
 
-async def _run(
-    parsed: argparse.Namespace, settings: Settings, code: str, grants: dict[str, Any] | None
+async def run_script(
+    parsed: argparse.Namespace,
+    settings: Settings,
+    code: str,
+    grants: dict[str, Any] | None,
+    journal: Journal | None = None,
 ) -> int:
+    """Runs the script and prints its response; `journal` records the run. Returns the exit code."""
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
     wanted: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
+    wanted |= {name: True for name in ("durable", "plan") if getattr(parsed, name)}
     section = settings.cellblock
     try:
         with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
@@ -67,9 +75,11 @@ async def _run(
                 await broker.settled(parsed.require)
                 _require(broker.catalog, parsed.require, config_used(parsed))
                 grantee = Grantee(GRANTEE, approver)
-                response = await broker.run(
-                    code, **wanted, requested_capabilities=parsed.require, grantee=grantee
+                wanted["requestedCapabilities"] = parsed.require or None
+                response = await broker.run_request(
+                    request_of(code, **wanted), grantee=grantee, journal=journal
                 )
+                response = response.decoded()
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
     write_json(_in_file(response.as_json(), parsed.script))
@@ -95,7 +105,8 @@ def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:
             raise UsageError(f"the required server {name} is not connected: {reason}")
 
 
-def _read_script(name: str) -> str:
+def read_script(name: str) -> str:
+    """Returns the text of a script; `-` is standard input. Raises UsageError."""
     try:
         raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
         return raw.decode("utf-8")

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.catalog.definitions import definitions_in, marks_in_comments, published, schema_document
@@ -22,7 +23,7 @@ from cellblock.cli.overlay_faults import overlay_faults
 from cellblock.cli.streams import write_data, write_json
 from cellblock.config.settings import Settings
 from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
-from cellblock.learning.store import FILE_NAME, Store, StoreError
+from cellblock.learning.store import Store, observed_in
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -88,16 +89,18 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
 
 
 @contextlib.contextmanager
-def _opened(state_dir: Path, failure: str) -> Generator[Store]:
+def _opened(settings: Settings, failure: str) -> Generator[Store]:
     """Opens the store for a while; raises ConfigError where there is none, or it cannot be used."""
-    path = state_dir / FILE_NAME
-    if not path.is_file():
-        raise ConfigError(f"Nothing was observed yet: there is no {path}.", hint="Check --state-dir.")
-    prepare_state_dir(state_dir)
+    where, setting = observed_in(settings), "state.url"
+    if isinstance(where, Path):
+        setting = "--state-dir"
+        if not where.is_file():
+            raise ConfigError(f"Nothing was observed yet: there is no {where}.", hint="Check --state-dir.")
+        prepare_state_dir(settings.state_dir)
     try:
-        store = Store(path)
+        store = Store(where)
     except StoreError as error:
-        raise ConfigError(f"The store cannot be used: {error}.", hint="Check --state-dir.") from None
+        raise ConfigError(f"The store cannot be used: {error}.", hint=f"Check {setting}.") from None
     try:
         yield store
     except StoreError as error:
@@ -113,7 +116,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     Raises:
         ConfigError: Nothing was observed of it, or the store cannot be used.
     """
-    with _opened(settings.state_dir, "The store cannot be read") as store:
+    with _opened(settings, "The store cannot be read") as store:
         older = store.versions(parsed.server, parsed.tool)
         newest = [
             seen
@@ -151,7 +154,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
 @reading(with_state_dir)
 async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
     """Forgets what was observed. Raises ConfigError: The store cannot be used."""
-    with _opened(settings.state_dir, "Nothing was forgotten") as store:
+    with _opened(settings, "Nothing was forgotten") as store:
         count = store.clear(parsed.server, parsed.tool)
     if parsed.json:
         write_data(json.dumps({"forgot": count}) + "\n")

@@ -59,7 +59,7 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     # The web server takes long to import, and editors that start the daemon over stdio wait for it.
     from cellblock.cli.serve_http import front_of
 
-    front = front_of(parsed, settings.cellblock.http, settings.state_dir)
+    front = front_of(parsed, settings.cellblock, settings.state_dir)
     return _serve(parsed, settings, front, load, hangups)
 
 

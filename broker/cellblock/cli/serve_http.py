@@ -8,16 +8,21 @@ import contextlib
 import signal
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
+from cellblock.base.database import StoreError
+from cellblock.base.errors import ConfigError
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
-from cellblock.config.settings import CellblockSettings, HttpSettings, Settings
+from cellblock.cli.waiting_runs import WaitingRuns
+from cellblock.config.secrets.redaction import redacting
+from cellblock.config.settings import CellblockSettings, DashboardSettings, Settings
 from cellblock.daemon.broker import Broker
 from cellblock.frontend.http.address import Address
 from cellblock.frontend.http.pages import Pages
+from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 from cellblock.frontend.http.token import FILE_NAME
 from cellblock.policy.named_tokens import NamedTokens
@@ -27,26 +32,36 @@ from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import BrokerFacts, View
 from cellblock_worker.base.logs import bound_log
 
+if TYPE_CHECKING:
+    from cellblock.frontend.replicas.replicas import Replicas
+
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
 
 
-def front_of(parsed: argparse.Namespace, section: HttpSettings, state_dir: Path) -> HttpFrontend:
+def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: Path) -> HttpFrontend:
     """Makes the front-end that the options of `serve` name; its token is read, and its address taken.
 
     Raises:
-        ConfigError: As `HttpFrontend`.
+        ConfigError: As `HttpFrontend`, or the broker's replicas could not reach it.
     """
+    address, replicas = Address.parse(parsed.http), section.replicas
+    if replicas is not None and replicas.url is None and address.ip.is_unspecified:
+        raise ConfigError(
+            f"Other brokers cannot reach this one at {address.host}.",
+            hint="Give cellblock.replicas.url.",
+        )
     options = HttpOptions(
-        address=Address.parse(parsed.http),
+        address=address,
         token_file=parsed.token_file or state_dir / FILE_NAME,
         named_tokens=NamedTokens(state_dir),
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
         config=parsed.config,
+        own_hosts=() if replicas is None or replicas.url is None else (replicas.url.split("/")[2],),
     )
-    return HttpFrontend(section, options)
+    return HttpFrontend(section.http, options)
 
 
 async def serve_http(
@@ -62,25 +77,39 @@ async def serve_http(
         async with Broker(settings) as broker:
 
             def ready() -> bool:
+                if broker.presence is not None and not broker.presence.was_reached:
+                    return False
                 runs_none = section.frontend.profile == "proxy"
                 return runs_none or (
                     bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
                 )
 
             _drain_on_signals(front, hangups)
-            async with following(broker, parsed, load, hangups), _ending_when_idle(front, broker, parsed):
+            async with (
+                following(broker, parsed, load, hangups),
+                _ending_when_idle(front, broker, parsed),
+                _replicas(front, broker) as replicas,
+            ):
                 await front.serve(
                     broker,
                     version=__version__,
                     ready=ready,
+                    trouble=lambda: _away(broker),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
+                    replicas=replicas,
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.
                     raise asyncio.CancelledError
     finally:
         front.close()
+
+
+def _away(broker: Broker) -> str | None:
+    """Says that PostgreSQL is away, without what else its error tells: whoever asks has shown no token."""
+    is_away = broker.presence is not None and broker.presence.trouble is not None
+    return "PostgreSQL is away" if is_away else None
 
 
 @contextlib.asynccontextmanager
@@ -106,6 +135,31 @@ async def _ending_when_idle(
             await asyncio.wait([watching])
 
 
+@contextlib.asynccontextmanager
+async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Replicas | None]:
+    """Enters a broker among its replicas, where it has any.
+
+    Raises:
+        ConfigError: The key that they share is not there.
+    """
+    section = broker.settings.cellblock
+    if section.replicas is None:
+        yield None
+        return
+    from cellblock.frontend.replicas.replicas import replicas
+
+    url = section.replicas.url or front.base_url
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            entering = replicas(broker, section.state.url, url, section.http.max_connections)
+            found = await stack.enter_async_context(entering)
+        except StoreError as error:
+            raise ConfigError(
+                f"Replicas need the key that they share: {error}.", hint="Give state.key."
+            ) from None
+        yield found
+
+
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
     """Makes the dashboard and the metrics, and what they count from; None where both are off."""
     dashboard = section.dashboard
@@ -120,10 +174,37 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     if is_shown:
         board = Board(dashboard.recent_runs, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
-        view = View(facts, tally, board, __version__)
+        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.count)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None
-    servers = _Servers(broker, facts) if is_own else None
-    return Pages(view, metrics, open_metrics=not section.metrics.token, secure=encrypted, servers=servers)
+    return Pages(
+        view,
+        metrics,
+        open_metrics=not section.metrics.token,
+        secure=encrypted,
+        servers=_Servers(broker, facts) if is_own else None,
+        kept=_KeptRuns(broker, dashboard),
+        # Members of a team do not answer for each other.
+        parked=ParkedPages(WaitingRuns(broker), shows_inputs=dashboard.show_scripts) if is_own else None,
+    )
+
+
+class _KeptRuns:
+    """Shows the runs that a broker keeps as the dashboard shows all others, without the configuration's secrets."""
+
+    def __init__(self, broker: Broker, dashboard: DashboardSettings) -> None:
+        self._broker = broker
+        self._dashboard = dashboard
+        self.recent = broker.keeper.recent
+
+    async def run(self, run_id: str) -> dict[str, Any] | None:
+        run = await self._broker.keeper.run(run_id)
+        if run is None:
+            return None
+        if not self._dashboard.logs:
+            run["logs"] = []
+        if not self._dashboard.show_scripts:
+            run.pop("script", None)
+        return redacting(self._broker.settings.servers.values())(run)
 
 
 class _Servers:

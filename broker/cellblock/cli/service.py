@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import plistlib
 import sys
@@ -15,6 +16,8 @@ from cellblock.cli.help import EXIT_OK
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.loading import warn
 from cellblock.cli.streams import write_data
+from cellblock.config.file.env_file import variables_of
+from cellblock.config.file.references import ORDINARY, WHERE_STARTED
 from cellblock.frontend.http.address import Address
 from cellblock_worker.scheduling.realtime import OWN_PRIORITY
 
@@ -67,7 +70,12 @@ def service(parsed: argparse.Namespace) -> int:
         ConfigError: The address, or the `state_dir` of the configuration, cannot be used.
     """
     Address.parse(parsed.http)
-    settings, warnings = load_needed(parsed.config, further=SERVICE, state_dir=parsed.state_dir)
+    launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
+    settings, warnings = load_needed(
+        parsed.config, further=SERVICE, state_dir=parsed.state_dir, environment=_environment(launchd=launchd)
+    )
+    if not launchd:
+        warnings = [one.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}") for one in warnings]
     warn(*warnings)
     command = ServiceCommand(
         http=parsed.http,
@@ -77,9 +85,21 @@ def service(parsed: argparse.Namespace) -> int:
         path=os.environ.get("PATH", os.defpath),
         realtime=settings.cellblock.pool.realtime,
     )
-    launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
     write_data(launchd_plist(command) if launchd else systemd_unit(command))
     return EXIT_OK
+
+
+def _environment(*, launchd: bool) -> dict[str, str]:
+    """Returns the variables that the service is going to have, as far as they are known: none of this shell's own."""
+    variables = {name: os.environ[name] for name in ORDINARY if name in os.environ}
+    if not launchd:
+        with contextlib.suppress(OSError, ValueError):
+            variables |= variables_of(_in_home(Path.home()).read_text(encoding="utf-8"))
+    return variables
+
+
+def _in_home(home: Path) -> Path:
+    return home / ENVIRONMENT_FILE.removeprefix("%h/")
 
 
 def systemd_unit(command: ServiceCommand) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, in_the_way, prepare_state_dir
 from cellblock.frontend.relay.relay import DaemonUnavailable
-from cellblock.frontend.stdio.connect import Daemon, NotThere
+from cellblock.frontend.stdio.connect import Daemon, HangsUp, NotThere
 from cellblock_worker.base.folders import Folder, InTheWay
 
 START_SECONDS: Final = 60.0
@@ -26,6 +26,9 @@ START_SECONDS: Final = 60.0
 
 LOOK_SECONDS: Final = 0.05
 """Passes between two looks whether it serves."""
+
+MAX_HANG_UPS: Final = 20
+"""Bounds the looks at which who listens hangs up, as a daemon does that is just killed: another program goes on so."""
 
 SHOWN_BYTES: Final = 2_000
 """Caps what is shown of the log of a daemon that does not come up."""
@@ -59,6 +62,7 @@ class DaemonStart:
         """
         prepare_state_dir(self._state_dir)
         began: int | None = None
+        hang_ups = 0
         try:
             async with asyncio.timeout(START_SECONDS):
                 while True:
@@ -70,6 +74,10 @@ class DaemonStart:
                             raise self._failed("did not come up", began)
                         if lock is not None:
                             began = self._start(lock)
+                    except HangsUp:
+                        hang_ups += 1
+                        if hang_ups > MAX_HANG_UPS:
+                            raise
                     finally:
                         if lock is not None:
                             os.close(lock)

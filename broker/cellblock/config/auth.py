@@ -52,13 +52,14 @@ class ServerAuthSettings(Section):
     """Names what the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
 
     client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
-    """URL of a client id metadata document, used as the client id where the authorization server takes such."""
+    """Names a client id metadata document by its URL, which is the client id where the authorization server takes
+    such."""
 
     redirect_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
-    """Port of the redirect to this machine, where the registered client names one; absent: any free one."""
+    """Sets the port of the redirect to this machine, where the registered client names one; absent: any free one."""
 
     scopes: list[Scope] = Field(default_factory=list[Scope])
-    """Scopes to ask for beside those that the server asks for."""
+    """Lists the scopes to ask for beside those that the server asks for."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ServerAuthSettings:
@@ -112,10 +113,10 @@ class AuthSettings(Section):
     directory that only their owner can read; `off` in those files."""
 
     keyring_timeout_ms: Positive = 5_000
-    """Longest wait for the keyring, in milliseconds; one that is locked may ask a person who is not there."""
+    """Bounds the wait for the keyring, in milliseconds; one that is locked may ask a person who is not there."""
 
     token_timeout_ms: Positive = 30_000
-    """Longest exchange with an authorization server, in milliseconds."""
+    """Bounds an exchange with an authorization server, in milliseconds."""
 
     servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
     """Holds settings of single servers, by the servers' names in `mcpServers`."""

@@ -23,36 +23,38 @@ class OAuthSettings(Section):
     """Names where the issuer publishes its public keys."""
 
     scopes: list[str] = Field(default_factory=list[str])
-    """Scopes that a token must have, all of them."""
+    """Lists the scopes that a token must have, all of them."""
 
 
 class HttpSettings(Section):
     """Bounds what clients of `cellblock serve --http` may take."""
 
     max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
-    """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""
+    """Caps one request's body, in bytes: the largest script is 1 MiB, and six times that when every character is
+    escaped."""
 
     max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
     """Caps what all requests that are read, wait or run take of the broker's memory, in bytes; a client may have a
     quarter, and of several principals (`oauth`, named tokens) one may have half. More is refused with 429."""
 
     max_connections: Positive = 256
-    """Open connections. For one more, an idle one is closed: of those that have shown no token first, for which a
-    quarter of the places is kept. Of several principals one has half of the places. A client holds two or three."""
+    """Caps the open connections. For one more, an idle one is closed: of those that have shown no token first, for
+    which a quarter of the places is kept. Of several principals one has half of the places. A client holds two or
+    three."""
 
     max_sessions: Positive = 128
-    """MCP sessions at the same time, half of them for one of several principals; one more is refused with 503. An
-    editor holds one."""
+    """Caps the MCP sessions at the same time, half of them for one of several principals; one more is refused with
+    503. An editor holds one."""
 
     requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
-    """HTTP requests of one client in the long run, over twice what two processors can run; more get 429. A client is
-    an MCP session; requests without one count for who is authenticated and the address they come from."""
+    """Caps the HTTP requests of one client in the long run, over twice what two processors can run; more get 429. A
+    client is an MCP session; requests without one count for who is authenticated and the address they come from."""
 
     burst: Positive = 400
-    """Requests of one client at once, after a pause."""
+    """Caps the requests of one client at once, after a pause."""
 
     session_idle_ms: Positive = 30 * 60 * 1000
-    """A session without any request or open stream for so long is forgotten, in milliseconds."""
+    """Bounds how long a session without any request or open stream is remembered, in milliseconds."""
 
     header_timeout_ms: Positive = 10_000
     """Bounds the time from a connection's first moment to the end of a request's headers, in milliseconds; clients take
@@ -68,18 +70,18 @@ class HttpSettings(Section):
     """Bounds how long the runs in flight may still go on after SIGTERM, in milliseconds; then they are killed."""
 
     idle_stop_ms: Positive = 30 * 60 * 1000
-    """A daemon that `connect` has started ends after so long without a client, in milliseconds. Each `connect`
+    """Bounds how long a daemon that `connect` has started goes on without a client, in milliseconds. Each `connect`
     that may start one counts as a client: it gives a sign of life every 20 s."""
 
     allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
-    """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
-    clients or a proxy know this machine."""
+    """Lists the `Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names
+    by which clients or a proxy know this machine."""
 
     allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
         default_factory=list[str]
     )
-    """`Origin` headers that are accepted beside our own. No answer carries CORS headers: pages of other origins still
-    cannot read any."""
+    """Lists the `Origin` headers that are accepted beside our own. No answer carries CORS headers: pages of other
+    origins still cannot read any."""
 
     oauth: OAuthSettings | None = None
     """Has only tokens of this authorization server accepted when given, and the token file not used."""

@@ -18,19 +18,20 @@ class LogSettings(Section):
     """Sets what the daemon says of itself, on stderr or in a file. Secrets of the configuration are taken out."""
 
     format: Literal["text", "json"] = "text"
-    """`json`: one object a line, for a collector."""
+    """Says how a line looks: `text` for people, `json` for a collector, one object a line."""
 
     level: LogLevel = "error"
-    """`info` has one line for each run. The environment's CELLBLOCK_LOG goes first."""
+    """Names the lowest level that is logged. `info` has one line for each run. The environment's CELLBLOCK_LOG goes
+    first."""
 
     file: Path | None = None
-    """Instead of stderr; made with mode 0600."""
+    """Names the file that the log goes to instead of stderr; it is made with mode 0600."""
 
     max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
     """Caps the file, before it is put aside and a new one begun."""
 
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Files put aside; the oldest is removed."""
+    """Caps the files put aside; the oldest is removed."""
 
 
 class AuditSettings(Section):
@@ -38,7 +39,8 @@ class AuditSettings(Section):
     One JSON object a line."""
 
     enabled: bool | None = None
-    """Absent: with `serve --http`, which others may use; not where the broker has one user."""
+    """Says whether there is an audit log. Absent: with `serve --http`, which others may use; not where the broker
+    has one user."""
 
     inputs: bool = False
     """Says whether scripts and the inputs of tool calls are in the audit log."""
@@ -53,7 +55,7 @@ class AuditSettings(Section):
     """Caps the file, before it is put aside and a new one begun."""
 
     keep: Annotated[int, Field(ge=1, le=1000)] = 9
-    """Files put aside; the oldest is removed: 100 MiB in all, about 400,000 lines."""
+    """Caps the files put aside; the oldest is removed: 100 MiB in all, about 400,000 lines."""
 
 
 class MetricsSettings(Section):
@@ -67,7 +69,8 @@ class MetricsSettings(Section):
     address reads the names of servers and tools, and how often they are called."""
 
     max_tools: Positive = 1_000
-    """Tools that have numbers of their own; those called first. The others are counted together as `other`."""
+    """Caps the tools that have numbers of their own: those called first. The others are counted together as
+    `other`."""
 
 
 class TraceSettings(Section):
@@ -79,26 +82,27 @@ class TraceSettings(Section):
     absent."""
 
     headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Sent along, such as an API key."""
+    """Holds the headers that are sent along, such as an API key."""
 
     service_name: Annotated[str, Field(min_length=1, max_length=200)] = "cellblock"
-    """The `service.name` of every span."""
+    """Sets the `service.name` of every span."""
 
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of runs that are traced, where the client has not decided that already."""
+    """Sets the share of runs that are traced, where the client has not decided that already."""
 
     export_timeout_ms: Positive = 5_000
-    """Longest that one export may take, and longest that a stopping daemon waits for the last one."""
+    """Bounds one export, and how long a stopping daemon waits for the last one, in milliseconds."""
 
 
 class DashboardSettings(Section):
     """Sets what the page of `serve --http` and `cellblock top` show."""
 
     enabled: bool | None = None
-    """Absent: unless `http.oauth` is set, since everybody who may run scripts sees the runs of all."""
+    """Says whether there is a dashboard. Absent: unless `http.oauth` is set, since everybody who may run scripts
+    sees the runs of all."""
 
     recent_runs: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Runs that are remembered after their end, in memory."""
+    """Caps the runs that are remembered after their end, in memory."""
 
     logs: bool = True
     """Says whether console output of scripts is kept with them and shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -40,6 +41,21 @@ def is_of_embedder(name: str) -> bool:
     return bool(kind and colon and own) and kind not in KINDS
 
 
+def check_clients(names: Iterable[str]) -> None:
+    """Raises ValueError for a name that can be no client's: what is said of it would hold for nobody."""
+    from cellblock.config.file.problems import nearest
+
+    for name in names:
+        named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, NAMED, CLAIMED))
+        # A misspelt kind must not pass for an embedder's own: its restriction would hold for nobody.
+        own = is_of_embedder(name) and nearest(name.partition(":")[0], KINDS) is None
+        if name not in PLAIN_NAMES and not named and not own:
+            raise ValueError(
+                f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {NAMED}NAME, {PROVEN}SUBJECT, "
+                f"{CLAIMED}NAME, or KIND:NAME for the clients of a program that embeds Cellblock"
+            )
+
+
 def check_pattern(pattern: str) -> str:
     """Returns a valid pattern as it is. Raises ValueError with what is wrong and what is meant."""
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
@@ -63,26 +79,30 @@ class Grant(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
     tools: Patterns | None = None
-    """The tools that are there at all; absent: every one."""
+    """Lists the tools that are there at all; absent: every one."""
 
     read_only: StrictBool = False
-    """Only tools that are known to change nothing: the user's own word on a tool, else the server's annotation. A tool
-    about which neither says anything is not among them."""
+    """Leaves only the tools that are known to change nothing: the user's own word on a tool, else the server's
+    annotation. A tool about which neither says anything is not among them."""
 
     budgets: Annotated[
         dict[Pattern, Annotated[StrictInt, Field(ge=0, le=1_000_000)]], Field(max_length=MAX_PATTERNS)
     ] = {}
-    """Calls in one run of all tools together that a pattern fits."""
+    """Caps the calls in one run, of all tools together that a pattern fits."""
 
     arguments: Annotated[dict[Pattern, dict[str, Any] | StrictBool], Field(max_length=MAX_PATTERNS)] = {}
-    """JSON Schemas that inputs must fit, beside the tool's own."""
+    """Holds the JSON Schemas that inputs must fit, beside the tool's own."""
 
     approve: Patterns = []
-    """Tools that the user is asked about before each call."""
+    """Lists the tools that the user is asked about before each call."""
 
     destructive: Literal["allow", "approve", "deny"] = "allow"
-    """Tools that say of themselves, or of which the user says, that they destroy something: as others, asked about, or
-    not there."""
+    """Says what becomes of tools that destroy something, by their own word or the user's: they are as others, asked
+    about, or not there."""
+
+
+Reuse = Literal["never", "principal"]
+"""Says whether each run has a process of its own, or one principal's runs have one after the other."""
 
 
 class PolicySettings(BaseModel):
@@ -97,6 +117,13 @@ class PolicySettings(BaseModel):
     """Holds grants by `cli`, `embedding`, `token`, `anybody`, `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a
     program calls its own clients, such as `team:readers`; in place of the default."""
 
+    reuse: dict[str, Reuse] = {}
+    """Says by the same names whether a client's runs may have one process, in place of `pool.reuse`."""
+
+    retry: Patterns = []
+    """Lists tools whose calls may be made again by a run that goes on, where it is not known whether they have run. An
+    overlay's `retry` says the same of one tool; a server's own word is never enough."""
+
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
     """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
 
@@ -104,20 +131,10 @@ class PolicySettings(BaseModel):
     """Bounds how long the clock of one run may stand still for answers in all, in milliseconds."""
 
     max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
-    """Questions in one run: a script must not wear the user out."""
+    """Caps the questions in one run: a script must not wear the user out."""
 
-    @field_validator("clients")
+    @field_validator("clients", "reuse")
     @classmethod
-    def _known_kinds(cls, clients: dict[str, Grant]) -> dict[str, Grant]:
-        from cellblock.config.file.problems import nearest
-
-        for name in clients:
-            named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, NAMED, CLAIMED))
-            # A misspelt kind must not pass for an embedder's own: its restriction would hold for nobody.
-            own = is_of_embedder(name) and nearest(name.partition(":")[0], KINDS) is None
-            if name not in PLAIN_NAMES and not named and not own:
-                raise ValueError(
-                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {NAMED}NAME, {PROVEN}SUBJECT, "
-                    f"{CLAIMED}NAME, or KIND:NAME for the clients of a program that embeds Cellblock"
-                )
+    def _known_kinds(cls, clients: dict[str, Any]) -> dict[str, Any]:
+        check_clients(clients)
         return clients

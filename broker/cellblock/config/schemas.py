@@ -32,7 +32,7 @@ class ServerSchemaSettings(ToolSchemaSettings):
     """Sets the same for one server of `mcpServers`, and for its tools by their MCP names."""
 
     tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
-    """Exceptions for single tools, by their MCP names."""
+    """Holds exceptions for single tools, by their MCP names."""
 
 
 class SchemaRules(NamedTuple):
@@ -51,8 +51,8 @@ class SchemaSettings(Section):
     """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
 
     unwrap: Unwrap = "spec"
-    """`spec` gives scripts a single text block as it is (Code Mode specification, section 5.3.2). `json` gives them
-    what the text says when it is a JSON object or array."""
+    """Says what becomes of a single text block. `spec` gives it to scripts as it is (Code Mode specification,
+    section 5.3.2). `json` gives them what the text says when it is a JSON object or array."""
 
     unbox: bool = False
     """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` to be structured content."""
@@ -61,22 +61,25 @@ class SchemaSettings(Section):
     """Says whether the newest small result of each tool is kept, and shown as an example."""
 
     stable_after: Positive = 20
-    """Results in a row that change nothing, after which only some are looked at; each 8 KiB of one count as one."""
+    """Says after how many results in a row that change nothing only some are looked at; each 8 KiB of one count as
+    one."""
 
     sample_every: Positive = 16
     """Observes one result in so many from then on."""
 
     overlays: Path | None = None
-    """Folder of the overlay files; `overlays` in the state directory when absent."""
+    """Names the folder of the overlay files; `overlays` in the state directory when absent."""
 
     servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
-    """Exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
+    """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
     def for_tool(self, server: str, tool: str) -> SchemaRules:
         """Returns what holds for a tool: as said for it, else for its server, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
         own = self.servers.get(server)
-        for level in (own, own.tools.get(tool) if own is not None else None):
+        if own is None:
+            return rules
+        for level in (own, own.tools.get(tool)):
             if level is not None:
                 said = {name: value for name in rules._fields if (value := getattr(level, name)) is not None}
                 rules = rules._replace(**said)

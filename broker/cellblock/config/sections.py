@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
+from cellblock.config.policy import Reuse
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
@@ -64,20 +66,20 @@ class LimitSettings(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
     timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
-    """Wall time in milliseconds, from the moment a worker has the script."""
+    """Bounds the wall time in milliseconds, from the moment a worker has the script."""
 
     max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
-    """CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
+    """Caps the CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
 
     max_memory_bytes: LimitRange = LimitRange(default=256 * MIB, maximum=256 * MIB)
-    """Memory over an idle worker's, in bytes. The maximum also sizes V8's heap, so raising it makes V8
+    """Caps the memory over an idle worker's, in bytes. The maximum also sizes V8's heap, so raising it makes V8
     collect garbage later in every run."""
 
     max_log_bytes: LimitRange = LimitRange(default=64 * 1024, maximum=4 * MIB)
-    """Console output in UTF-8 bytes: it ends up in a model's context."""
+    """Caps the console output in UTF-8 bytes: it ends up in a model's context."""
 
     max_tool_calls: LimitRange = LimitRange(default=200, maximum=10_000)
-    """Tool calls of one run."""
+    """Caps the tool calls of one run."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,42 +104,60 @@ class PoolSettings(Section):
     """Sets up workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Workers kept booted and waiting; each costs about 9 MiB of private memory."""
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory."""
 
     max_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Workers kept booted, while runs come, in the five minutes after so many came at once; absent: twice `warm`. As
-    many as `warm` switches that off."""
+    """Sets how many workers are kept booted, while runs come, in the five minutes after so many came at once;
+    absent: twice `warm`. As many as `warm` switches that off."""
 
     idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Workers kept booted when no run has come for `idle_after_ms`; absent: as many as `warm`. The first run after it
-    finds fewer of them, and the others are booted again at once."""
+    """Sets how many workers are kept booted when no run has come for `idle_after_ms`; absent: as many as `warm`.
+    The first run after it finds fewer of them, and the others are booted again at once."""
 
     idle_after_ms: Positive = 60_000
-    """Time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
+    """Sets the time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Runs at the same time; more wait in the queue."""
+    """Caps the runs at the same time; more wait in the queue."""
 
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
-    """Runs that may wait; one more is refused at once."""
+    """Caps the runs that may wait; one more is refused at once."""
 
     client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
-    """Runs of one client that may wait: half of the queue, so that a client that fills its share leaves room."""
+    """Caps the runs of one client that may wait: half of the queue, so that a client that fills its share leaves
+    room."""
 
     reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Places that only a client without a running run may take, so that one client's long runs cannot keep all others
-    out; absent: one in sixteen of all places."""
+    """Keeps so many places that only a client without a running run may take, so that one client's long runs cannot
+    keep all others out; absent: one in sixteen of all places."""
 
     queue_wait_ms: Positive = 30_000
-    """Longest wait for a place, in milliseconds; then the run is refused."""
+    """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
     realtime: bool = False
     """Says whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
     On Linux, with a limit on real-time priority of at least 2, or as root."""
 
+    reuse: Reuse = "never"
+    """Says whether one principal's runs may have one process, one after the other, each in a V8 context of its own. A
+    context keeps apart what honest runs leave; it is no wall. `policy.reuse` says it for single clients."""
+
+    principal_warm: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Caps the processes kept for one principal's next run, where they are reused; more go a second after their
+    run."""
+
+    idle_ms: Positive = 300_000
+    """Sets the time without a run, in milliseconds, after which a process that is kept for a principal goes."""
+
+    max_runs: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Caps the runs that one process may have."""
+
+    max_age_ms: Positive = 3_600_000
+    """Sets the time from its first run, in milliseconds, after which a process has no other."""
+
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
-    """Memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers one. When
-    absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
+    """Caps the memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers
+    one. When absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
 
 
 PassedOn = Literal["elicitation", "sampling", "roots"]
@@ -151,8 +171,8 @@ class UpstreamServerSettings(Section):
     retry_first_ms: Positive | None = None
     retry_max_ms: Positive | None = None
     max_concurrent_calls: Positive | None = None
-    """Calls that are with this server at the same time, of all runs; more wait their turn within the call's time.
-    Absent: only each run's own bound holds."""
+    """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
+    call's time. Absent: only each run's own bound holds."""
 
 
 class UpstreamSettings(Section):
@@ -162,8 +182,8 @@ class UpstreamSettings(Section):
     """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
 
     call_timeout_ms: Positive = 30_000
-    """One tool call, of an upstream or of a Python tool. The SDK's client waits for ever when an answer cannot be
-    parsed."""
+    """Bounds one tool call, in milliseconds, of an upstream or of a Python tool. The SDK's client waits for ever
+    when an answer cannot be parsed."""
 
     startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
     """Bounds how long after the start of Cellblock runs wait for servers that are still connecting, if they import or
@@ -173,10 +193,11 @@ class UpstreamSettings(Section):
     """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
 
     retry_first_ms: Positive = 500
-    """Pause before the first attempt to reconnect; doubled for each further one."""
+    """Sets the pause before the first attempt to reconnect, in milliseconds; it is doubled for each further one."""
 
     retry_max_ms: Positive = 30_000
-    """Pause before reconnecting, doubled from the first to the longest; up to half of each is left out by chance."""
+    """Bounds the pause before reconnecting, in milliseconds, which is doubled from the first on; up to half of each
+    is left out by chance."""
 
     passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
     """Names what servers may ask of the client whose call they serve. What is not listed, servers are told is not
@@ -186,43 +207,45 @@ class UpstreamSettings(Section):
     """Holds other values for single servers, by their names in `mcpServers`."""
 
     max_concurrent_calls: Positive = 32
-    """Calls of one run that are with upstreams at the same time; more wait their turn."""
+    """Caps the calls of one run that are with upstreams at the same time; more wait their turn."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 32 * MIB
-    """One message of a server, in bytes: twice the largest result, since servers send one as structured content and
-    as text. A larger one is thrown away while it is read, and the call that it answers fails."""
+    """Caps one message of a server, in bytes: twice the largest result, since servers send one as structured
+    content and as text. A larger one is thrown away while it is read, and the call that it answers fails."""
 
     list_timeout_ms: Positive = 20_000
-    """All pages of one tool list; what was read by then is kept."""
+    """Bounds the time for all pages of one tool list, in milliseconds; what was read by then is kept."""
 
     max_pages: Positive = 500
-    """Pages of one tool list: cursors without end stop here."""
+    """Caps the pages of one tool list: cursors without end stop here."""
 
     tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
-    """Python tools that are not async and run at the same time, over all runs; each is a thread of the broker. One
-    that never returns keeps its thread."""
+    """Caps the Python tools that are not async and run at the same time, over all runs; each is a thread of the
+    broker. One that never returns keeps its thread."""
 
     max_tools: Positive = 2_000
-    """Tools taken from one server; a paginator without end stops here."""
+    """Caps the tools taken from one server; a paginator without end stops here. Its resources, their templates and its
+    prompts, which the profile `proxy` lists, are each a list with the caps of tools."""
 
     max_tool_bytes: Positive = 128 * 1024
-    """One tool's definition as JSON; the largest seen in public servers is about 30 KiB."""
+    """Caps one tool's definition as JSON, in bytes; the largest seen in public servers is about 30 KiB."""
 
     max_definition_bytes: Positive = 8 * MIB
-    """All definitions of one server together, as JSON: they stay in memory and in the pin file."""
+    """Caps all definitions of one server together, as JSON, in bytes: they stay in memory and in the pin file."""
 
     max_tool_depth: Annotated[int, Field(ge=1, le=150)] = 100
-    """Nesting of one definition's JSON. The JSON parser of the SDK refuses a message at 200; real schemas stay
-    under 30."""
+    """Caps the nesting of one definition's JSON. The JSON parser of the SDK refuses a message at 200; real schemas
+    stay under 30."""
 
     max_tool_values: Positive = 10_000
-    """JSON values in one definition; a schema with more would not be checked either."""
+    """Caps the JSON values in one definition; a schema with more would not be checked either."""
 
     max_name_chars: Positive = 256
-    """A tool's name; MCP advises 128. Every run's modules hold it."""
+    """Caps a tool's name, in characters; MCP advises 128. Every run's modules hold it."""
 
     max_description_chars: Positive = 32 * 1024
-    """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+    """Caps a tool's title or description, and a server's instructions, in characters each: about 8,000 tokens of a
+    model's context."""
 
     def for_server(self, server: str) -> UpstreamSettings:
         """Returns the bounds of one server."""
@@ -264,10 +287,11 @@ class FrontendSettings(Section):
     clients give up after 60 s without one."""
 
     profile: Profile = "default"
-    """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
+    """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
     `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
     and so it never sees there what was learnt since. `proxy` runs no scripts: it passes the servers' own tools
-    through, as `mcp__SERVER__TOOL`, and does not conform to section 2.1 of the Code Mode specification."""
+    through, as `mcp__SERVER__TOOL`, with the resources and prompts of servers that are given whole, and does not
+    conform to section 2.1 of the Code Mode specification."""
 
     tool_name: ToolName = "auto"
     """Names the tool where tools are listed: `codemode.run`, as the Code Mode specification has it, or `codemode_run`.
@@ -284,14 +308,14 @@ class FrontendSettings(Section):
     assigned, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a result."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
-    """Characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's context. Servers
-    that the client has used come first, the others share what is left. Functions that do not fit are named; 0 names
-    all."""
+    """Caps the characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's
+    context. Servers that the client has used come first, the others share what is left. Functions that do not fit
+    are named; 0 names all."""
 
     first_reference_chars: Annotated[int, Field(ge=0)] = 12_000
-    """Characters of TypeScript declarations in a response: of the servers that the script imports or requests and the
-    client has not been shown, once for each state of their tools. Functions that do not fit are named; 0 brings
-    none."""
+    """Caps the characters of TypeScript declarations in a response: of the servers that the script imports or
+    requests and the client has not been shown, once for each state of their tools. Functions that do not fit are
+    named; 0 brings none."""
 
 
 class HostSettings(Section):
@@ -301,13 +325,14 @@ class HostSettings(Section):
     """Says whether a worker host is started on this machine."""
 
     listen: str | None = None
-    """`tcp://ADDRESS:PORT` that hosts on other machines connect to; nothing listens when absent."""
+    """Names the address that hosts on other machines connect to, `tcp://ADDRESS:PORT`; nothing listens when
+    absent."""
 
     key: Path | None = None
-    """File of the broker's key pair, made by `cellblock keygen`; needed to listen."""
+    """Names the file of the broker's key pair, made by `cellblock keygen`; needed to listen."""
 
     allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
-    """Public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
+    """Lists the public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
 
     @model_validator(mode="after")
     def _only_with_keys(self) -> HostSettings:
@@ -335,9 +360,10 @@ class IsolationSettings(Section):
     """Sets what is around each worker, and around the type checker's compiler. A word alone is the `mode`."""
 
     mode: IsolationMode = "auto"
-    """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
-    start without. Cgroups, one for each worker and one around all, are used with both where they can be had, and
-    demanded by neither: without, a script's data is capped all the same. `off` uses neither namespaces nor cgroups."""
+    """Says whether bubblewrap puts namespaces around each worker: `auto` uses them where the machine offers them,
+    `required` does not start without. Cgroups, one for each worker and one around all, are used with both where
+    they can be had, and demanded by neither: without, a script's data is capped all the same. `off` uses neither
+    namespaces nor cgroups."""
 
     seccomp: Literal["enforce", "log"] = "enforce"
     """Says what becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and
@@ -345,19 +371,24 @@ class IsolationSettings(Section):
     both."""
 
 
-_MODES: Final = get_args(IsolationMode)
+def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Returns what reads a section of which a word alone is the `mode`."""
 
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in words:
+            raise ValueError(f"Input should be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}")
+        return {"mode": value}
 
-def _of_word(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value not in _MODES:
-        raise ValueError(f"Input should be {', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}")
-    return {"mode": value}
+    return read
 
 
 Isolation = Annotated[
-    IsolationSettings, BeforeValidator(_of_word, json_schema_input_type=IsolationMode | IsolationSettings)
+    IsolationSettings,
+    BeforeValidator(
+        of_word(get_args(IsolationMode)), json_schema_input_type=IsolationMode | IsolationSettings
+    ),
 ]
 
 

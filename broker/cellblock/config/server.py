@@ -96,14 +96,14 @@ class ServerConfig(BaseModel):
     """Holds the program's environment variables, beside a few that every program needs, such as PATH and HOME."""
 
     cwd: Annotated[Path, AfterValidator(_without_nul)] | None = None
-    """The folder it is started in; Cellblock's own when absent."""
+    """Names the folder that the program is started in; Cellblock's own when absent."""
 
     url: _Url | None = None
     """Names where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it,
     too."""
 
     headers: dict[str, str] = {}
-    """HTTP headers of every request."""
+    """Holds the HTTP headers of every request."""
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
     """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""

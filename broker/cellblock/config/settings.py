@@ -7,7 +7,7 @@ A configuration is the `mcpServers` JSON that MCP clients use, with Cellblock's 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -24,6 +24,7 @@ from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Sour
 from cellblock.config.file.references import KEYRING_SECONDS, Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config.http import HttpSettings
+from cellblock.config.journal import Journal, JournalSettings
 from cellblock.config.observe import (
     AuditSettings,
     DashboardSettings,
@@ -32,6 +33,7 @@ from cellblock.config.observe import (
     TraceSettings,
 )
 from cellblock.config.policy import PolicySettings
+from cellblock.config.replicas import ReplicaSettings
 from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import (
     MIB,
@@ -49,6 +51,7 @@ from cellblock.config.sections import (
     UpstreamSettings,
 )
 from cellblock.config.server import SERVER_KEYS, ServerConfig
+from cellblock.config.state import StateSettings
 
 TypecheckMode = Literal["off", "after", "before"]
 
@@ -65,19 +68,21 @@ class RunSettings(Section):
     `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
-    """Longest that the response of a script that failed waits for a type check, in milliseconds; `before` also waits
-    for the compiler's start."""
+    """Bounds how long the response of a script that failed waits for a type check, in milliseconds; `before` also
+    waits for the compiler's start."""
 
     typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
-    """Longest that the response of a script that succeeded waits for a type check, in milliseconds. What is found later
-    comes with the same client's next response; `cellblock run`, which has none, waits for `typecheck_timeout_ms`."""
+    """Bounds how long the response of a script that succeeded waits for a type check, in milliseconds. What is
+    found later comes with the same client's next response; `cellblock run`, which has none, waits for
+    `typecheck_timeout_ms`."""
 
     max_code_bytes: Positive = MIB
-    """Largest script, in UTF-8 bytes."""
+    """Caps a script, in UTF-8 bytes."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
-    """Largest tool input, tool result or script result, in bytes of JSON. Inputs of one run that wait for answers are
-    decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
+    """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for
+    answers are decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not
+    made."""
 
 
 class CellblockSettings(RunSettings):
@@ -87,6 +92,9 @@ class CellblockSettings(RunSettings):
     auth: AuthSettings = AuthSettings()
     pins: PinSettings = PinSettings()
     http: HttpSettings = HttpSettings()
+    replicas: ReplicaSettings | None = None
+    """Makes this broker one of several behind one address; when absent, it is alone."""
+
     outputs: OutputSettings = OutputSettings()
     hosts: HostSettings = HostSettings()
     log: LogSettings = LogSettings()
@@ -96,16 +104,27 @@ class CellblockSettings(RunSettings):
     dashboard: DashboardSettings = DashboardSettings()
     schemas: SchemaSettings = SchemaSettings()
     isolation: Isolation = IsolationSettings()
+    journal: Journal = JournalSettings()
+    state: StateSettings = StateSettings()
 
     state_dir: Path | None = None
     """Names the folder where logs and stores live; the platform's state directory when absent."""
 
     ignored_server_keys: list[str] = Field(default_factory=list[str])
-    """Keys in the entries of servers that another program reads, beside those that are known to be another client's."""
+    """Lists keys in the entries of servers that another program reads, beside those that are known to be another
+    client's."""
 
     tools: list[str] = Field(default_factory=list[str])
     """Names what becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or
     single functions (`package.module:function`)."""
+
+    @model_validator(mode="after")
+    def _replicas_share_state(self) -> CellblockSettings:
+        if self.replicas is not None and not self.state.is_shared:
+            raise ValueError("replicas know each other by a PostgreSQL: name it in state.url")
+        if self.replicas is not None and not self.journal.parks:
+            raise ValueError("replicas hand on runs that wait for people: journal cannot be off")
+        return self
 
     @model_validator(mode="after")
     def _one_run_can_be_kept(self) -> CellblockSettings:
@@ -125,10 +144,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
-    """The MCP servers, by names of your choice."""
+    """Holds the MCP servers, by names of your choice."""
 
     cellblock: CellblockSettings = CellblockSettings()
-    """Cellblock's own settings."""
+    """Holds Cellblock's own settings."""
 
     _files: tuple[Path, ...] = PrivateAttr(default=())
 
@@ -151,25 +170,15 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
-        section, found = self.cellblock, list[Problem]()
-        places = {
+        section = self.cellblock
+        named = {
             "pins": section.pins.servers,
             "upstream": section.upstream.servers,
             "auth": section.auth.servers,
             "schemas": section.schemas.servers,
         }
-        for part, named in places.items():
-            known = [*self.servers, *(["local"] if part == "schemas" else [])]
-            for name in named:
-                path = (SECTION_KEY, part, "servers", name)
-                if name not in known:
-                    near = nearest(name, known)
-                    hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
-                    found.append(Problem(path, "no such server in mcpServers", hint, at_key=True))
-                elif part == "auth" and self.servers[name].url is None:
-                    hint = "Take it out: programs are given their secrets in env."
-                    found.append(Problem(path, "this server has no url to log in to", hint, at_key=True))
-        if found:
+        programs = {name for name, server in self.servers.items() if server.url is None}
+        if found := _misplaced(named, self.servers, programs):
             raise Faults(found)
         return self
 
@@ -206,7 +215,9 @@ class Settings(BaseModel):
             # What is found too late for its response could never be told.
             hold = section.typecheck_timeout_ms
         pool = section.pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm})
-        return self._with(pool=pool, typecheck_hold_ms=hold)
+        # A tool is not left at work by a process that ends.
+        journal = section.journal.model_copy(update={"park_tools_after_ms": None})
+        return self._with(pool=pool, typecheck_hold_ms=hold, journal=journal)
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""
@@ -216,6 +227,45 @@ class Settings(BaseModel):
 
     def _with(self, **changed: Any) -> Settings:
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
+
+
+def _misplaced(
+    named: Mapping[str, Iterable[str]], servers: Collection[str], programs: Collection[str]
+) -> list[Problem]:
+    """Returns the problems of exceptions for servers: those that there are not, and logins to programs.
+
+    Args:
+        named: The servers that are named in a part of the section, by its key.
+        servers: All servers.
+        programs: Those without a URL.
+    """
+    found: list[Problem] = []
+    for part, names in named.items():
+        known = [*servers, *(["local"] if part == "schemas" else [])]
+        for name in names:
+            path = (SECTION_KEY, part, "servers", name)
+            if name not in known:
+                near = nearest(name, known)
+                hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
+                found.append(Problem(path, "no such server in mcpServers", hint, at_key=True))
+            elif part == "auth" and name in programs:
+                hint = "Take it out: programs are given their secrets in env."
+                found.append(Problem(path, "this server has no url to log in to", hint, at_key=True))
+    return found
+
+
+def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
+    """Returns the same of data that are no settings: pydantic looks at the whole only when every part is sound."""
+    servers = plain.get(SERVERS_KEY, {})
+    if not is_object(servers):
+        return []
+    named = {
+        part: exceptions
+        for part in ("pins", "upstream", "auth", "schemas")
+        if is_object(exceptions := value_at(plain, (SECTION_KEY, part, "servers")))
+    }
+    programs = {name for name, entry in servers.items() if is_object(entry) and "command" in entry}
+    return _misplaced(named, servers, programs)
 
 
 FIRST_LINE: Final = 'Start with {"mcpServers": {…}}.'
@@ -281,15 +331,18 @@ def parse_source(source: Source) -> dict[str, Any]:
     return raw
 
 
-def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
+def read_settings(
+    raw: Mapping[str, Any], source: Source, environment: Mapping[str, str] | None = None
+) -> tuple[Settings | None, list[Problem], Normal]:
     """Returns settings (None when there are errors), all problems with their positions, and the file in our own format.
 
     A reference that stands for nothing here is a warning in a server's entry, which is then not started, and an error
-    in the `cellblock` section, where it may be a restriction.
+    in the `cellblock` section, where it may be a restriction. Variables are `environment`'s; None: this process's.
     """
     made = as_normal(raw)
     file = Path(source.name) if source.text is not None else None
-    resolver = Resolver(file, made.inputs, keyring_bound=_keyring_bound(made.section))
+    variables = os.environ if environment is None else environment
+    resolver = Resolver(file, made.inputs, variables, keyring_bound=_keyring_bound(made.section))
     plain, secrets, missing = _resolved(made, resolver)
     settings, problems = validated(plain, made, resolver.problems)
     failed = any(problem.severity == "error" for problem in problems)
@@ -330,7 +383,7 @@ def validated(
     except ValidationError as error:
         # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
         reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
-        for problem in of_validation(error, Settings):
+        for problem in dict.fromkeys([*of_validation(error, Settings), *_misplaced_in(plain)]):
             value = value_at(plain, problem.path) if unresolved is None else None
             path = made.path_in_file(problem.path)
             if path not in reported and not (isinstance(value, str) and "${" in value):

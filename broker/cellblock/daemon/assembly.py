@@ -26,9 +26,13 @@ from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
+    from cellblock.base.presence import Presence
     from cellblock.execution.executor import Executor
+    from cellblock.journal.journals import Journals
+    from cellblock.journal.owner import RunOwner
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
+    from cellblock.telemetry.keeper import Keeper
     from cellblock.upstream.registry import Registry
     from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
@@ -45,13 +49,18 @@ SECOND: Final = ("cellblock.typecheck.checker", "cellblock.execution.executor")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Holds what a broker reaches: servers and workers, and what it has learnt of their outputs."""
+    """Holds what a broker reaches: servers and workers, what it has learnt of their outputs, and what it keeps of
+    runs."""
 
     registry: Registry
     workers: Workers
     learner: Learner
     outputs: KnownOutputs
     apart: Apart
+    keeper: Keeper
+    journals: Journals
+    owner: RunOwner
+    presence: Presence | None
 
 
 def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -96,7 +105,12 @@ def host_terms(section: CellblockSettings) -> Terms:
     """Returns what worker hosts must do for the scripts of this configuration."""
     from cellblock.workers.pool.remote_hosts import Terms
 
-    return Terms(section.max_message_bytes, section.limits.max_memory_bytes.maximum // MIB, section.isolation)
+    return Terms(
+        section.max_message_bytes,
+        section.limits.max_memory_bytes.maximum // MIB,
+        section.isolation,
+        reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
+    )
 
 
 async def start_reach(
@@ -112,14 +126,22 @@ async def start_reach(
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
         OSError, HostUnavailable: The machine does not let it start.
     """
+    # Imports take their time, and runs come meanwhile: how long they wait for servers counts from here.
+    began = asyncio.get_running_loop().time()
     await _imported(FIRST)
     import zmq
 
     from cellblock.apart.pool import Apart
+    from cellblock.base.postgresql import PostgresServer
+    from cellblock.base.presence import Presence
     from cellblock.execution.looks_apart import LargeLooks
+    from cellblock.journal.journals import Journals
+    from cellblock.journal.owner import Owner
+    from cellblock.journal.place import place_of
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
     from cellblock.learning.store import FILE_NAME
+    from cellblock.telemetry.keeper import Keeper
     from cellblock.telemetry.watchers import start_watchers
     from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
     from cellblock.upstream.pins.review import Reviewer
@@ -132,8 +154,19 @@ async def start_reach(
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
+    server = presence = None
+    if section.state.is_shared:
+        server = PostgresServer(section.state.url)
+        stack.callback(server.close)
+        presence = Presence(server)
+        presence.start()
+    owner = presence or Owner(state_dir)
+    stack.callback(owner.close)
+    journals = Journals(place_of(settings, server, presence), section.journal)
+    stack.push_async_callback(journals.close)
+    journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
-    learner = Learner(section.schemas, state_dir / FILE_NAME)
+    learner = Learner(section.schemas, server or state_dir / FILE_NAME)
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
@@ -152,13 +185,14 @@ async def start_reach(
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
-    registry.start()
+    registry.start(since=began)
     try:
         workers = Workers(section.pool, section.hosts, host_terms(section), state_dir, stack)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()
-    return Reach(registry, workers, learner, outputs, apart)
+    keeper = Keeper(journals, section.journal, owner)
+    return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
 
 
 async def start_executor(
@@ -189,6 +223,8 @@ async def start_executor(
         outputs=reach.outputs,
         policy=policy,
         events=events,
+        keeper=reach.keeper,
+        reuse=section.pool.reuse,
     )
     reach.learner.make_way_for(lambda: executor.busy)
     stack.callback(FirstCollection(lambda: executor.busy).give_up)

@@ -19,6 +19,7 @@ from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
+from cellblock.catalog.requests import Kind
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import (
     catalog_before_start,
@@ -40,14 +41,20 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
+    from cellblock.base.presence import Presence
+    from cellblock.daemon.parked_runs import ParkedRun, ParkedRuns
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.frontend.front_config import FrontConfig
+    from cellblock.journal.journal import Journal
+    from cellblock.journal.parked import Answer
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
+    from cellblock.telemetry.keeper import Keeper
     from cellblock.telemetry.tally import Tally
     from cellblock.telemetry.view import BrokerFacts
+    from cellblock.upstream.entries import Entry
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.requester import Requester
     from cellblock.workers.start import Workers
@@ -103,6 +110,10 @@ class Broker:
         self._workers: Workers | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
+        self._replica = ""
+        self._keeper: Keeper | None = None
+        self._parked: ParkedRuns | None = None
+        self._presence: Presence | None = None
         self._tally: Tally | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._changed = Listeners()
@@ -203,6 +214,9 @@ class Broker:
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
         typecheck: TypecheckMode | None = None,
+        reuse: bool | None = None,
+        durable: bool | None = None,
+        plan: bool | None = None,
         observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grants: Mapping[str, Any] | None = None,
@@ -215,6 +229,10 @@ class Broker:
             limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; others are ignored.
             requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
             typecheck: When the script is type-checked; None: as configured.
+            reuse: False for a process of its own; None: as configured (`pool.reuse`).
+            durable: True: the run is written down as it goes, survives the loss of its process, and waits for a person
+                whom `grantee` cannot ask: `response.parked` is true then, and `resume` has the answer.
+            plan: True: the run stops before each call that is not known to be read-only, until it is allowed.
             observer: Watches this run alone, beside those of `events`: an `Observer`, or any `Watcher`.
             client: Whose run it is. Clients share the workers fairly; runs without a name are one client's. One that
                 `cellblock.policy` has under this name, such as `team:readers`, has that grant, others `embedding`'s.
@@ -231,12 +249,53 @@ class Broker:
             limits=limits,
             requestedCapabilities=requested_capabilities,
             typecheck=typecheck,
+            reuse=reuse,
+            durable=durable,
+            plan=plan,
             grants=grants,
         )
         response = await self.run_request(
             request, observer=observer, client=client, grantee=grantee or self._grantee_of(client)
         )
         return response.decoded()
+
+    async def parked(self, client: str | None = None) -> list[ParkedRun]:
+        """Returns the runs that wait for a person, the newest first.
+
+        Args:
+            client: As for `run`; None: of everybody.
+
+        Raises:
+            HostUnavailable: The broker is not running.
+            CellblockError: They cannot be read.
+        """
+        self._check_loop()
+        return await self.parked_runs.listed(self._principal_of(client))
+
+    async def resume(
+        self,
+        run_id: str,
+        answer: Answer | Mapping[int, Answer],
+        *,
+        client: str | None = None,
+    ) -> RunResponse:
+        """Answers the questions of a parked run, and gives its response when it has gone on.
+
+        Args:
+            run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
+            answer: `accepted`, `declined` or `cancelled`, for all calls that wait, or by the numbers of the calls.
+            client: As for `run`; None: whoever's it is.
+
+        Returns:
+            Its response; `parked` says whether it waits again, or still.
+
+        Raises:
+            InvalidRequest: No such run waits.
+            HostUnavailable: The broker is not running.
+            CellblockError: It cannot be read.
+        """
+        self._check_loop()
+        return await self.parked_runs.resume(run_id, answer, self._principal_of(client))
 
     async def tool_definition(
         self, api: Api, *, client: str = DEFAULT_CLIENT, budget: int | None = None
@@ -323,16 +382,31 @@ class Broker:
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
         requester: Requester | None = None,
+        journal: Journal | None = None,
+        run_id: str = "",
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
-        A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask.
+        A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask,
+        `journal` records the run or goes on with another, whose request is given then (`journal.request`), and `run_id`
+        names a new run.
         """
         if self._executor is None:
             raise _not_running()
         self._check_loop()
-        return await self._executor.run(
-            request, observer=observer, client=client, grantee=grantee, requester=requester
+        response = await self._executor.run(
+            request,
+            observer=observer,
+            client=client,
+            grantee=grantee,
+            requester=requester,
+            journal=journal,
+            run_id=run_id,
+        )
+        if not response.parked:
+            return response
+        return await self.parked_runs.to_its_end(
+            response, grantee=grantee, client=client, observer=observer, requester=requester
         )
 
     @internal
@@ -352,6 +426,23 @@ class Broker:
             raise _not_running()
         whom: dict[str, Any] = {"client": client, "grantee": grantee, "requester": requester, "used": used}
         return await self._executor.call(server, tool, arguments, **whom)
+
+    @internal
+    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what a server lists beside tools, as `Registry.entries`."""
+        return await self._registry.entries(server, kind, fresh=fresh) if self._registry is not None else []
+
+    @internal
+    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
+        """Has `listener` called as `Registry.watch_updates`, as long as the broker runs."""
+        if self._registry is not None:
+            self._registry.watch_updates(listener)
+
+    @internal
+    async def unfollow(self, server: str, uri: str) -> None:
+        """Ends a subscription, as `Registry.unfollow`."""
+        if self._registry is not None:
+            await self._registry.unfollow(server, uri)
 
     @property
     @internal
@@ -400,6 +491,7 @@ class Broker:
         self._settings, self._front = settings, front_config(settings)
         self._policy = policy
         generation = self._executor.use(settings.cellblock, policy)
+        self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
         if change.retired:
             self._do_beside(self._registry.release(change.retired, generation.ended))
@@ -453,6 +545,28 @@ class Broker:
 
         return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
 
+    @property
+    @internal
+    def keeper(self) -> Keeper:
+        """Gives the runs that are kept. Raises HostUnavailable: The broker is not running."""
+        if self._keeper is None:
+            raise _not_running()
+        return self._keeper
+
+    @property
+    @internal
+    def parked_runs(self) -> ParkedRuns:
+        """Gives the runs that wait. Raises HostUnavailable: The broker is not running."""
+        if self._parked is None:
+            raise _not_running()
+        return self._parked
+
+    @property
+    @internal
+    def replica(self) -> str:
+        """Names the broker among those that share its state; empty where it is alone."""
+        return self._replica
+
     def metrics_collector(self) -> MetricsCollector:
         """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
         from cellblock.telemetry.collector import MetricsCollector
@@ -467,6 +581,12 @@ class Broker:
     def host_pid(self) -> int | None:
         """Returns the process id of the local worker host."""
         return self._workers.host.pid if self._workers and self._workers.host else None
+
+    @property
+    @internal
+    def presence(self) -> Presence | None:
+        """Returns what knows whether the shared PostgreSQL is there; None where nothing is shared."""
+        return self._presence
 
     @property
     @internal
@@ -504,7 +624,7 @@ class Broker:
             await self._learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
-        """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of its start.
+        """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of the start.
 
         Args:
             names: Of the only servers to wait for; None: all.
@@ -548,23 +668,37 @@ class Broker:
         except HostUnavailable:
             return None
 
+    def _principal_of(self, client: str | None) -> str | None:
+        return None if client is None else self._policy.principal_of(client)
+
     def _grantee_of(self, client: str) -> Grantee:
         return Grantee(self._policy.principal_of(client))
 
     def _forget(self) -> None:
         """Takes nothing of a broker that has ended for running; what it has learnt of outputs can still be asked."""
-        self._registry = self._workers = self._loop = self._apart = None
+        self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
+            self._presence
+        ) = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
         reach = await start_reach(self._settings, self._tools, self.events, notify, stack)
         self._registry, self._workers = reach.registry, reach.workers
+        if self._settings.cellblock.replicas is not None:
+            self._replica = reach.owner.name
         self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
+        self._keeper, self._presence = reach.keeper, reach.presence
         notify()
         executor = self._executor = await start_executor(
             self._settings, reach, self._policy, self.events, stack
         )
+        from cellblock.daemon.parked_runs import ParkedRuns
+
+        parked = self._parked = ParkedRuns(reach.journals, reach.keeper, reach.owner, executor)
+        stack.push_async_callback(parked.close)
         stack.push_async_callback(self._stop_executor, executor)
+        parked.start()
+        stack.push_async_callback(parked.stop_looking)
         # The registry closes what they would have closed.
         stack.callback(self._stop_releases)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LIVE: Final = (
     "frontend.declaration_chars",
     "frontend.first_reference_chars",
+    "journal",
     "limits.max_cpu_ms",
     "limits.max_log_bytes",
     "limits.max_tool_calls",

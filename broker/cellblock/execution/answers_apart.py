@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
@@ -11,9 +11,17 @@ from pydantic_core import to_json
 
 from cellblock.apart.light import LIGHT_BYTES, containers_in
 from cellblock.base.json import is_object
+from cellblock.catalog.requests import Kind
 from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, error_text, kind_of, unwrap
-from cellblock.upstream.incoming import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY, parse_message
+from cellblock.upstream.incoming import (
+    ASKS_TOO_MUCH,
+    NO_PLACE,
+    PASSED_ON,
+    TOO_LARGE_START,
+    VALUE_KEY,
+    parse_message,
+)
 from cellblock.upstream.lenience import soften_result, too_large_tool
 
 ERROR_CHARS: Final = 64 * 1024
@@ -27,6 +35,10 @@ PAGE_CONTAINERS: Final = 10_000
 Facts = dict[str, Any]
 Lightened = tuple[Facts, Sequence[bytes]]
 
+_passed_on: Final[dict[str, type[types.Result]]] = {
+    "resources/read": types.ReadResourceResult,
+    "prompts/get": types.GetPromptResult,
+}
 _answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -43,12 +55,17 @@ def lighten(facts: Facts, raw: bytes) -> Lightened:
     """
     message = parse_message(raw)
     if isinstance(message, types.JSONRPCResponse):
-        if isinstance(message.result.get("tools"), list):
-            return _pages(message, facts["cursor"])
         form = facts["calls"].get(str(message.id))
+        listed = ("tools",) if form is not None else ("tools", *get_args(Kind))
+        of = next((key for key in listed if isinstance(message.result.get(key), list)), None)
+        if of is not None:
+            return _pages(message, of, facts["cursor"])
         if form is None:
             return _failed(message.id, NO_PLACE)
-        return _value(message, facts["token"], *form)
+        parse_text, box, method = form
+        if method is not None:
+            return _passed(message, facts["token"], method)
+        return _value(message, facts["token"], parse_text, box)
     if isinstance(message, types.JSONRPCError):
         text = message.error.message[:ERROR_CHARS]
         return {"what": "message"}, [_error(message.id, message.error.code, text)]
@@ -80,17 +97,31 @@ def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: st
     return {"what": "value", "id": message.id, **said}, [small, body]
 
 
-def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:
-    """Cuts a tool list into pages that are small enough for the loop."""
+def _passed(message: types.JSONRPCResponse, token: str, method: str) -> Lightened:
+    """Takes what is large out of a result that reaches a client as it is."""
+    key = PASSED_ON[method]
+    try:
+        result = _passed_on[method].model_validate(message.result, by_name=False)
+    except ValidationError:
+        return {"what": "message"}, [_response(message.id, {key: None})]
+    body = to_json(getattr(result, key), by_alias=True, exclude_none=True)
+    rest = {name: message.result[name] for name in ("resultType",) if name in message.result}
+    small = _response(message.id, {**rest, key: [], "_meta": {VALUE_KEY: token}})
+    return {"what": "value", "id": message.id, "kind": "value"}, [small, body]
+
+
+def _pages(message: types.JSONRPCResponse, of: str, cursor: str) -> Lightened:
+    """Cuts a list into pages that are small enough for the loop."""
     pages: list[list[bytes]] = [[]]
     size = containers = 0
-    tools: list[object] = message.result["tools"]
+    tools: list[object] = message.result[of]
     for tool in tools:
         spelled = to_json(tool)
         found = containers_in(spelled)
         if len(spelled) > PAGE_BYTES or found > PAGE_CONTAINERS:
             name: object = tool.get("name") if is_object(tool) else None
-            spelled = to_json(too_large_tool(name, len(spelled)))
+            # Of other lists, what is no object is told as left out.
+            spelled = to_json(too_large_tool(name, len(spelled))) if of == "tools" else b"null"
         if size + len(spelled) > PAGE_BYTES or containers + found > PAGE_CONTAINERS:
             pages.append([])
             size = containers = 0
@@ -104,10 +135,11 @@ def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:
         following = f"{cursor}-{number}" if number < len(pages) else after
         more = {**rest, "nextCursor": following} if isinstance(following, str) else rest
         # The tools are spelled already: they take the place of an empty list.
-        shell = _response(message.id, {**more, "tools": []})
-        start, end = shell.rsplit(b'"tools":[]', 1)
-        parts.append(b"".join((start, b'"tools":[', b",".join(page), b"]", end)))
-    return {"what": "pages"}, parts
+        shell = _response(message.id, {**more, of: []})
+        place = b'"%s":[]' % of.encode()
+        start, end = shell.rsplit(place, 1)
+        parts.append(b"".join((start, place[:-1], b",".join(page), b"]", end)))
+    return {"what": "pages", "of": of}, parts
 
 
 def _failed(answers: int | str | None, why: str) -> Lightened:

@@ -10,10 +10,9 @@ from typing import Any, Final, cast
 from pydantic_core import to_json
 
 from cellblock.apart.light import is_light
-from cellblock.apart.pool import ApartFailed
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
-from cellblock.apart.worker import Task
+from cellblock.apart.task import ApartFailed, Task
 from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names

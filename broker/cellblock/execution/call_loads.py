@@ -49,10 +49,16 @@ class CallLoads:
         if size > LIGHT_BYTES and self._share is not None:
             self._share.give_back(size)
 
+    def enters(self, size: int) -> bool:
+        """Enters an input that may be decoded at once; if not, says so, and `enter` waits for it."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._decoded += size
+        return True
+
     async def enter(self, size: int) -> None:
         """Waits until it may be decoded, first come, first served; `leave` must follow when this has returned."""
-        if not self._waiting and self._fits(size):
-            self._decoded += size
+        if self.enters(size):
             return
         place = (size, asyncio.get_running_loop().create_future())
         self._waiting.append(place)

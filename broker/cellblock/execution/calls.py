@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, nullcontext
+from typing import Final, NamedTuple, cast
 
 from cellblock.apart.pool import paying
 from cellblock.base.errors import (
@@ -22,12 +23,14 @@ from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.call_loads import CallLoads
-from cellblock.execution.call_results import result_of
+from cellblock.execution.call_results import FoundResult, result_of
 from cellblock.execution.context import RunContext
 from cellblock.execution.events import CallFacts
+from cellblock.execution.parking import Parking
 from cellblock.execution.replies import encode_error
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.run_clock import RunClock
+from cellblock.journal.journal import Facts
 from cellblock.upstream.requester import CallOrigin
 
 logger = logging.getLogger("cellblock.execution")
@@ -35,6 +38,12 @@ logger = logging.getLogger("cellblock.execution")
 CANCEL_BOUND_SECONDS: Final = 2.0
 """Bounds the time from cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel
 notice in this time."""
+
+NOTED_ANSWERS: Final = 32
+"""Bounds the answers that a run keeps until who learns from them is told."""
+
+NOTED_BYTES: Final = 256 * 1024
+"""Bounds their bytes likewise: one large answer is told of at once."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
 
@@ -47,39 +56,58 @@ class CallCounts(NamedTuple):
     not_started: int
 
 
+class _Answered(NamedTuple):
+    """Holds one successful answer, for who learns from it."""
+
+    server_id: str
+    config_name: str
+    tool: ToolEntry
+    found: FoundResult
+
+
 class ToolCalls:
     """Makes all calls of one run.
 
     Args:
         context: What the run is made of.
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
-        room: Waits until the script reads its answers: no call is sent before it.
+        room: Gives what to wait for where the script does not read its answers: no call is sent before it.
         clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
+
+    Attributes:
+        calls: What is known of them, in the order in which they were made.
+        parking: Is told when a call has ended; None in a run that is never parked.
     """
 
     def __init__(
         self,
         context: RunContext,
         reply: Callable[[int, bool, bytes], None],
-        room: Callable[[], Awaitable[None]],
+        room: Callable[[], Awaitable[object] | None],
         clock: RunClock,
     ) -> None:
         self.calls: list[CallFacts] = []
+        self.parking: Parking | None = None
         self._context = context
         self._watch = context.watch
         self._reply = reply
         self._room = room
         self._clock = clock
-        self._origin = CallOrigin(context.requester, clock.standing_still)
+        self._origin = CallOrigin(context.requester, self._standing_still)
         self._variables = contextvars.copy_context()
         self._variables.run(paying.set, context.share.bill)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._by_id: dict[int, asyncio.Task[None]] = {}
+        self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
         self._turns = asyncio.Semaphore(context.concurrent_calls)
         self._loads = CallLoads(context.max_message_bytes, context.share)
         self._inputs = CallInputs(context.schemas, context.share, context.rules)
         self._waiting_since: float | None = None
         self._waited = 0.0
         self._running = 0
+        self._abandoned = False
+        self._noted: list[_Answered] = []
+        self._noted_bytes = 0
 
     @property
     def at_limit(self) -> bool:
@@ -87,16 +115,40 @@ class ToolCalls:
         return len(self.calls) >= self._context.limits.max_tool_calls
 
     @property
+    def under_way(self) -> int:
+        """Counts the calls that have no answer yet."""
+        return self._running
+
+    @property
     def wait_ms(self) -> int:
         """Gives the time during which at least one call was under way, in milliseconds."""
         running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
         return int((self._waited + running) * 1000)
 
-    def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> None:
+    def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> CallFacts:
         """Starts one call; its answer is sent when it comes."""
         call = CallFacts(server_id, tool_name, time.monotonic())
         self.calls.append(call)
-        self._spawn(self._execute(call_id, call, body, held=self._loads.hold(len(body))))
+        held = self._loads.hold(len(body))
+        # A call belongs to the request that made the run, not to whoever brought the worker's message.
+        work = self._execute(call_id, call, body, held=held)
+        task = asyncio.create_task(work, context=self._variables.copy())
+        self._tasks.add(task)
+        if self.parking is not None:
+            self._by_id[call_id] = task
+        return call
+
+    def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
+        """Counts a call that is not made: it is answered from a recording, or had no answer there."""
+        call = CallFacts(server_id, tool_name, time.monotonic(), duration_ms=facts.duration_ms)
+        call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
+        call.over = True
+        self.calls.append(call)
+        rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
+        if rules is not None and server is not None and call.certainty is not Certainty.NOT_STARTED:
+            for tool in server.tools:
+                if tool.tool_name == tool_name:
+                    rules.recount(server, tool)
 
     def counts(self) -> CallCounts:
         """Counts the calls that completed, may have run, or were never sent."""
@@ -110,10 +162,34 @@ class ToolCalls:
 
     def abandon(self) -> None:
         """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
+        self._abandoned = True
         for task in self._tasks:
             # A second cancellation would cut off the SDK while it sends that notification.
             if not task.cancelling():
                 task.cancel()
+
+    def leave(
+        self, call_ids: Iterable[int], came: Callable[[int, CallFacts, bool, bytes], None]
+    ) -> list[asyncio.Task[None]]:
+        """Abandons all but these calls, whose tools go on for a run that has no process meanwhile.
+
+        Args:
+            call_ids: Calls that are with their tools.
+            came: Is told the answer of each: its number, what is known of it, ok, JSON bytes.
+
+        Returns:
+            Their tasks, for who owns them from now on.
+        """
+        self._came = came
+        left = [self._by_id[call_id] for call_id in call_ids if call_id in self._by_id]
+        self._tasks.difference_update(left)
+        self.abandon()
+        return left
+
+    async def finish(self, bound: float) -> None:
+        """Waits for what is in flight, at most `bound` seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=bound)
 
     async def cancel(self) -> None:
         """Cancels what is in flight and waits for it, within `CANCEL_BOUND_SECONDS`."""
@@ -121,14 +197,9 @@ class ToolCalls:
         self.abandon()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
+        self._tell_noted()
 
     # ---- inside --------------------------------------------------------------------------------------
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # A call belongs to the request that made the run, not to whoever brought the worker's message.
-        task = asyncio.create_task(work, context=self._variables.copy())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
         context, watch = self._context, self._watch
@@ -140,7 +211,8 @@ class ToolCalls:
         try:
             if not held:
                 raise _too_much(call.tool)
-            await self._loads.enter(size)
+            if not self._loads.enters(size):
+                await self._loads.enter(size)
             entered = True
             server, tool = self._find(call)
             call.export = tool.export_name
@@ -148,30 +220,31 @@ class ToolCalls:
             body = b""
             function = context.caller.caller(server, tool, self._origin)
             if context.rules is not None:
-                await context.rules.admit(server, tool, arguments, self._clock)
+                await context.rules.admit(server, tool, arguments, self._clock, call_id)
             async with self._turns:
-                await self._room()
+                if (room := self._room()) is not None:
+                    await room
+                if context.kept is not None:
+                    await context.kept.before_call(call_id)
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                if self.parking is not None:
+                    self.parking.begins(call_id)
                 result = await function(arguments)
             found = await result_of(result, call.server, tool, context.max_message_bytes)
             answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
-            self._reply(call_id, True, answer)
+            self._answer(call_id, call, ok=True, body=answer)
             if watch is not None:
                 call.result = answer
-            if context.answers is not None:
-                context.answers.add(call.server, call.tool, found.kind, answer)
-            if context.learner is not None:
-                context.learner.offer(server.config_name, tool, found.kind, answer, found.value)
+            self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if self._abandoned:
                 raise
-            # Nobody cancelled this call: the tool awaited something that was cancelled.
+            # Nobody cancelled this call: the tool awaited something that was cancelled, or cancelled itself.
             error = ToolCallError(
                 f"{call.tool} was cancelled on the way.",
                 hint="Check whether the call took effect.",
@@ -192,6 +265,10 @@ class ToolCalls:
             if entered:
                 self._loads.leave(size)
             self._count(-1)
+            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            if (parking := self.parking) is not None:
+                self._by_id.pop(call_id, None)
+                parking.ends(call_id)
             if watch is not None:
                 if not call.over:
                     call.duration_ms = int((time.monotonic() - call.started) * 1000)
@@ -233,7 +310,35 @@ class ToolCalls:
         error.details.setdefault("toolName", call.tool)
         if isinstance(error, SchemaValidationError) and call.export is not None:
             error.details.setdefault("exportName", call.export)
-        self._reply(call_id, False, encode_error(error, self._context.max_message_bytes))
+        self._answer(call_id, call, ok=False, body=encode_error(error, self._context.max_message_bytes))
+
+    def _answer(self, call_id: int, call: CallFacts, *, ok: bool, body: bytes) -> None:
+        if self._came is None:
+            self._reply(call_id, ok, body)
+        else:
+            self._came(call_id, call, ok, body)
+
+    @contextmanager
+    def _standing_still(self) -> Generator[None]:
+        with self._clock.standing_still(), nullcontext() if self.parking is None else self.parking.asking():
+            yield
+
+    def _note(self, answered: _Answered) -> None:
+        """Keeps an answer for who learns from it: not told at once, as the script's next call would wait for that."""
+        self._noted.append(answered)
+        self._noted_bytes += len(answered.found.body)
+        if self._came is not None or len(self._noted) >= NOTED_ANSWERS or self._noted_bytes >= NOTED_BYTES:
+            self._tell_noted()
+
+    def _tell_noted(self) -> None:
+        answers, learner = self._context.answers, self._context.learner
+        for server_id, config_name, tool, found in self._noted:
+            if answers is not None:
+                answers.add(server_id, tool.tool_name, found.kind, found.body)
+            if learner is not None:
+                learner.offer(config_name, tool, found.kind, found.body, found.value)
+        self._noted.clear()
+        self._noted_bytes = 0
 
     def _finish(self, call: CallFacts) -> None:
         call.over = True

@@ -11,8 +11,11 @@ from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.execution.answers import Answers
 from cellblock.execution.events import RunWatch
+from cellblock.execution.generation import Generation
+from cellblock.execution.keeping import KeptRun
 from cellblock.execution.plan import Plan
 from cellblock.execution.request import Limits
+from cellblock.journal.journal import Journal
 from cellblock.learning.observation import Kind
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
@@ -56,6 +59,11 @@ class RunContext:
         watch: Hears each step; None when nobody watches.
         learner: Is shown each successful result, after its answer has been sent; None for nobody.
         answers: Notes what the tools answer; None where nobody asks.
+        journal: Records the run, or replays another; None for a run that is not journaled.
+        kept: Writes the run down; None where nobody does.
+        round: As in `Grantee`.
+        generation: Keeps the sessions of calls that outlast the run's process; None where none does.
+        key: Names the runs that may have one process with this one; empty: none.
     """
 
     plan: Plan
@@ -72,3 +80,8 @@ class RunContext:
     watch: RunWatch | None = None
     learner: ResultObserver | None = None
     answers: Answers | None = None
+    journal: Journal | None = None
+    kept: KeptRun | None = None
+    round: Callable[[], int] | None = None
+    generation: Generation | None = None
+    key: str = ""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 import mcp_types as types
 
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.catalog.requests import RequestEntry
 from cellblock.execution import payload
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.call_results import result_of
-from cellblock.execution.calls import IN_FLIGHT
+from cellblock.execution.calls import CANCEL_BOUND_SECONDS, IN_FLIGHT
 from cellblock.execution.context import ResultObserver, ToolCaller
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import Diagnostic, RunResponse
@@ -81,7 +84,7 @@ class DirectCall:
             if self._rules is not None:
                 await self._rules.admit(self._server, self._tool, value, _NoClock())
             facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
-            result = await function(value)
+            result = await _in_own_task(function(value))
             failed = isinstance(result, types.CallToolResult) and bool(result.is_error)
             facts.ok, facts.certainty = not failed, Certainty.COMPLETED
             facts.error, facts.over = ToolCallError.summary if failed else None, True
@@ -99,7 +102,11 @@ class DirectCall:
 
     async def learn(self, result: Any, learner: ResultObserver | None, max_bytes: int) -> None:
         """Shows a result to the learner, as a script would have got it."""
-        if learner is None or (isinstance(result, types.CallToolResult) and result.is_error):
+        if (
+            learner is None
+            or isinstance(self._tool, RequestEntry)
+            or (isinstance(result, types.CallToolResult) and result.is_error)
+        ):
             return
         with contextlib.suppress(ScriptError):
             found = await result_of(result, self._server.server_id, self._tool, max_bytes)
@@ -109,6 +116,18 @@ class DirectCall:
         facts = self._facts
         failure = Diagnostic(severity="error", code="TOOL_CALL_FAILED", message=facts.error or "")
         return RunResponse(logs=[], diagnostics=[] if facts.ok else [failure], tool_trace=[facts.entry()])
+
+
+async def _in_own_task(work: Awaitable[Any]) -> Any:
+    """Waits for a call that its client may cancel: again and again, where it should hear of that once, and clean up."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_BOUND_SECONDS)
+    return task.result()
 
 
 def _encoded(tool: ToolEntry, arguments: Any) -> bytes:

@@ -20,6 +20,11 @@ from cellblock.execution.response import LogEntry, RunResponse, TraceEntry
 NEVER_SENT = "never sent: the run had ended"
 
 
+def new_run_id() -> str:
+    """Returns the name of a new run; it is shown in logs, and no secret."""
+    return secrets.token_hex(8)
+
+
 @dataclass(slots=True, eq=False)
 class CallFacts:
     """Describes one tool call of a run. Times are of `time.monotonic`; `error` is one of a few fixed phrases,
@@ -92,8 +97,27 @@ class RunFacts:
             return "running"
         if self.response is None:
             return "CANCELLED"
+        if self.response.parked:
+            return "parked"
         errors = (entry.code for entry in self.response.diagnostics if entry.severity == "error")
         return next(errors, "ok")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Tells what a person has said to calls of a parked run.
+
+    Args:
+        run: The run's id.
+        verdict: `accepted`, `declined` or `cancelled`; the last one ends the run.
+        calls: The numbers of the calls; none of a run that was cancelled.
+        by: Who it was: `token`, a browser's login, or `cli`: who can write to the state directory.
+    """
+
+    run: str
+    verdict: str
+    calls: tuple[int, ...]
+    by: str
 
 
 class Watcher:
@@ -125,6 +149,9 @@ class Watcher:
     def run_ended(self, run: RunFacts) -> None:
         """Says the last word on a run; `ended` is set."""
 
+    def run_decided(self, decision: Decision) -> None:
+        """Hears what a person has said to a parked run."""
+
 
 @dataclass(frozen=True)
 class Observer(Watcher):
@@ -149,10 +176,10 @@ class RunWatch:
 
     __slots__ = ("_deferred", "_watchers", "facts")
 
-    def __init__(self, watchers: tuple[Watcher, ...], client: str, code: str) -> None:
+    def __init__(self, watchers: tuple[Watcher, ...], client: str, code: str, run_id: str = "") -> None:
         self._watchers = watchers
         self._deferred = False
-        self.facts = RunFacts(secrets.token_hex(8), client, code, time.time(), time.monotonic())
+        self.facts = RunFacts(run_id or new_run_id(), client, code, time.time(), time.monotonic())
         self._tell("run_accepted")
 
     def queued(self) -> None:
@@ -181,8 +208,9 @@ class RunWatch:
         self._tell("call_begun", call)
 
     def call_ended(self, call: CallFacts) -> None:
-        """Tells that a call is over; of a run that has ended, nothing more is told."""
-        if self.facts.ended is None:
+        """Tells that a call is over; of a run that has ended, nothing more is told, unless its tools go on."""
+        ended_with = self.facts.response
+        if self.facts.ended is None or (ended_with is not None and ended_with.parked and call.over):
             self._tell("call_ended", call)
 
     def ended(self, response: RunResponse | None) -> None:
@@ -227,13 +255,20 @@ class RunEvents:
         self._watchers = tuple(known for known in self._watchers if known is not watcher)
 
     @internal
-    def open(self, client: str, code: str, also: Watcher | None = None) -> RunWatch | None:
+    def decided(self, decision: Decision) -> None:
+        """Tells all watchers what a person has said to a parked run."""
+        for watcher in self._watchers:
+            tell(watcher.run_decided, decision)
+
+    @internal
+    def open(self, client: str, code: str, *also: Watcher | None, run_id: str = "") -> RunWatch | None:
         """Makes the watch of one run; None when nobody watches.
 
         Args:
             client: Whose run it is.
             code: The script.
-            also: Watches this run only.
+            also: Watch this run only.
+            run_id: Names a run that goes on; empty: it is a new one.
         """
-        watchers = self._watchers if also is None else (*self._watchers, also)
-        return RunWatch(watchers, client, code) if watchers else None
+        watchers = (*self._watchers, *(one for one in also if one is not None))
+        return RunWatch(watchers, client, code, run_id) if watchers else None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
 from cellblock.apart.pool import Apart
@@ -17,20 +19,33 @@ from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
+from cellblock.config.policy import Reuse
 from cellblock.config.settings import RunSettings
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
 from cellblock.execution.direct import DirectCall
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
-from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
+from cellblock.execution.keeping import KeptRun, RunKeeper
+from cellblock.execution.plan import (
+    Plan,
+    capability_warnings,
+    make_plan,
+    named_servers,
+    recorded_plan,
+    refused_plan,
+)
 from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, RunResponse
+from cellblock.execution.reuse import ReuseKeys, is_reused
 from cellblock.execution.run import Run
 from cellblock.execution.side_checks import SideCheck, SideChecks
 from cellblock.execution.type_errors import TypeErrors
+from cellblock.journal.journal import Journal
+from cellblock.journal.recording import RecordedCall
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.grants import Grants
+from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
@@ -46,8 +61,14 @@ REFRESH_BOUND_SECONDS: Final = 5.0
 """Bounds how long a run waits for a tool list that was announced as changed; then it takes the one that is
 known."""
 
+MAX_LOST: Final = 2
+"""Bounds how often a run goes on whose process was lost: it may be what kills it."""
+
 CLOSE_BOUND_SECONDS: Final = 5.0
 """Bounds the time from aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
+
+PARK_BOUND_SECONDS: Final = 8.0
+"""Bounds the wait for runs that are being parked: a write has 5 s, and the end of a worker 2 s."""
 
 
 class Upstreams(ToolCaller, Protocol):
@@ -96,13 +117,20 @@ class _Order:
     requester: Requester | None
     client: str
     watch: RunWatch | None = None
+    journal: Journal | None = None
+    kept: KeptRun | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
     catalog: Catalog | None = None
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    resumed: int = 0
+    """Counts how often its process was lost, and it went on in another."""
 
     def see(self, catalog: Catalog) -> Catalog:
         """Takes a snapshot, and gives what the run may see of it."""
+        if self.journal is not None:
+            catalog = self.journal.catalog(catalog)
         self.catalog = catalog if self.grants is None else self.grants.narrowed(catalog)
         return self.catalog
 
@@ -126,6 +154,8 @@ class Executor:
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
         events: Who watches all runs.
+        keeper: Keeps runs when they have ended; None where none are kept.
+        reuse: Whether a principal's runs may have one process, where the policy does not say it.
     """
 
     def __init__(
@@ -140,6 +170,8 @@ class Executor:
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
         events: RunEvents | None = None,
+        keeper: RunKeeper | None = None,
+        reuse: Reuse = "never",
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -154,10 +186,14 @@ class Executor:
         self._sides = SideChecks(checker)
         self._policy = policy or Policy(settings.policy)
         self._events = RunEvents() if events is None else events
+        self._keeper = keeper
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._checker = checker
         self._generation = Generation()
+        self._keys = ReuseKeys(pool.keep_keys)
+        self._reuse: Reuse = reuse
         self._at_work = 0
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -170,18 +206,28 @@ class Executor:
         self._settings = settings
         self._policy = policy
         self._types = TypeErrors(settings, self._checker)
+        self._keys.renew()
         before, self._generation = self._generation, Generation(self._generation)
         return before
 
     async def close(self) -> None:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
+        self._closed = True
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
         for run in self._live.values():
-            run.abort()
+            run.leave()
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
         await self._sides.close()
+
+    async def park_waiting(self, *, away: bool) -> bool:
+        """Parks the runs that wait for people and for nothing else, and waits for their ends, within
+        `PARK_BOUND_SECONDS`. With `away`, only runs whose clients are away meanwhile. Says whether there were any."""
+        parking = [task for task, run in self._live.items() if run.park(away=away)]
+        if parking:
+            await asyncio.wait(parking, timeout=PARK_BOUND_SECONDS)
+        return bool(parking)
 
     async def run(
         self,
@@ -191,6 +237,9 @@ class Executor:
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
         requester: Requester | None = None,
+        journal: Journal | None = None,
+        kept: KeptRun | None = None,
+        run_id: str = "",
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -200,6 +249,9 @@ class Executor:
             client: Whose run it is; workers are shared fairly between clients.
             grantee: Which grants it has, and who is asked for approval.
             requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+            journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
+            kept: The run that goes on, where it was parked or lost; with its own `journal`.
+            run_id: Names a new run; empty: any name.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -211,16 +263,36 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             grants = self._policy.grants_of(grantee.principal, request.grants)
-            order = _Order(request, grants, grantee, requester, client)
-            order.watch = watch = self._events.open(client, request.code, observer)
+            if request.plan and grants is None:
+                grants = Grants(())
+            # A recording that is run again is not one more run.
+            if kept is None and journal is None and self._keeper is not None:
+                may_park = request.plan or (
+                    grants is not None and grants.may_ask and grantee.round is not None
+                )
+                kept = self._keeper.opened(
+                    grantee.principal,
+                    client=client,
+                    may_park=may_park,
+                    durable=request.durable or request.plan,
+                )
+            if kept is not None:
+                kept.is_waited_for, journal = not grantee.leaves, kept.journal
+            order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            run_id = run_id if kept is None else kept.run_id or run_id
+            order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
                 response = await self._run(order)
+                while response.lost and self._goes_on(order, response):
+                    response = await self._run(order)
             except BaseException:
                 if watch is not None:
                     watch.given_up()
                 raise
             if watch is not None:
                 watch.ended(response)
+            if kept is not None:
+                response = await kept.named(response)
             return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
@@ -276,8 +348,12 @@ class Executor:
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
                 generation = until_end.enter_context(self._generation)
-                context, side = self._planned(order, found, share, order.see(self._upstreams.catalog))
-                typecheck = self._types.mode(order.request)
+                context, side = self._planned(
+                    order, found, share, order.see(self._upstreams.catalog), generation
+                )
+                goes_on = order.journal is not None and order.journal.past is not None
+                # It was checked before it began.
+                typecheck = "off" if goes_on else self._types.mode(order.request)
                 if typecheck == "before":
                     errors, order.notices = await self._types.before(side)
                     if errors:
@@ -293,9 +369,38 @@ class Executor:
             response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
             if typecheck != "off":
                 response = await self._types.after(response, order.request, side)
+            if order.resumed and order.kept is None:
+                usage = response.usage.model_copy(update={"resumed": order.resumed})
+                response = response.model_copy(update={"usage": usage})
             if warnings := order.warnings():
                 response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
             return response
+
+    def _goes_on(self, order: _Order, response: RunResponse) -> bool:
+        """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down
+        as it goes, or has made no call yet."""
+        journal, kept = order.journal, order.kept
+        calls = len(response.tool_trace)
+        if order.resumed >= MAX_LOST or self._closed:
+            return False
+        if kept is not None and journal is not None and kept.is_durable and journal.lost is None:
+            recording = replace(journal.snapshot(), response=None, ended=None)
+            kept.goes_on(recording)
+            order.journal = kept.journal
+            said = f"It goes on from where it was; {calls} calls are not made again."
+        elif self._may_begin_anew(order) and not calls:
+            said = "It had made no call, and was run again from its beginning."
+        else:
+            return False
+        order.resumed += 1
+        order.notices = [_resumed(said, response)]
+        return True
+
+    def _may_begin_anew(self, order: _Order) -> bool:
+        """Says whether a run that nobody records may begin once more."""
+        if order.journal is not None or order.resumed or self._keeper is None:
+            return False
+        return not self._keeper.is_off(order.grantee.principal)
 
     async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
@@ -311,17 +416,45 @@ class Executor:
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
 
     def _planned(
-        self, order: _Order, found: Imports, share: Share, catalog: Catalog
+        self, order: _Order, found: Imports, share: Share, catalog: Catalog, generation: Generation
     ) -> tuple[RunContext, SideCheck]:
         """Makes what the run is made of, and the check of its types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
         if order.grants is not None:
-            rules = RunRules(order.grants, self._policy.settings, order.grantee.approver)
+            rules = RunRules(
+                order.grants,
+                self._policy.settings,
+                order.grantee.approver,
+                together=order.grantee.round is not None,
+                earlier=None if order.kept is None else order.kept.earlier,
+                stops=request.plan,
+            )
         conventions = not settings.frontend.strict
-        plan = make_plan(request.code, catalog, self._urls, found, conventions=conventions)
+        journal = order.journal
+        # A journaled run has a process of its own: its sources are replaced in it.
+        reuse = (
+            journal is None
+            and not request.own_process
+            and is_reused(order.grantee.principal, order.client, self._reuse, self._policy.settings.reuse)
+        )
+        if journal is not None and journal.past is not None:
+            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry)
+            plan = recorded_plan(journal, request.code, found)
+        else:
+            plan = make_plan(
+                request.code,
+                catalog,
+                self._urls,
+                found,
+                conventions=conventions,
+                journaled=journal is not None,
+                own_import=reuse,
+            )
         order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:
             raise _Refused(*plan.errors)
+        if journal is not None:
+            plan = replace(plan, body=self._journal_begins(journal, plan, order, catalog))
         if len(plan.body) > (most := settings.max_message_bytes):
             # ZeroMQ would cut the host off, and with it every other run that it has.
             message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
@@ -344,8 +477,32 @@ class Executor:
             watch=order.watch,
             learner=self._learner,
             answers=side.answers,
+            journal=journal,
+            kept=order.kept,
+            round=order.grantee.round,
+            generation=generation,
+            key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
         )
         return context, side
+
+    def _journal_begins(self, journal: Journal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
+        """Gives what the worker of a journaled run is sent."""
+        return journal.begin(
+            made_by=_installed("cellblock"),
+            deno=_installed("deno"),
+            request=dict(order.raw),
+            body=plan.body,
+            conventions=not self._settings.frontend.strict,
+            limits=asdict(order.request.limits),
+            message_bytes=self._settings.max_message_bytes,
+            catalog=catalog,
+            principal=order.grantee.principal,
+            grants=[] if order.grants is None else [layer.grant for layer in order.grants.layers],
+        )
+
+    def _key_of(self, order: _Order, catalog: Catalog) -> str:
+        principal, number = order.grantee.principal, self._generation.number
+        return self._keys.key(principal, order.client, order.grants, catalog, number)
 
     async def _leased(self, run: Run, order: _Order) -> tuple[Lease, int]:
         """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
@@ -377,6 +534,15 @@ class Executor:
             raise
 
 
+@cache
+def _installed(package: str) -> str:
+    """Gives the version of an installed package; empty where it is not known."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
 def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tuple[Diagnostic, ...]:
     match error:
         case _Refused():
@@ -387,6 +553,27 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
             return (_not_started("OVERLOADED", error.message, error.hint),)
         case HostUnavailable():
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
+
+
+def _may_repeat(catalog: Catalog, patterns: Sequence[str], call: RecordedCall) -> bool:
+    """Says of a call that may have run whether it may be made again: only where the user has said so."""
+    server = catalog.servers.get(call.server)
+    for tool in () if server is None else server.tools:
+        if tool.tool_name == call.tool:
+            is_given = tool.given is not None and tool.given.retry
+            return is_given or any_fits(patterns, call.server, tool)
+    return False
+
+
+def _resumed(said: str, lost: RunResponse) -> Diagnostic:
+    """Says of a run that it goes on although its process was lost."""
+    why = next((entry.message for entry in lost.diagnostics if entry.severity == "error"), "")
+    return Diagnostic(
+        severity="warning",
+        code="RUN_RESUMED",
+        message=f"The run's process was lost: {why} {said}",
+        hint=None,
+    )
 
 
 def _not_started(code: str, message: str, hint: str) -> Diagnostic:

@@ -41,6 +41,11 @@ class Generation:
         with self:
             return await work
 
+    def until(self, task: asyncio.Task[None]) -> None:
+        """Counts a task as inside until it is done: a call that goes on when its run has no process."""
+        self.__enter__()
+        task.add_done_callback(self.__exit__)
+
     async def ended(self, since: int = 0) -> None:
         """Waits until nobody is inside, nor in a generation before it from number `since` on. No bound: runs have their
         own."""

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import OverBudget, Share
-from cellblock.apart.worker import Task
+from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from cellblock.apart.light import is_light
 from cellblock.apart.pool import WALL_SECONDS, Apart
-from cellblock.apart.worker import Task
+from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.learning.observation import Observation
 from cellblock.learning.offers import Offer

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from cellblock.execution.calls import CallCounts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
 from cellblock.execution.response import Diagnostic, error_diagnostic
+from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
+
+MAX_NAMED: Final = 5
+"""Bounds the calls that a diagnostic names."""
 
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
@@ -47,6 +52,34 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
         said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
         hint = script.fix
     return Diagnostic(severity="info" if logged else "warning", code="NO_RESULT", message=said, hint=hint)
+
+
+def run_parked(run_id: str, parked: Parked) -> Diagnostic:
+    """Says that a run waits for a person, and how it goes on."""
+    if not parked.questions:
+        return Diagnostic(
+            severity="warning",
+            code="RUN_PARKED",
+            message=f"The run waits for tools that are at work: {_named(parked.working)}. It is written down and goes "
+            "on from here when their answers are there; its process has ended.",
+            hint=f"Do not run the script again: `cellblock runs show {run_id}` says whether it has ended, `cellblock "
+            "runs cancel` ends it.",
+        )
+    also = f" It waits for tools that are at work, too: {_named(parked.working)}." if parked.working else ""
+    return Diagnostic(
+        severity="warning",
+        code="RUN_PARKED",
+        message=f"The run waits until the user allows its calls: {_named(parked.questions)}. They were not made.{also} "
+        "The run is written down and goes on from here when the answer is there; its process has ended.",
+        hint=f"Do not run the script again: `cellblock runs approve {run_id}` lets it go on, `cellblock runs deny` "
+        "refuses the calls.",
+    )
+
+
+def _named(calls: Sequence[ParkedQuestion | WorkingCall]) -> str:
+    names = [f"{call.server}.{call.tool}" for call in calls]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 NOT_AWAITED: Final = "CALLS_NOT_AWAITED"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.base.errors import first_few, shorten
+from cellblock.base.errors import shorten
 from cellblock.catalog.absent_globals import absent_module_hint
 from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import (
@@ -24,16 +24,13 @@ from cellblock.catalog.modules import (
 )
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.execution.response import Diagnostic, error_diagnostic
+from cellblock.journal.journal import Journal
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import SCRIPT_NAME, Script, prepare
 from cellblock.typecheck.ambient import imported_servers
 
 MAX_IMPORT_ERRORS: Final = 20
 """Bounds the diagnostics of imports that cannot be satisfied; they end up in a model's context."""
-
-
-MAX_LISTED: Final = 30
-"""Bounds the servers that a hint names; they end up in a model's context."""
 
 _PREFIX: Final = "@codemode/"
 _OURS: Final = re.compile(r"@?code-?mode(?:/|$)", re.IGNORECASE)
@@ -58,9 +55,11 @@ def make_plan(
     imports: Imports | None = None,
     *,
     conventions: bool = True,
+    journaled: bool = False,
+    own_import: bool = False,
 ) -> Plan:
     """Resolves a script's imports against a catalog. `imports` are what it imports; None to parse it here.
-    `conventions` says whether it may give its result otherwise than by assigning it.
+    `conventions`, `journaled` and `own_import` are as for `prepare`.
 
     A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
     dynamic one becomes an exception at its place in the script.
@@ -71,7 +70,15 @@ def make_plan(
         return urls.url_for(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
 
     try:
-        script = prepare(code, url_of, import_url, imports, conventions=conventions)
+        script = prepare(
+            code,
+            url_of,
+            import_url,
+            imports,
+            conventions=conventions,
+            journaled=journaled,
+            own_import=own_import,
+        )
     except TooComplex as error:
         return refused_plan(str(error))
     modules: dict[str, str] = {}
@@ -107,6 +114,39 @@ def make_plan(
         **({"entry": True} if script.entry is not None else {}),
     }
     return Plan(script, json.dumps(start).encode(), tuple(errors), code)
+
+
+def recorded_plan(journal: Journal, code: str, imports: Imports) -> Plan:
+    """Makes the plan of a run that goes on with a recorded one: its modules, and its script unless that is another."""
+    past = journal.past
+    assert past is not None
+    recorded = json.loads(past.body)
+    urls: dict[str, str] = recorded["modules"]
+    import_url = fixed_modules()[IMPORT_SPECIFIER]
+    conventions = past.conventions
+    try:
+        script = prepare(code, urls.get, import_url, imports, conventions=conventions, journaled=True)
+    except TooComplex as error:
+        return refused_plan(str(error))
+    if journal.plan_body is not None:
+        return Plan(script, journal.plan_body, (), code)
+    missing = [found for found in script.static if found.specifier not in urls]
+    errors = tuple(
+        error_diagnostic(
+            "IMPORT_FAILURE",
+            f"Cannot import {found.specifier!r}: the recorded script did not import it, and so it is not recorded.",
+            "Record the run again with a script that imports it.",
+            f"{SCRIPT_NAME}:{found.line}:{found.column}",
+        )
+        for found in missing[:MAX_IMPORT_ERRORS]
+    )
+    start = {
+        "main": data_url(script.text, script.media_type),
+        "modules": {**urls, IMPORT_SPECIFIER: import_url},
+        "refused": recorded["refused"],
+        **({"entry": True} if script.entry is not None else {}),
+    }
+    return Plan(script, json.dumps(start).encode(), errors, code)
 
 
 def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
@@ -199,8 +239,7 @@ def _likely_module(specifier: str, catalog: Catalog) -> str:
 
 def _connected_servers(catalog: Catalog) -> str:
     """Lists what can be imported, in one sentence."""
-    known = first_few(list(catalog.servers), MAX_LISTED) or "none"
-    return f"Connected servers: {known}. Import one as {SERVERS_PREFIX}ID."
+    return f"{catalog.who_is_connected()} Import one as {SERVERS_PREFIX}ID."
 
 
 def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError, shorten
@@ -59,12 +59,16 @@ class Replies:
         """Says whether no answer waits: what leads to more of them should wait, too."""
         return not self._waiting
 
-    async def room(self) -> None:
-        """Waits until there is some."""
-        await self._room.wait()
+    def room(self) -> Awaitable[object] | None:
+        """Gives what waits until there is some; None where there is."""
+        return None if self._room.is_set() else self._room.wait()
 
     def reply(self, call_id: int, ok: bool, body: bytes) -> None:
         """Sends an answer in its turn."""
+        if not self._waiting and self._unread + len(body) <= self._window:
+            self._unread += len(body)
+            self._send(call_id, ok, body)
+            return
         if self._held + len(body) > HELD_FACTOR * self._most:
             ok, body = False, encode_error(_dropped(len(body)), self._most)
         self._waiting.append(_Reply(call_id, ok, body))

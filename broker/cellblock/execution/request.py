@@ -61,6 +61,17 @@ class RequestBody(BaseModel):
     typecheck: TypecheckMode | None = None
     """Cellblock's own: when this script is type-checked; the configuration says it where this does not."""
 
+    durable: bool | None = None
+    """Cellblock's own: true has the run written down as it goes, so that it survives the loss of its process, and wait
+    for a person whom its client cannot ask."""
+
+    plan: bool | None = None
+    """Cellblock's own: true has the run stop before each call that is not known to be read-only, until the user allows
+    it."""
+
+    reuse: bool | None = None
+    """Cellblock's own: false has the script run in a process of its own, whatever the configuration says."""
+
 
 _HINTS = {
     "code": "Give the script as the string `code`.",
@@ -69,6 +80,9 @@ _HINTS = {
     f"of at most {MAX_CAPABILITY_CHARS} characters.",
     "grants": 'Give `grants` as an object such as {"tools": ["files.read_*"], "readOnly": true}.',
     "typecheck": 'Give `typecheck` as "off", "after" or "before".',
+    "durable": "Give `durable` as true, or leave it out.",
+    "plan": "Give `plan` as true, or leave it out.",
+    "reuse": "Give `reuse` as false, or leave it out.",
 }
 
 
@@ -97,6 +111,9 @@ class RunRequest:
     warnings: tuple[Diagnostic, ...]
     typecheck: TypecheckMode | None = None
     grants: Grant | None = None
+    own_process: bool = False
+    durable: bool = False
+    plan: bool = False
 
 
 def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
@@ -120,7 +137,17 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
         )
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
-    return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck, body.grants)
+    return RunRequest(
+        body.code,
+        limits,
+        requested,
+        tuple(warnings),
+        body.typecheck,
+        body.grants,
+        own_process=body.reuse is False,
+        durable=body.durable is True,
+        plan=body.plan is True,
+    )
 
 
 def resolve_limits(

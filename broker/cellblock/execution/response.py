@@ -72,6 +72,13 @@ class Usage(_Part):
     tool_calls: int = 0
     approval_wait_ms: int | None = None
     """Says how long the user was waited for; it does not count for `timeoutMs`. Absent when nothing was asked."""
+    run_id: str | None = None
+    """Names the run for `cellblock runs`. Absent when the run is not kept."""
+    resumed: int | None = None
+    """Says how often the run has gone on in another process, as it was parked or its process was lost. Absent when it
+    has not."""
+    reused: int | None = None
+    """Says how many runs the worker's process had served before. Absent where each has a process of its own."""
 
 
 class RunResponse(_Part):
@@ -82,6 +89,10 @@ class RunResponse(_Part):
     diagnostics: list[Diagnostic]
     tool_trace: list[TraceEntry] = Field(default_factory=list[TraceEntry])
     usage: Usage = Usage()
+    parked: bool = Field(default=False, exclude=True)
+    """Says whether the run waits for a person, and goes on later; not on the wire, where a diagnostic says it."""
+    lost: bool = Field(default=False, exclude=True)
+    """Says whether the run's host or worker was lost before the script had ended; not on the wire."""
     servers: tuple[str, ...] = Field(default=(), exclude=True)
     """Lists the ids of the servers that the script imports or requests; not on the wire."""
 

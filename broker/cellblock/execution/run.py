@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
+from cellblock.apart.raw import RawJson
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
 from cellblock.execution.failure import diagnose, places_in_stacks
+from cellblock.execution.journaled import Journaled, another_run
+from cellblock.execution.keeping import KeptRun
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.outcome import (
     call_limit,
     ending,
     no_result,
     query_limit,
+    run_parked,
     with_certainty,
     with_unawaited,
 )
+from cellblock.execution.parking import Parking
 from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -27,6 +36,10 @@ from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
 from cellblock.execution.states import Event, State, advance
+from cellblock.journal.journal import STOPPED
+from cellblock.journal.parked import SHOWN_BYTES, Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.recording import Recording
+from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
@@ -38,6 +51,15 @@ LEASE_BOUND_SECONDS: Final = 15.0
 
 HOST_GRACE_SECONDS: Final = 3.0
 """Says how much later than the host the broker ends a run by its own clock."""
+
+LEAVE_BOUND_SECONDS: Final = 2.0
+"""Bounds the wait for the calls in flight of a run that another broker goes on with."""
+
+MIN_LEFT_MS: Final = 100
+"""Is left of a run's time when it goes on, however much it has used: so it ends by its own limit."""
+
+MOST_REPLAY_CPU_MS: Final = 10_000
+"""Bounds the CPU time that a run may take to come back to where it was, beside `maxCpuMs`."""
 
 KILL_BOUND_SECONDS: Final = 4.0
 """Bounds the time from asking for a worker's death to `Ended`; the host itself allows 2 s."""
@@ -59,7 +81,7 @@ class Run:
         self._state = State.SENT
         self._over = asyncio.Event()
         self._deadline = Deadline(self._host_broke_word)
-        self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch)
+        self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch, context.journal)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -75,13 +97,38 @@ class Run:
         self._killed_for: Diagnostic | None = None
         self._failed = False
         self._leased = False
+        self._aborted = self._leaving = False
         self._settled = False
         self._last_id = 0
+        self._parking: Parking | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._held_back: list[Callable[[], None]] = []
+        self._has_ended_meanwhile = False
+        self._parked: Diagnostic | None = None
+        kept = context.kept
+        if kept is not None and (kept.park_seconds is not None or kept.park_tools_seconds is not None):
+            seconds = None if context.round is None else kept.park_seconds
+            self._parking = Parking(
+                seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
+            )
+            if rules is not None and kept.park_seconds is not None:
+                rules.parking = self._parking
         self._pause_ms = rules.pause_ms if rules is not None else 0
         if context.requester is not None:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
         self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock)
+        self._calls.parking = self._parking
+        self._journaled: Journaled | None = None
+        if context.journal is not None:
+            self._journaled = Journaled(
+                context,
+                context.journal,
+                self._calls,
+                self._reply,
+                self._kill,
+                lambda said: self._kill(self._breach(said)),
+            )
 
     def begin(self, lease: Lease) -> None:
         """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
@@ -101,6 +148,11 @@ class Run:
         finally:
             self._deadline.cancel()
             self._lease.release()
+        if self._writing is not None:
+            await self._writing
+        if self._leaving:
+            # What is answered now is not to be asked again.
+            await self._calls.finish(LEAVE_BOUND_SECONDS)
         await self._calls.cancel()
         if self._reading is not None:
             await self._reading
@@ -109,14 +161,45 @@ class Run:
     def abort(self) -> None:
         """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
         if self._lease is not None:
+            self._aborted = True
             self._kill(self._ending(protocol.Ended(reason="cancelled")))
             self._calls.abandon()
+            if self._parked is not None and self._context.kept is not None:
+                self._context.kept.given_up()
+
+    def park(self, *, away: bool) -> bool:
+        """Parks the run if it waits for people and for nothing else; with `away`, only if its client is away meanwhile.
+        Says whether it is being parked."""
+        if self._parking is None or (away and self._context.round is None):
+            return False
+        return self._parking.park_now()
+
+    def leave(self) -> None:
+        """Ends the run here, as its broker stops: one that waits for people is parked, one that is written down as it
+        goes is left to another broker, and others are aborted."""
+        kept = self._context.kept
+        if self._parking is not None and self._parking.park_now():
+            return
+        if kept is None or not kept.is_durable or not self._leased:
+            self.abort()
+            return
+        kept.is_left = self._aborted = self._leaving = True
+        self._kill(self._ending(protocol.Ended(reason="cancelled")))
 
     # ---- what the lease tells (LeaseEvents) ----------------------------------------------------------
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
         """Takes a message of the host about this run, or of its worker."""
+        if self._state is State.RUNNING and isinstance(message, protocol.Call):
+            # Before the others: of most messages this is one.
+            if self._is_next(message.id) and self._noted(message.events):
+                self._on_call(message, body)
+            return
         if self._state is State.OVER:
+            return
+        if self._state is State.PARKING and not isinstance(message, protocol.Ended):
+            self._has_ended_meanwhile |= isinstance(message, protocol.Done | protocol.Failed)
+            self._held_back.append(partial(self.worker_says, message, body))
             return
         match message:
             case protocol.Ended():
@@ -127,15 +210,13 @@ class Run:
                     self._leased = True
                     if self._context.watch is not None:
                         self._context.watch.started()
-                    self._clock.start(self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS)
+                    self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
                 self._within(self._log.log(message, body))
             case _ if self._state is not State.RUNNING:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
-            case protocol.Call() if self._is_next(message.id):
-                self._on_call(message, body)
-            case protocol.Query() if self._is_next(message.id):
+            case protocol.Query() if self._is_next(message.id) and self._noted(message.events):
                 self._on_query(message, body)
             case protocol.Took():
                 if self._replies.took(message.bytes):
@@ -148,6 +229,8 @@ class Run:
                 self._on_done(body)
             case protocol.Failed():
                 self._on_failed(message, body)
+            case protocol.Noted() | protocol.Live():
+                self._on_journal(message, body)
             case _:
                 return
 
@@ -162,12 +245,13 @@ class Run:
     def _start(self, lease: Lease) -> None:
         limits = self._limits
         message = protocol.Run(
-            timeout_ms=limits.timeout_ms,
-            cpu_ms=limits.max_cpu_ms,
+            timeout_ms=self._timeout_ms,
+            cpu_ms=self._cpu_ms,
             memory_bytes=limits.max_memory_bytes,
             log_bytes=limits.max_log_bytes,
             message_bytes=self._context.max_message_bytes,
             lane=hash(lease.client) & 0xFFFF_FFFF,
+            key=self._context.key,
             pause_ms=self._pause_ms,
         )
         self._deadline.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
@@ -204,6 +288,8 @@ class Run:
 
     def _end(self) -> None:
         if self._move(Event.END):
+            if self._parking is not None:
+                self._parking.close()
             self._queries.close()
             self._replies.close()
             self._deadline.cancel()
@@ -215,6 +301,86 @@ class Run:
         self._lease.host_failed(why)
         if self._state is not State.OVER:
             self.host_lost(why)
+
+    # ---- inside: parking -----------------------------------------------------------------------------
+
+    @property
+    def _timeout_ms(self) -> int:
+        """Gives what is left of the run's time: what it has used before it was parked counts."""
+        past = None if self._context.journal is None else self._context.journal.past
+        return (
+            self._limits.timeout_ms
+            if past is None
+            else max(MIN_LEFT_MS, self._limits.timeout_ms - past.used_ms)
+        )
+
+    @property
+    def _cpu_ms(self) -> int:
+        """Gives what is left of the run's CPU time, and what coming back to where it was may take."""
+        kept = self._context.kept
+        used = 0 if kept is None else kept.earlier_cpu_ms
+        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - used) + min(used, MOST_REPLAY_CPU_MS)
+
+    def _park(self) -> None:
+        """Writes the run down; its worker is killed when that is certain."""
+        kept, journal, parking = self._context.kept, self._context.journal, self._parking
+        assert kept is not None and journal is not None and parking is not None
+        if journal.lost is not None or not self._move(Event.PARK):
+            parking.failed(for_good=True)
+            return
+        used = int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000)
+        before = 0 if journal.past is None else journal.past.used_ms
+        recording = replace(journal.snapshot(decoded=False), used_ms=before + max(0, used))
+        questions, working = dict(parking.questions), frozenset(parking.working)
+        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, questions, working))
+
+    async def _written_down(
+        self,
+        kept: KeptRun,
+        parking: Parking,
+        recording: Recording,
+        questions: dict[int, Question],
+        working: frozenset[int],
+    ) -> None:
+        rules, turn = self._context.rules, self._context.round
+        parked = Parked(
+            questions=tuple(map(_parked_question, questions.values())),
+            working=tuple(
+                WorkingCall(call=call.id, server=call.server, tool=call.tool)
+                for call in recording.calls
+                if call.id in working
+            ),
+            asked=0 if rules is None else rules.asked,
+            waited_ms=0 if rules is None else rules.waited_ms,
+            client=self._lease.client if self._lease is not None else "",
+        )
+        written = await kept.park(recording, parked, kept.turn if turn is None else turn())
+        # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
+        goes_on = (
+            questions.keys() != parking.questions.keys()
+            or working != parking.working.keys()
+            or parking.is_asking
+            or self._has_ended_meanwhile
+        )
+        is_here = self._state is State.PARKING
+        if (written and not goes_on and (is_here or self._lost is not None)) or (
+            written and not await kept.unpark()
+        ):
+            self._parked = run_parked(kept.run_id, parked)
+        if self._parked is not None:
+            # At once, so that no call is made here whose answer is taken elsewhere.
+            if left := self._calls.leave(working, kept.came):
+                kept.hold(left)
+                if (generation := self._context.generation) is not None:
+                    for task in left:
+                        generation.until(task)
+            self._kill(self._parked)
+        elif self._move(Event.UNPARK):
+            parking.failed(for_good=not written)
+            held, self._held_back = self._held_back, []
+            for say in held:
+                say()
+            parking.look()
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -230,17 +396,32 @@ class Run:
         self._last_id = call_id
         return True
 
+    def _noted(self, events: str) -> bool:
+        """Takes the events of a journaled run; False: they were none, and the run is over."""
+        return self._journaled is None or self._journaled.note(events)
+
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
         if self._calls.at_limit:
             self._kill(call_limit(self._limits.max_tool_calls))
-        else:
+        elif self._journaled is None:
             self._calls.begin(message.id, message.server, message.tool, body)
+        elif not self._journaled.answers(message, body):
+            facts = self._calls.begin(message.id, message.server, message.tool, body)
+            self._journaled.begun(message.id, facts)
 
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
-        else:
+        elif self._journaled is None or not self._journaled.answers(message, body):
             self._queries.begin(message.id, message.op, body)
+
+    def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
+        if self._journaled is None:
+            self._kill(self._breach("the run is not journaled"))
+        elif isinstance(message, protocol.Noted):
+            self._journaled.noted_apart(body)
+        else:
+            self._journaled.live()
 
     def _settle(self) -> None:
         self._move(Event.SETTLE)
@@ -281,15 +462,29 @@ class Run:
         except payload.PayloadError:
             failure = None
         script, catalog, most = self._script, self._context.catalog, self._limits.max_memory_bytes
+        if message.kind == "diverged":
+            self._diagnostics.append(another_run(failure, script))
+            return
         names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
         self._diagnostics.append(diagnose(message, failure, script, most, names, withheld, catalog))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.PARKING:
+            self._held_back.append(partial(self._reply, call_id, ok, body))
+            return
+        if self._journaled is not None and (self._state is State.RUNNING or self._leaving):
+            self._journaled.answered(call_id, ok, body)
         if self._state is State.RUNNING:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.PARKING:
+            self._held_back.append(partial(self._send_reply, call_id, ok, body))
+            return
         if self._state is State.RUNNING and self._lease is not None:
+            if self._journaled is not None:
+                # What waited too long was replaced by an error.
+                self._journaled.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------
@@ -300,14 +495,17 @@ class Run:
             self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
         own, notices = self._diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._failed else [*notices, *own]
-        final = self._killed_for
+        final, kept = self._parked or self._killed_for, self._context.kept
+        if self._parked is not None and kept is not None:
+            kept.parked(ended.cpu_ms)
         # A script that has settled has its outcome, whatever became of the host after it.
         if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
             final = self._ending(ended)
         if final is not None:
-            diagnostics.insert(0, with_certainty(final, self._calls.counts()) if self._calls.calls else final)
+            is_told = self._calls.calls and self._parked is None
+            diagnostics.insert(0, with_certainty(final, self._calls.counts()) if is_told else final)
         trace, rules = self._calls.trace(), self._context.rules
-        return RunResponse(
+        response = RunResponse(
             logs=self._log.entries,
             result=None if final is not None or self._failed else self._result,
             diagnostics=diagnostics,
@@ -320,11 +518,46 @@ class Run:
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),
                 approval_wait_ms=rules.waited_ms if rules and rules.asked else None,
+                reused=ended.reused if self._context.key else None,
+                resumed=None if kept is None else kept.resumed or None,
             ),
+            parked=self._parked is not None,
+            lost=final is not None and not self._aborted and self._is_lost(ended),
         )
+        if (journal := self._context.journal) is not None and self._parked is None:
+            stopped = self._killed_for is not None and ended.reason == "cancelled" and not self._aborted
+            for call, entry in zip(self._calls.calls, trace, strict=True):
+                # Of one that had no answer, too: a replay tells the same.
+                call.duration_ms = entry.duration_ms
+            reason = "finished" if final is None else STOPPED if stopped else ended.reason
+            journal.end(reason, response.as_json)
+        return response
+
+    def _is_lost(self, ended: protocol.Ended) -> bool:
+        """Says whether the run has ended for no fault of its script's, as far as is known."""
+        if self._parked is not None or self._settled or self._killed_for is not None:
+            return False
+        if self._lost is not None or ended.reason == "host_stopping":
+            return True
+        # A worker may be killed by others; a script that kills its own would do so again, and had its chance.
+        kept = self._context.kept
+        return ended.reason == "crashed" and kept is not None and kept.is_durable
 
     def _breach(self, detail: str) -> Diagnostic:
         return self._ending(protocol.Ended(reason="protocol", detail=detail))
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
         return ending(ended, self._lost, self._limits, started=self._leased)
+
+
+def _parked_question(question: Question) -> ParkedQuestion:
+    arguments = question.arguments
+    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
+    return ParkedQuestion(
+        call=question.call_id,
+        server=question.server_id,
+        tool=question.tool_name,
+        destructive=question.destructive,
+        input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
+        bytes=len(whole),
+    )

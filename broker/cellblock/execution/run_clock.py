@@ -66,6 +66,12 @@ class RunClock:
         self._send(protocol.Resume())
         self._set_bound(self._left)
 
+    @property
+    def left(self) -> float:
+        """Gives what is left of the run's time, in seconds, with the bound's own grace."""
+        passed = 0.0 if self._stopped else asyncio.get_running_loop().time() - self._since
+        return self._left - passed
+
     @contextmanager
     def standing_still(self) -> Generator[None]:
         """Keeps the run's time from passing inside a block."""

@@ -9,6 +9,7 @@ from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks
 from cellblock.execution.response import Diagnostic, LogEntry
+from cellblock.journal.journal import Journal
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
@@ -26,18 +27,22 @@ class RunLog:
         script: Positions in stacks are told in its author's terms; nothing else is touched.
         max_log_bytes: The run's `maxLogBytes`.
         watch: Told each entry; None when nobody watches.
+        journal: Knows of each entry whether it was told before; None for a run that is not journaled.
 
     Attributes:
         entries: In the order in which they came.
         notices: The sandbox's warnings, and what it only wants known.
     """
 
-    def __init__(self, script: Script, max_log_bytes: int, watch: RunWatch | None) -> None:
+    def __init__(
+        self, script: Script, max_log_bytes: int, watch: RunWatch | None, journal: Journal | None = None
+    ) -> None:
         self.entries: list[LogEntry] = []
         self.notices: list[Diagnostic] = []
         self._script = script
         self._most = max_log_bytes + LOG_NOTE_BYTES
         self._watch = watch
+        self._journal = journal
         self._bytes = 0
         self._noticed = 0
 
@@ -49,7 +54,8 @@ class RunLog:
         text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
         self.entries.append(entry)
-        if self._watch is not None:
+        is_new = self._journal is None or self._journal.logged()
+        if self._watch is not None and is_new:
             self._watch.logged(entry)
         return None
 

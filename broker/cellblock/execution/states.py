@@ -15,6 +15,9 @@ class State(Enum):
     RUNNING = "running"
     """A worker has the script and the clock runs."""
 
+    PARKING = "parking"
+    """The run is being written down, so that it can go on later; what its worker says meanwhile is held back."""
+
     SETTLED = "settled"
     """The script has ended by itself; its worker's death is still to be told."""
 
@@ -31,6 +34,8 @@ class Event(Enum):
     LEASED = "leased"
     SETTLE = "settle"
     KILL = "kill"
+    PARK = "park"
+    UNPARK = "unpark"
     END = "end"
 
 
@@ -41,6 +46,10 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.RUNNING, Event.SETTLE): State.SETTLED,
     (State.RUNNING, Event.KILL): State.KILLING,
     (State.RUNNING, Event.END): State.OVER,
+    (State.RUNNING, Event.PARK): State.PARKING,
+    (State.PARKING, Event.UNPARK): State.RUNNING,
+    (State.PARKING, Event.KILL): State.KILLING,
+    (State.PARKING, Event.END): State.OVER,
     (State.SETTLED, Event.END): State.OVER,
     (State.KILLING, Event.END): State.OVER,
 }

@@ -80,7 +80,7 @@ async def declarations(
         for server_id in ids:
             if server_id not in catalog.servers:
                 why = catalog.unavailable.get(server_id) or catalog.denied.get(server_id) or "there is none"
-                hint = f"Known are: {', '.join(catalog.servers) or 'none'}."
+                hint = catalog.who_is_connected()
                 raise InvalidRequest(f"The tools of server {server_id!r} are not known: {why}.", hint=hint)
         catalog = replace(catalog, servers={server_id: catalog.servers[server_id] for server_id in ids})
     chars = service.front_config.shown.declaration_chars if budget is None else budget

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import mcp_types as types
 
 from cellblock.apart.light import LIGHT_BYTES, containers_in
-from cellblock.apart.pool import Apart, ApartFailed
-from cellblock.apart.worker import Task
+from cellblock.apart.task import ApartFailed, Task
 from cellblock.base.errors import CellblockError
 from cellblock.frontend.mcp.cut import cut
+
+if TYPE_CHECKING:
+    from cellblock.apart.pool import Apart
 
 logger = logging.getLogger("cellblock.frontend")
 

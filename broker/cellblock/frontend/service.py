@@ -4,18 +4,117 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
+from cellblock.catalog.requests import Kind
 from cellblock.execution.events import Watcher
+from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.front_config import FrontConfig
+from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
+
+if TYPE_CHECKING:
+    from cellblock.apart.pool import Apart
+    from cellblock.upstream.entries import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedStatus:
+    """Says where a run is that was parked. Times are Unix time in seconds.
+
+    Args:
+        id: The run.
+        began: When it began.
+        changed: When it was last written down.
+        until: Until when it is kept at least.
+        state: Whether it waits for a person, goes on, or is over.
+        outcome: How it ended; None until then.
+        questions: What is asked and not answered, of one that waits.
+        response: Of one that is over; None where none is written down.
+    """
+
+    id: str
+    began: float
+    changed: float
+    until: float
+    state: Literal["parked", "running", "ended"]
+    outcome: str | None = None
+    questions: tuple[ParkedQuestion, ...] = ()
+    response: RunResponse | None = None
+
+
+class ParkedRuns(Protocol):
+    """Says what a front-end needs of the runs that wait; `daemon.parked_runs.ParkedRuns` implements it."""
+
+    @property
+    def good_seconds(self) -> float:
+        """Says for how long a run waits at most."""
+        ...
+
+    @property
+    def park_seconds(self) -> float:
+        """Says how long a run waits in its process before it is parked."""
+        ...
+
+    async def signing_key(self, purpose: str) -> bytes:
+        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+        ...
+
+    async def taken(
+        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+    ) -> KeptRun | None:
+        """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
+        ...
+
+    async def go_on(
+        self,
+        kept: KeptRun,
+        *,
+        grantee: Grantee,
+        client: str,
+        observer: Watcher | None = None,
+        requester: Requester | None = None,
+    ) -> RunResponse:
+        """Goes on with a run that was taken. Raises InvalidRequest."""
+        ...
+
+    async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
+        """Returns the response of a run that was answered by somebody else in this round, as soon as there is one; None
+        where there is none to come. Raises StoreError."""
+        ...
+
+    async def questions(self, run_id: str, principal: str) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
+        """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
+        ...
+
+    async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
+        """Says where a run is that was parked; None where none of this principal is kept. Raises StoreError."""
+        ...
+
+    async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> object:
+        """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
+        ...
+
+    async def park(self, *, away: bool) -> bool:
+        """Parks the runs that wait for people and for nothing else, within a bound; with `away`, those whose clients
+        are away meanwhile. Says whether there were any."""
+        ...
+
+    async def holder(self, run_id: str) -> str:
+        """Names the broker that goes on with a run; empty where none does. Raises StoreError."""
+        ...
+
+    async def stop(self, run_id: str, principal: str) -> bool:
+        """Ends a parked run, or has one that goes on without a client ended; says whether there was one. Raises
+        StoreError."""
+        ...
 
 
 class RunService(Protocol):
@@ -75,8 +174,19 @@ class RunService(Protocol):
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
         requester: Requester | None = None,
+        run_id: str = "",
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
+        ...
+
+    @property
+    def parked_runs(self) -> ParkedRuns:
+        """Gives the runs that wait for a person."""
+        ...
+
+    @property
+    def replica(self) -> str:
+        """Names the broker among those that share its state; empty where it is alone."""
         ...
 
     async def call_tool(
@@ -90,5 +200,18 @@ class RunService(Protocol):
         requester: Requester | None,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, without a script: gives a `CallToolResult` or plain data. Raises ScriptError."""
+        """Makes one call for a client, without a script: gives a `CallToolResult` or plain data, of a `RequestEntry`
+        its own result. Raises ScriptError."""
+        ...
+
+    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what a server lists beside tools; `fresh` asks it."""
+        ...
+
+    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
+        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
+        ...
+
+    async def unfollow(self, server: str, uri: str) -> None:
+        """Ends the subscription to a resource, by the server's name."""
         ...

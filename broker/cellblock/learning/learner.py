@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.kept import KeptByIdentity
@@ -24,6 +23,7 @@ from cellblock.learning.observation import Kind, Observation, ToolKey, fingerpri
 from cellblock.learning.offers import Offer, Offers
 from cellblock.learning.pacing import Paces, Turns
 from cellblock.learning.sample import UNREAD
+from cellblock.learning.store import Where
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -56,13 +56,13 @@ class Learner:
 
     Args:
         settings: Whether and how to learn.
-        path: The store's file; None learns for this process only.
+        where: The store's; None learns for this process only.
     """
 
-    def __init__(self, settings: SchemaSettings, path: Path | None) -> None:
+    def __init__(self, settings: SchemaSettings, where: Where | None) -> None:
         self._settings = settings
         self._paces = Paces(settings.stable_after, settings.sample_every)
-        self._memory = Memory(path, lambda key: self._paces.changed(key.server, key.tool))
+        self._memory = Memory(where, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
         self._looks = Looks()
         self._turns = Turns()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
+from cellblock.base.database import Away, StoreError
 from cellblock.learning.observation import Observation, ToolKey
-from cellblock.learning.store import MAX_TOOLS, Store, StoreError
+from cellblock.learning.store import MAX_TOOLS, Store, Where
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -20,7 +20,7 @@ class Memory:
     """Holds the observations of tools, by tool; all but `known` and `revision` belong to one thread.
 
     Args:
-        path: The store's file; None keeps them for this process only.
+        where: The store's; None keeps them for this process only.
         forgotten: Called with the key of a tool that another process has forgotten.
 
     Attributes:
@@ -28,11 +28,13 @@ class Memory:
         revision: Counts up whenever that changes in more than counts and dates.
     """
 
-    def __init__(self, path: Path | None, forgotten: Callable[[ToolKey], None]) -> None:
-        self._path = path
+    def __init__(self, where: Where | None, forgotten: Callable[[ToolKey], None]) -> None:
+        self._where = where
         self._forgotten = forgotten
         self._store: Store | None = None
+        self._is_away = False
         self._unwritten: dict[ToolKey, list[Observation]] = {}
+        self._batch: dict[ToolKey, Observation] = {}
         self._warned = False
         self.known: dict[ToolKey, Observation] = {}
         self.revision = 0
@@ -40,22 +42,25 @@ class Memory:
     @property
     def is_shared(self) -> bool:
         """Says whether there is a store, which other processes may change."""
-        return self._store is not None
+        return self._store is not None or self._is_away
 
     @property
     def has_unwritten(self) -> bool:
         """Says whether something waits to be written."""
-        return bool(self._unwritten)
+        return bool(self._unwritten or self._batch)
 
     def open(self) -> None:
-        """Opens the store and reads what it holds."""
-        if self._path is None:
+        """Opens the store and reads what it holds; a PostgreSQL that is away is tried again later."""
+        if self._where is None:
             return
+        self._is_away = False
         try:
-            self._store = Store(self._path)
-            self.known = self._store.load()
+            store = Store(self._where)
+            self.known = store.load()
+            self._store = store
             self.revision += 1
         except StoreError as error:
+            self._is_away = isinstance(error, Away)
             self._warn(f"what tools return is not remembered: {error}")
 
     def close(self) -> None:
@@ -82,17 +87,25 @@ class Memory:
 
     def write(self) -> bool:
         """Writes what waits for it; False when the store cannot be written for now."""
+        if self._is_away:
+            self.open()
         if self._store is None:
-            self._unwritten.clear()
-            return True
+            if not self._is_away:
+                self._unwritten.clear()
+            return not self._is_away
         written: dict[ToolKey, Observation] = {}
         forgotten: set[ToolKey] = set()
         try:
-            while self._unwritten:
-                merged = self._store.merge({key: steps[0] for key, steps in self._unwritten.items()})
-                forgotten |= self._unwritten.keys() - merged.keys()
-                written |= merged
-                self._unwritten = {key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1}
+            while self.has_unwritten:
+                if not self._batch:
+                    self._batch = {key: steps[0] for key, steps in self._unwritten.items()}
+                    self._unwritten = {
+                        key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1
+                    }
+                merged = self._merged(self._store)
+                forgotten |= self._batch.keys() - merged.keys()
+                written |= {key: merged[key] for key in self._batch if key in merged}
+                self._batch = {}
         except StoreError as error:
             self._warn(f"what tools return is not remembered for now: {error}")
             return False
@@ -103,11 +116,17 @@ class Memory:
 
     def refresh(self) -> None:
         """Takes over what other processes have done to the store; nothing may wait to be written."""
+        if self._is_away:
+            self.open()
         try:
             if self._store is not None and self._store.changed():
                 self._take_over(self._store.load())
         except StoreError as error:
             self._warn(f"what other processes remember is not read for now: {error}")
+
+    def _merged(self, store: Store) -> dict[ToolKey, Observation]:
+        """Merges the batch, unless that was done when its connection was lost, and gives what is remembered of it."""
+        return store.load() if store.came_through() else store.merge(self._batch)
 
     def _take_over(self, now: dict[ToolKey, Observation], *, counts: bool = False) -> None:
         before, self.known = self.known, now

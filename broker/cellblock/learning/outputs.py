@@ -87,6 +87,7 @@ def _overlaid(tool: ToolEntry, overlay: ToolOverlay) -> ToolEntry:
         json_text=overlay.json_text,
         examples=tuple(Example(*pair) for pair in overlay.examples),
         effect=cast("Effect | None", overlay.effect),
+        retry=overlay.retry,
     )
     tool = replace(tool, given=given)
     if overlay.effect is not None:

@@ -21,7 +21,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.config.file.positions import find_positions
 
 EFFECTS: Final = ("read", "write", "destructive")
-KEYS: Final = ("class", "output", "json_text", "examples")
+KEYS: Final = ("class", "output", "json_text", "examples", "retry")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Sets the largest overlay file; a mistake such as a log in its place is told at once."""
 
@@ -40,6 +40,7 @@ class ToolOverlay:
     json_text: bool = False
     examples: tuple[tuple[Any, Any], ...] = ()
     effect: str | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,14 @@ class OverlayFile:
             raise self._error(f"class must be one of {', '.join(EFFECTS)}", self._find(name, "class"))
         if not isinstance(json_text, bool):
             raise self._error("json_text must be true or false", self._find(name, "json_text"))
+        if not isinstance(retry := table.get("retry", False), bool):
+            raise self._error("retry must be true or false", self._find(name, "retry"))
         return ToolOverlay(
             output=self._schema(name, table["output"]) if "output" in table else None,
             json_text=json_text,
             examples=self._examples(name, table["examples"]) if "examples" in table else (),
             effect=effect,
+            retry=retry,
         )
 
     def _schema(self, name: str, value: object) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -19,13 +19,16 @@ class Verdict(Enum):
     CANNOT_ASK = "cannot ask"
     """Says that the client has no way to ask its user."""
 
+    LATER = "later"
+    """Says that the user will answer later: a run that can be parked waits for it, for others it is as `CANNOT_ASK`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """Asks about one call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
-    Large arguments are a `RawJson`.
+    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run.
     """
 
     server_id: str
@@ -33,10 +36,26 @@ class Question:
     destructive: bool
     arguments: Any
     timeout: float
+    call_id: int = 0
 
 
 Approver = Callable[[Question], Awaitable[Verdict]]
 """Asks the user. It may be cancelled, when the time for the answer is over or the run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierQuestions:
+    """Tells of a run that goes on what became of its questions before it was parked.
+
+    Args:
+        asked: How often the user was asked.
+        waited_ms: How long the run had waited for answers in its process, in milliseconds.
+        verdicts: What the user has said meanwhile, by the numbers of the calls; each is good for one call.
+    """
+
+    asked: int = 0
+    waited_ms: int = 0
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +66,15 @@ class Grantee:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which
             are known), `stdio:NAME` (which is only what the client says), or what a program calls its own client.
         approver: Asks the client's user; None where nobody can be asked.
+        round: Gives the number of the round in which a client comes back with answers, where it is away meanwhile: its
+            run can be parked then, and several questions are asked at once. None where it waits.
+        leaves: Whether it is told at once when its run is parked for tools alone; otherwise it waits for the response.
     """
 
     principal: str
     approver: Approver | None = None
+    round: Callable[[], int] | None = None
+    leaves: bool = False
 
 
 EMBEDDING: Final = Grantee("embedding")

@@ -10,14 +10,17 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, Withheld
+from cellblock.catalog.requests import REQUESTS
 from cellblock.config.policy import Grant
 from cellblock.policy.effects import effect_of
 from cellblock.policy.patterns import any_fits, fits, may_fit_server
-from cellblock.schemas.validation import Allowance, InputValidator
+
+if TYPE_CHECKING:
+    from cellblock.schemas.validation import Allowance, InputValidator
 
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
@@ -61,6 +64,9 @@ class Layer:
                     "The schemas in `grants.arguments` take too long to compile.",
                     hint="Give fewer or simpler schemas, above all fewer patterns with counts or Unicode classes.",
                 )
+            # A client is greeted before there is need of it, and it takes a while to import.
+            from cellblock.schemas.validation import InputValidator
+
             validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)
             if not validator.is_checking and validator.why_not:
                 raise InvalidRequest(
@@ -100,11 +106,8 @@ class Layer:
             (pattern, most) for pattern, most in self.grant.budgets.items() if fits(pattern, server_id, tool)
         )
 
-    def violation(
-        self, server_id: str, tool: ToolEntry, arguments: Any, allowance: Allowance | None = None
-    ) -> str | None:
+    def violation(self, server_id: str, tool: ToolEntry, arguments: Any, allowance: Allowance) -> str | None:
         """Says what is wrong with an input; None when it is granted. All layers of a call share one `allowance`."""
-        allowance = allowance or Allowance(arguments)
         for pattern, validator in self._schemas:
             if (
                 fits(pattern, server_id, tool)
@@ -129,6 +132,7 @@ class Grants:
         self._asks = asks
         self._catalogs: dict[int, tuple[Catalog, Catalog]] = {}
         self._entries: dict[str, tuple[ServerEntry, ServerEntry | str]] = {}
+        self._whole: dict[str, tuple[ServerEntry, bool]] = {}
 
     @property
     def may_ask(self) -> bool:
@@ -177,7 +181,29 @@ class Grants:
         self._catalogs[id(catalog)] = (catalog, made)
         return made
 
+    def gives_whole(self, server: ServerEntry) -> bool:
+        """Says whether nothing of a server is withheld, asked about, or restricted in its inputs: only then what it has
+        beside tools goes by no rule.
+
+        Args:
+            server: As it is in the catalog, not narrowed.
+        """
+        held = self._whole.get(server.server_id)
+        if held is None or held[0] is not server:
+            held = self._whole[server.server_id] = server, self._is_whole(server)
+        return held[1]
+
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _is_whole(self, server: ServerEntry) -> bool:
+        server_id, everything = server.server_id, (*server.tools, *REQUESTS)
+        return not any(
+            layer.refusal(server_id, one)
+            or layer.asks_about(server_id, one)
+            or layer.schemas_for(server_id, one)
+            for layer in self.layers
+            for one in everything
+        )
 
     def _entry(self, server: ServerEntry) -> ServerEntry | str:
         """Returns what is granted of a server, or what can be done where that is nothing."""

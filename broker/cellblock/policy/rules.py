@@ -7,13 +7,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.config.policy import PolicySettings
-from cellblock.policy.asking import Approver, Question, Verdict
+from cellblock.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants
 from cellblock.schemas.validation import Allowance
@@ -22,6 +23,12 @@ logger = logging.getLogger("cellblock.policy")
 
 MIN_QUESTION_SECONDS: Final = 1.0
 """Sets the least time for an answer; a run with less time left for answers does not ask any more."""
+
+_UNAVAILABLE: Final = (
+    "APPROVAL_UNAVAILABLE",
+    "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
+    "Do without this call, use a client with elicitation, or change {where}.",
+)
 
 _NOT_APPROVED: Final = {
     Verdict.DECLINED: (
@@ -34,11 +41,8 @@ _NOT_APPROVED: Final = {
         "the user has not chosen",
         "Ask the user in the conversation what is wanted.",
     ),
-    Verdict.CANNOT_ASK: (
-        "APPROVAL_UNAVAILABLE",
-        "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
-        "Do without this call, use a client with elicitation, or change {where}.",
-    ),
+    Verdict.CANNOT_ASK: _UNAVAILABLE,
+    Verdict.LATER: _UNAVAILABLE,
     None: (
         "APPROVAL_TIMEOUT",
         "the user has not answered within {bound:g} s",
@@ -60,14 +64,37 @@ class Clock(Protocol):
         ...
 
 
+class Waits(Protocol):
+    """Hears which calls of a run wait for a person, and parks the run; `execution.parking.Parking` does."""
+
+    def waits(self, question: Question) -> None:
+        """Hears that a call waits for an answer that may come while the run has its process."""
+        ...
+
+    def goes_on(self, call_id: int) -> None:
+        """Hears that a call waits no longer."""
+        ...
+
+    async def until_parked(self, question: Question) -> None:
+        """Waits for the run to be parked, which cancels the call; returns where that cannot be."""
+        ...
+
+
 class RunRules:
-    """Applies the policy to one run: its counters, and its questions, one at a time.
+    """Applies the policy to one run: its counters, and its questions.
 
     Args:
         grants: What the run has.
         settings: The bounds of questions.
         approver: Asks the user; None where nobody can be asked.
         used: What counts for budgets already, and is counted on; None: nothing yet.
+        together: Whether several questions may be open at once.
+        earlier: What became of the questions of a run that goes on; None: it is a new one.
+        stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
+
+    Attributes:
+        parking: Hears who waits, in a run that can be parked; None in others.
+        asked: Counts how often the user was asked.
     """
 
     def __init__(
@@ -76,28 +103,42 @@ class RunRules:
         settings: PolicySettings,
         approver: Approver | None,
         used: Counter[tuple[int, str]] | None = None,
+        *,
+        together: bool = False,
+        earlier: EarlierQuestions | None = None,
+        stops: bool = False,
     ) -> None:
+        earlier = earlier or EarlierQuestions()
         self._grants = grants
         self._settings = settings
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
-        self._asking = asyncio.Lock()
-        self.asked = 0
-        """Counts how often the user was asked."""
-        self._waited = 0.0
+        self._asking: AbstractAsyncContextManager[object] = (
+            nullcontext() if together or approver is None else asyncio.Lock()
+        )
+        self._verdicts = dict(earlier.verdicts)
+        self._stops = stops
+        self.parking: Waits | None = None
+        self.asked = earlier.asked
+        self._waited = earlier.waited_ms / 1000
+        self._open = 0
+        self._since = 0.0
         self._nobody = False
 
     @property
     def pause_ms(self) -> int:
         """Says how long the run's clock may stand still in all, in milliseconds."""
-        return self._settings.approval_total_ms if self._approver and self._grants.may_ask else 0
+        may_wait = self._approver is not None or self.parking is not None
+        return self._settings.approval_total_ms if may_wait and (self._stops or self._grants.may_ask) else 0
 
     @property
     def waited_ms(self) -> int:
         """Says how long the user was waited for, in milliseconds."""
-        return int(self._waited * 1000)
+        return int((self._waited + (time.monotonic() - self._since if self._open else 0.0)) * 1000)
 
-    async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+    async def admit(
+        self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock, call_id: int = 0
+    ) -> None:
         """Returns when a call may be sent.
 
         A call counts for its budgets when it is admitted this far, whatever the user then says: a script must not ask
@@ -123,8 +164,13 @@ class RunRules:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)
-        if tool.asked or any(layer.asks_about(server_id, tool) for layer in layers):
-            await self._ask(server_id, tool, arguments, clock)
+        if self._is_asked(server_id, tool):
+            await self._ask(call_id, server_id, tool, arguments, clock)
+
+    def recount(self, server: ServerEntry, tool: ToolEntry) -> None:
+        """Counts a call for its budgets that was made before the run was parked."""
+        for key, _ in self._wanted(server.server_id, tool):
+            self._used[key] += 1
 
     def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:
         """Returns what inputs of a tool are held against, for whoever reads them where they are too large for
@@ -135,12 +181,20 @@ class RunRules:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _take_budget(self, server_id: str, tool: ToolEntry) -> None:
-        wanted = [
+    def _is_asked(self, server_id: str, tool: ToolEntry) -> bool:
+        if self._stops and effect_of(tool) != "read":
+            return True
+        return tool.asked or any(layer.asks_about(server_id, tool) for layer in self._grants.layers)
+
+    def _wanted(self, server_id: str, tool: ToolEntry) -> list[tuple[tuple[int, str], int]]:
+        return [
             ((index, pattern), most)
             for index, layer in enumerate(self._grants.layers)
             for pattern, most in layer.budgets(server_id, tool)
         ]
+
+    def _take_budget(self, server_id: str, tool: ToolEntry) -> None:
+        wanted = self._wanted(server_id, tool)
         for key, most in wanted:
             if self._used[key] >= most:
                 why = f"the budget of this run for {key[1]} is {most} calls"
@@ -148,40 +202,68 @@ class RunRules:
         for key, _ in wanted:
             self._used[key] += 1
 
-    async def _ask(self, server_id: str, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
-        if self._approver is None:
-            raise _not_approved(tool, Verdict.CANNOT_ASK)
-        async with self._asking:
-            if self._nobody:
+    async def _ask(self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+        verdict, bound = self._verdicts.pop(call_id, None), 0.0
+        if verdict is None:
+            if self.parking is None and (self._approver is None or self._nobody):
                 raise _not_approved(tool, Verdict.CANNOT_ASK)
-            left = self._settings.approval_total_ms / 1000 - self._waited
-            bound = min(self._settings.approval_timeout_ms / 1000, left)
-            if self.asked >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
-                why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
-                raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
-            self.asked += 1
-            question = Question(server_id, tool.tool_name, effect_of(tool) == "destructive", arguments, bound)
-            verdict = await self._answered(self._approver, question, clock)
+            self._open += 1
+            if self._open == 1:
+                self._since = time.monotonic()
+            # The run's time stands still until there is an answer.
+            clock.stop()
+            try:
+                verdict, bound = await self._answered(call_id, server_id, tool, arguments)
+            finally:
+                self._open -= 1
+                if self._open == 0:
+                    self._waited += time.monotonic() - self._since
+                clock.go_on()
         if verdict is not Verdict.ACCEPTED:
-            # Where nobody is, another question would hold the run for as long again.
-            self._nobody = verdict in (Verdict.CANNOT_ASK, None)
             raise _not_approved(tool, verdict, bound)
 
-    async def _answered(self, ask: Approver, question: Question, clock: Clock) -> Verdict | None:
-        """Returns the answer, or None when none came in time. The run's clock stands still meanwhile."""
-        began = time.monotonic()
-        clock.stop()
+    async def _answered(
+        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any
+    ) -> tuple[Verdict | None, float]:
+        """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
+        async with self._asking:
+            left = self._settings.approval_total_ms / 1000 - self._waited
+            bound = min(self._settings.approval_timeout_ms / 1000, left)
+            destructive = effect_of(tool) == "destructive"
+            question = Question(server_id, tool.tool_name, destructive, arguments, bound, call_id)
+            if self._nobody:
+                verdict = Verdict.CANNOT_ASK
+            else:
+                if self.asked >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
+                    why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
+                    raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
+                self.asked += 1
+                verdict = Verdict.LATER if self._approver is None else await self._asked_now(question)
+                # Where nobody is, another question would hold the run for as long again.
+                self._nobody = self._approver is not None and verdict in (
+                    Verdict.CANNOT_ASK,
+                    Verdict.LATER,
+                    None,
+                )
+        if self.parking is not None and verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
+            await self.parking.until_parked(question)
+        return verdict, bound
+
+    async def _asked_now(self, question: Question) -> Verdict | None:
+        assert self._approver is not None
+        if self.parking is not None:
+            self.parking.waits(question)
         try:
             async with asyncio.timeout(question.timeout):
-                return await ask(question)
+                return await self._approver(question)
         except TimeoutError:
             return None
         except Exception:
             logger.exception("the user cannot be asked")
             return Verdict.CANNOT_ASK
         finally:
-            self._waited += time.monotonic() - began
-            clock.go_on()
+            if self.parking is not None:
+                self.parking.goes_on(question.call_id)
 
 
 def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:

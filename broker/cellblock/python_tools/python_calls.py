@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 from cellblock.apart.light import containers_in, is_small
+from cellblock.apart.pool import paying
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.config.secrets.safe_text import describe_exception, safe_traceback
@@ -44,7 +44,7 @@ class PythonCalls:
     def __init__(self, *, bound: float, threads: int) -> None:
         self._bound = bound
         self._threads = ToolThreads(threads)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
 
     @property
@@ -55,8 +55,9 @@ class PythonCalls:
     async def call(self, tool: PythonTool, arguments: dict[str, Any] | RawJson) -> Any:
         """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
 
-        A call that is cancelled or takes too long ends here at once; a function in a thread cannot be stopped, and
-        goes on without anyone waiting for it.
+        A call that takes too long ends here, and so does one in a thread that is cancelled: what cannot be stopped, or
+        does not heed it, goes on without anyone waiting for it. An async function is called in the caller's task, and
+        so is its cancellation its own to heed.
 
         Raises:
             SchemaValidationError: The input does not fit the signature; the function was not called.
@@ -64,12 +65,12 @@ class PythonCalls:
         """
         if isinstance(arguments, RawJson):
             arguments = _decoded(tool, arguments)
+        if tool.is_async:
+            return await self._bounded(tool, _on_loop(tool, lambda: tool.invocation(arguments)()))
         try:
-            if tool.is_async:
-                return await self._on_loop(tool, self._loop_call(tool, arguments))
             value = await self._threads.run(lambda: _thread_call(tool, arguments), self._bound)
             if inspect.isawaitable(value):
-                return await self._on_loop(tool, _awaited(tool, value))
+                return await self._bounded(tool, _on_loop(tool, lambda: value))
             return value
         except AllBusy as error:
             raise ToolCallError(
@@ -82,56 +83,66 @@ class PythonCalls:
 
     async def close(self) -> None:
         """Cancels async tools that did not end when they were told to, and ends the idle threads."""
-        for task in self._tasks:
+        for task in self._waiting:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CANCEL_BOUND_SECONDS)
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=CANCEL_BOUND_SECONDS)
         self._threads.close()
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _on_loop(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Any:
-        # A task of its own: a function that swallows its cancellation must not hold up the call.
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+    @types.coroutine
+    def _bounded(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Does the work in the task of the call, which has no need of another: most of it ends without a wait.
+
+        Work that goes on for a second after it was cancelled at its bound is left to a task of its own.
+        """
+        clock: _Clock | None = None
+        thrown: BaseException | None = None
         try:
-            await asyncio.wait({task}, timeout=self._bound)
-            if task.done():
-                return task.result()
-        except asyncio.CancelledError:
-            if not task.done():
-                await self._cancel(task)
-            raise
-        await self._cancel(task)
-        raise self._too_late(tool)
+            while True:
+                began = time.monotonic()
+                try:
+                    waited_for = work.send(None) if thrown is None else work.throw(thrown)
+                except StopIteration as end:
+                    if clock is None or not clock.late:
+                        return end.value
+                    raise self._too_late(tool) from None
+                except BaseException:
+                    if clock is None or not clock.late:
+                        raise
+                    raise self._too_late(tool) from None
+                finally:
+                    if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
+                        self._name_once(tool, took)
+                if clock is None:
+                    clock = _Clock(self._bound, self._waiting)
+                thrown = yield from _wait(work, waited_for)
+                if thrown is not None and clock.given_up:
+                    self._leave(work, thrown)
+                    raise self._too_late(tool) from None
+        finally:
+            if clock is not None:
+                clock.stop()
 
-    async def _cancel(self, task: asyncio.Task[Any]) -> None:
-        task.cancel()
-        await asyncio.wait({task}, timeout=CANCEL_BOUND_SECONDS)
+    def _leave(self, work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
+        task = asyncio.create_task(_left(work, thrown))
+        self._waiting.add(task)
+        task.add_done_callback(self._done)
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._waiting.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, so that asyncio does not report it when nobody waits any more
+            task.exception()  # seen, so that asyncio does not report it: nobody waits any more
 
-    async def _loop_call(self, tool: PythonTool, arguments: dict[str, Any]) -> Any:
-        def note(seconds: float) -> None:
-            if tool.name not in self._named:
-                self._named.add(tool.name)
-                logger.warning(
-                    "the async tool %s held the event loop for %.1f s; make it a plain `def`, which runs in a thread",
-                    tool.name,
-                    seconds,
-                )
-
-        with _named_errors(tool, asyncio.CancelledError):
-            value = tool.invocation(arguments)()
-            if inspect.iscoroutine(value):
-                value = await _stepwise(value, note)
-            elif inspect.isawaitable(value):
-                value = await value
-            return await _plain(tool, value)
+    def _name_once(self, tool: PythonTool, seconds: float) -> None:
+        if tool.name not in self._named:
+            self._named.add(tool.name)
+            logger.warning(
+                "the async tool %s held the event loop for %.1f s; make it a plain `def`, which runs in a thread",
+                tool.name,
+                seconds,
+            )
 
     def _too_late(self, tool: PythonTool) -> ToolCallError:
         return ToolCallError(
@@ -139,6 +150,72 @@ class PythonCalls:
             hint="Check whether the call took effect; ask for less at a time.",
             summary="no answer in time",
         )
+
+
+class _Clock:
+    """Ends an async call at its bound: cancels its task, and once more when the function has gone on after that.
+
+    Args:
+        bound: Seconds from now on.
+        waiting: Has the task meanwhile.
+
+    Attributes:
+        late: The bound has passed.
+        given_up: `CANCEL_BOUND_SECONDS` have passed since.
+    """
+
+    def __init__(self, bound: float, waiting: set[asyncio.Task[Any]]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._waiting = task, waiting
+        self.late = self.given_up = False
+        waiting.add(task)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(bound, self._end)
+
+    def stop(self) -> None:
+        """Takes the bound away, and the cancellations back that it has made."""
+        self._timer.cancel()
+        self._waiting.discard(self._task)
+        for _ in range(self.late + self.given_up):
+            self._task.uncancel()
+
+    def _end(self) -> None:
+        self.late = True
+        self._timer = self._loop.call_later(CANCEL_BOUND_SECONDS, self._give_up)
+        self._task.cancel()
+
+    def _give_up(self) -> None:
+        self.given_up = True
+        self._task.cancel()
+
+
+async def _left(work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
+    """Goes on with work that does not heed its cancellation."""
+    await _from(work, thrown)
+
+
+@types.coroutine
+def _from(work: Coroutine[Any, Any, Any], first: BaseException) -> Generator[Any, Any, None]:
+    thrown: BaseException | None = first
+    while True:
+        try:
+            waited_for = work.send(None) if thrown is None else work.throw(thrown)
+        except StopIteration:
+            return
+        thrown = yield from _wait(work, waited_for)
+
+
+def _wait(work: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any, BaseException | None]:
+    """Waits for what the work waits for, and returns what is to be thrown into it then."""
+    try:
+        yield waited_for
+    except GeneratorExit:
+        work.close()
+        raise
+    except BaseException as error:  # noqa: BLE001 - thrown in here to be thrown on
+        return error
+    return None
 
 
 def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
@@ -155,65 +232,48 @@ def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
     return arguments.decoded()
 
 
-def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
-    """Makes all of a call that may block: a type's own validators and serialisers too."""
-    with _named_errors(tool):
-        value = tool.invocation(arguments)()
-        return value if inspect.isawaitable(value) else tool.result.plain(value)
-
-
-async def _plain(tool: PythonTool, value: Any) -> Any:
-    """Makes plain what an async function gave: here, or, where it is large, beside the loop."""
-    if is_small(value):
-        return tool.result.plain(value, small=True)
-    return await asyncio.to_thread(tool.result.plain, value, small=False)
-
-
-async def _awaited(tool: PythonTool, value: Any) -> Any:
-    """Does the rest of a call whose function is plain, but gave something to wait for."""
-    with _named_errors(tool, asyncio.CancelledError):
-        return await _plain(tool, await value)
-
-
-@contextlib.contextmanager
-def _named_errors(tool: PythonTool, *passed: type[BaseException]) -> Generator[None]:
-    """Makes whatever a user's function raises the script's exception, but for `passed`."""
+async def _on_loop(tool: PythonTool, begin: Callable[[], Any]) -> Any:
+    """Waits for what a function gives, and makes it plain: here, or, where it is large, beside the loop."""
     try:
-        yield
-    except (ScriptError, *passed):
+        value = begin()
+        if inspect.isawaitable(value):
+            value = await value
+        if is_small(value):
+            return tool.result.plain(value, small=True)
+        return await asyncio.to_thread(_plain, tool, value, small=False)
+    except (ScriptError, asyncio.CancelledError):
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
-        description = describe_exception(error)
-        logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
-        raise ToolCallError(
-            f"{tool.name} raised {description}",
-            hint="Correct the input as the message says, or report it to the tool's authors.",
-            summary="the tool raised an exception",
-        ) from None
+        raise _raised(tool, error) from None
 
 
-@types.coroutine
-def _stepwise(
-    coroutine: Coroutine[Any, Any, Any], on_long_step: Callable[[float], None]
-) -> Generator[Any, Any, Any]:
-    """Awaits a coroutine and times what it does between two waits."""
-    sent: Any = None
-    thrown: BaseException | None = None
-    while True:
-        began = time.monotonic()
-        try:
-            waited_for = coroutine.send(sent) if thrown is None else coroutine.throw(thrown)
-        except StopIteration as end:
-            return end.value
-        finally:
-            took = time.monotonic() - began
-            if took > LONG_STEP_SECONDS:
-                on_long_step(took)
-        sent, thrown = None, None
-        try:
-            sent = yield waited_for
-        except GeneratorExit:
-            coroutine.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - thrown in here to be thrown on
-            thrown = error
+def _plain(tool: PythonTool, value: Any, *, small: bool | None = None) -> Any:
+    """Makes a value plain in this thread, on the bill of the run that asked; what the function took is not on it."""
+    began = time.thread_time()
+    try:
+        return tool.result.plain(value, small=small)
+    finally:
+        if (bill := paying.get()) is not None:
+            bill.add(round((time.thread_time() - began) * 1000))
+
+
+def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
+    """Makes all of a call that may block: a type's own validators and serialisers too."""
+    try:
+        value = tool.invocation(arguments)()
+        return value if inspect.isawaitable(value) else _plain(tool, value)
+    except ScriptError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
+        raise _raised(tool, error) from None
+
+
+def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
+    """Makes whatever a user's function has raised the script's exception."""
+    description = describe_exception(error)
+    logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
+    return ToolCallError(
+        f"{tool.name} raised {description}",
+        hint="Correct the input as the message says, or report it to the tool's authors.",
+        summary="the tool raised an exception",
+    )

@@ -99,12 +99,17 @@ class Pieces:
         self._checks = checks
         self._children: dict[str, Pieces] = {}
 
-    def dumped(self, value: Any) -> Any:
+    def dumped(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
         """Checks a value and gives its JSON data.
+
+        Args:
+            value: Of any type.
+            inside: The ids of the values that it is cut out of.
 
         Raises:
             Misfit: It does not fit the type.
             TooMany: A part of it is too much for one piece, and cannot be cut.
+            ValueError: It holds itself.
             Exception: Whatever pydantic and a type's own serialisers raise.
         """
         if weight_of(value, STEP_WEIGHT) <= STEP_WEIGHT:
@@ -113,21 +118,27 @@ class Pieces:
         match node["type"]:
             case "any" if _plain(node):
                 if kind in (list, tuple):
-                    return self._list(value, self)
+                    return self._list(value, self, inside)
                 if kind is dict and all(type(key) is str for key in value):
-                    return self._dict(value, self)
+                    return self._dict(value, self, inside)
                 if hasattr(kind, "__pydantic_core_schema__"):
-                    return Pieces(cast("Schema", TypeAdapter(kind).core_schema), checks=False).dumped(value)
+                    form = Pieces(cast("Schema", TypeAdapter(kind).core_schema), checks=False)
+                    return form.dumped(value, inside)
                 if is_dataclass(kind):
-                    return {one.name: self.dumped(getattr(value, one.name)) for one in fields(kind)}
+                    return {
+                        one.name: _placed(self, getattr(value, one.name), one.name, inside)
+                        for one in fields(kind)
+                    }
             case "list" if _plain(node) and kind is list:
-                return self._list(value, self._child("items_schema", node.get("items_schema", _ANY)))
+                return self._list(value, self._child("items_schema", node.get("items_schema", _ANY)), inside)
             case "dict" if _plain(node) and kind is dict:
-                return self._dict(value, self._child("values_schema", node.get("values_schema", _ANY)))
+                return self._dict(
+                    value, self._child("values_schema", node.get("values_schema", _ANY)), inside
+                )
             case "typed-dict" if "serialization" not in node and kind is dict:
-                return self._typed_dict(value, node)
+                return self._typed_dict(value, node, inside)
             case "model" | "dataclass" if kind is node["cls"] and not _is_special(node):
-                return self._instance(value, node)
+                return self._instance(value, node, inside)
             case _:
                 pass
         return self._whole(_few(value))
@@ -181,7 +192,7 @@ class Pieces:
         excluded = {*without} or None
         return self._serializer.to_python(value, mode="json", by_alias=True, warnings=False, exclude=excluded)
 
-    def _list(self, value: list[Any], items: Pieces) -> list[Any]:
+    def _list(self, value: list[Any], items: Pieces, inside: frozenset[int]) -> list[Any]:
         dumped: list[Any] = []
         start, size = 0, SLICE
         while start < len(value):
@@ -197,11 +208,11 @@ class Pieces:
                 size //= 2
                 continue
             else:
-                dumped.append(_placed(items, value[start], start))
+                dumped.append(_placed(items, value[start], start, inside))
             start += len(part)
         return dumped
 
-    def _dict(self, value: dict[Any, Any], values: Pieces) -> dict[str, Any]:
+    def _dict(self, value: dict[Any, Any], values: Pieces, inside: frozenset[int]) -> dict[str, Any]:
         dumped: dict[str, Any] = {}
         entries = iter(value.items())
         while part := dict(islice(entries, SLICE)):
@@ -210,7 +221,7 @@ class Pieces:
                 continue
             for key, item in part.items():
                 [name] = self._keys._whole({key: None})
-                dumped[name] = _placed(values, item, str(key))
+                dumped[name] = _placed(values, item, str(key), inside)
         return dumped
 
     @cached_property
@@ -219,7 +230,7 @@ class Pieces:
             "keys_schema", {"type": "dict", **{k: v for k, v in self._node.items() if k == "keys_schema"}}
         )
 
-    def _typed_dict(self, value: dict[str, Any], node: Schema) -> dict[str, Any]:
+    def _typed_dict(self, value: dict[str, Any], node: Schema, inside: frozenset[int]) -> dict[str, Any]:
         known: dict[str, Schema] = node["fields"]
         large = {
             name: known[name]["schema"]
@@ -238,10 +249,10 @@ class Pieces:
             under = known[name].get("serialization_alias", name)
             if under in dumped:
                 field = self._child(f"{name}:", schema, node.get("config"))
-                dumped[under] = _placed(field, value[name], name)
+                dumped[under] = _placed(field, value[name], name, inside)
         return dumped
 
-    def _instance(self, value: Any, node: Schema) -> dict[str, Any]:
+    def _instance(self, value: Any, node: Schema, inside: frozenset[int]) -> dict[str, Any]:
         known = _fields_of(node)
         large = {name for name, field in known.items() if _is_cut(field, getattr(value, name, None))}
         _few([getattr(value, name, None) for name in known if name not in large])
@@ -253,7 +264,7 @@ class Pieces:
                 dumped |= {under: light.pop(under)} if under in light else {}
             elif not field.get("serialization_exclude"):
                 form = self._child(name, field["schema"], node.get("config"), checks=False)
-                dumped[under] = form.dumped(getattr(value, name))
+                dumped[under] = _placed(form, getattr(value, name), name, inside)
         return dumped | light
 
 
@@ -274,9 +285,11 @@ def misfit_of(error: ValidationError) -> Misfit:
     return Misfit(first["loc"], safe_text(first["msg"]))
 
 
-def _placed(form: Pieces, value: Any, place: int | str) -> Any:
+def _placed(form: Pieces, value: Any, place: int | str, inside: frozenset[int]) -> Any:
+    if id(value) in inside:
+        raise ValueError("Circular reference detected (id repeated)")
     try:
-        return form.dumped(value)
+        return form.dumped(value, inside | {id(value)})
     except Misfit as error:
         raise Misfit((place, *error.place), error.message) from None
 

@@ -35,6 +35,9 @@ class ResultForm:
     def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
         self.schema = schema
         self.adapter = adapter
+        # Of the adapter itself: its own methods sort out arguments first, which takes as long as the work.
+        self._validate = adapter.validator.validate_python if adapter is not None else None
+        self._dump = (adapter or _ANY).serializer.to_python
         self._pieces = pieces_of(adapter)
         self._name = name
         self._field = marked_field(schema)
@@ -81,10 +84,10 @@ class ResultForm:
         try:
             if not small:
                 return self._pieces.dumped(value)
-            if self.adapter is not None:
-                value = self.adapter.validate_python(value)
+            if self._validate is not None:
+                value = self._validate(value)
             # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
-            return (self.adapter or _ANY).dump_python(value, mode="json", by_alias=True, warnings=False)
+            return self._dump(value, mode="json", by_alias=True, warnings=False)
         except ValidationError as error:
             raise self._unfit(misfit_of(error)) from None
         except Misfit as error:

@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from cellblock.base.threads import DaemonThread, call_when_done, is_done_within
+from cellblock.base.threads import DaemonThread, call_when_done
 
 
 class AllBusy(Exception):
@@ -43,11 +43,14 @@ class ToolThreads:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + bound
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._free.acquire()
-        except TimeoutError:
-            raise AllBusy(f"All {self._maximum} threads for tools are busy.") from None
+        if self._free.locked():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise AllBusy(f"All {self._maximum} threads for tools are busy.") from None
+        else:
+            await self._free.acquire()
         thread = self._idle.pop() if self._idle else DaemonThread("cellblock-tool")
         try:
             future = thread.submit(contextvars.copy_context().run, work)
@@ -55,8 +58,11 @@ class ToolThreads:
             self._free.release()
             raise AllBusy("No thread can be started for a tool.") from None
         self.busy += 1
+        in_time: asyncio.Future[bool] = loop.create_future()
 
         def ended() -> None:
+            if not in_time.done():
+                in_time.set_result(True)
             self.busy -= 1
             self._free.release()
             if self._closed:
@@ -66,8 +72,12 @@ class ToolThreads:
 
         # A tool that nobody waits for may end when the loop is closed.
         call_when_done(future, ended)
-        if not await is_done_within(future, max(0.0, deadline - loop.time())):
-            raise StillRunning
+        overdue = loop.call_at(deadline, _give_up, in_time)
+        try:
+            if not await in_time:
+                raise StillRunning
+        finally:
+            overdue.cancel()
         return future.result()
 
     def close(self) -> None:
@@ -75,3 +85,8 @@ class ToolThreads:
         self._closed = True
         while self._idle:
             self._idle.pop().end()
+
+
+def _give_up(in_time: asyncio.Future[bool]) -> None:
+    if not in_time.done():
+        in_time.set_result(False)

@@ -54,7 +54,8 @@ def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
             if isinstance(item, str):
                 chars += len(item)
             elif is_object(item):
-                keys += sum(map(len, item))
+                for key in item:
+                    keys += len(key)
                 below += item.values()
             elif is_array(item):
                 squares += len(item) ** 2
@@ -146,6 +147,7 @@ class SchemaCost:
         self._walk()
         self._order = self._sorted()
         self._levels: list[list[tuple[int, int, int]]] = []
+        self._works: list[Work] = []
         self._steps_left = MAX_TABLE_STEPS
         self._edges = sum(
             1 + len(node.in_place) + len(node.all_below) + sum(map(len, node.one_below.values()))
@@ -163,6 +165,8 @@ class SchemaCost:
         Raises:
             NotCheckable: The table would take too long to make.
         """
+        if depth < len(self._works):
+            return self._works[depth]
         while len(self._levels) <= depth:
             above = self._levels[-1] if self._levels else None
             if above is not None and not any(map(any, above)):
@@ -171,7 +175,8 @@ class SchemaCost:
             if self._levels and self._steps_left < 0:
                 raise NotCheckable("the schema is too large for a value nested this deep")
             self._levels.append(self._level(above))
-        return Work(*self._levels[depth][0])
+            self._works.append(Work(*self._levels[-1][0]))
+        return self._works[depth]
 
     # ---- the graph -------------------------------------------------------------------------------------
 

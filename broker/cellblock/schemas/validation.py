@@ -13,7 +13,14 @@ from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import (
+    FLAT_KEY_CHARS,
+    FLAT_MEMBERS,
+    FLAT_TEXT_CHARS,
+    is_array,
+    is_flat,
+    is_object,
+)
 from cellblock.schemas import patterns
 from cellblock.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.schemas.explain import UNCLEAR, Violation, explain
@@ -115,6 +122,7 @@ class InputValidator:
         self._full: jsonschema_rs.Validator | None = None
         self._light: jsonschema_rs.Validator | None = None
         self._bare: Any = None
+        self._flat_fits = False
 
     @property
     def is_checking(self) -> bool:
@@ -171,6 +179,8 @@ class InputValidator:
     def _check(
         self, checker: jsonschema_rs.Validator, value: Any, allowance: Allowance | None, whole: bool
     ) -> Violation | None:
+        if self._flat_fits and allowance is None and is_flat(value) and _native(checker.is_valid, value):
+            return None
         levels = measured(value) if allowance is None else allowance.levels()
         steps, checker = self._within_bounds(checker, levels, allowance, whole)
         return None if _native(checker.is_valid, value) else self._explain(checker, value, levels, steps)
@@ -271,6 +281,7 @@ class InputValidator:
                 f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
             )
             self._full = self._cost = None
+        self._flat_fits = self._full is not None and (self._cost is None or _fits_flat(self._cost))
 
     def _compile_as(self, root: dict[str, Any], drafts: tuple[Draft, ...]) -> None:
         """Compiles for the first draft in which the schema is valid; the error is that of the first of all."""
@@ -329,6 +340,17 @@ class InputValidator:
         if not self._warned:
             self._warned = True
             logger.warning("%s", text)
+
+
+def _fits_flat(cost: SchemaCost) -> bool:
+    """Says whether no flat value is too much work: each need not be sized then."""
+    try:
+        root, member = cost.at(0), cost.at(1)
+    except NotCheckable:
+        return False
+    chars = FLAT_MEMBERS * (FLAT_TEXT_CHARS + FLAT_KEY_CHARS)
+    steps = root.steps + member.steps * FLAT_MEMBERS + (root.text + member.text) * chars // _TEXT_DIVISOR
+    return steps <= MAX_STEPS and cost.in_place_depth * 2 <= MAX_NESTED
 
 
 def _native(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -60,7 +60,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """Holds the specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
+    """Holds the specifiers of static imports, the first arguments of dynamic ones and these as a whole, in the order of
+    the text.
 
     `media_type` is that of the source; `javascript` is a TypeScript source with blanks for types, if that can be.
     `entry` is how it gives its result by a convention, and `fix` what to do where it never names the result;
@@ -74,6 +75,7 @@ class Imports:
     entry: Entry | None = None
     fix: str | None = None
     unawaited: tuple[Unawaited, ...] = ()
+    calls: tuple[Span, ...] = ()
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
@@ -119,13 +121,15 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
         if RESULT_NAME.encode() not in source:
             fix = likely_result(root, source) if entry is None else ASSIGN
     if javascript is None:
-        return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited)
+        calls = _spans(_calls(dynamics))
+        return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)
     statics, dynamics = (
         # What is blanked imports nothing; no specifier or argument begins with a space.
         [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
         for nodes in (statics, dynamics)
     )
-    return Imports(media_type, _spans(statics), _spans(dynamics), javascript.decode(), entry, fix, unawaited)
+    text, calls = javascript.decode(), _spans(_calls(dynamics))
+    return Imports(media_type, _spans(statics), _spans(dynamics), text, entry, fix, unawaited, calls)
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
@@ -190,6 +194,12 @@ def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], li
 def _only_types(statement: Node) -> bool:
     """Says whether a statement is an `import type` or `export type`, which TypeScript erases."""
     return statement.child_count > 1 and statement.children[1].type == "type"
+
+
+def _calls(arguments: list[Node]) -> list[Node]:
+    """Gives the calls that these are first arguments of."""
+    calls = [node.parent.parent for node in arguments if node.parent is not None]
+    return [call for call in calls if call is not None]
 
 
 def _first_argument(call: Node) -> Node | None:

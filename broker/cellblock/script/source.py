@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,16 @@ from cellblock.script.unawaited import Unawaited
 SCRIPT_NAME: Final = "script.js"
 
 IMPORT_FUNCTION: Final = "__codemode_import__"
+
+_IMPORT: Final = re.compile(rb"import[\s\xa0]*\([\s]*$")
+"""Fits what stands before the first argument of an `import(…)`, unless there is a comment in between."""
+
+_SPACES: Final = re.compile(rb"\s*")
+
+_KEYWORD: Final = "import"
+
+_IMPORT_ROOM: Final = 64
+"""Bounds the bytes in which that is looked for."""
 
 _OPENINGS: Final = {"function": "export default ", "return": "export default async () => {"}
 
@@ -77,6 +87,10 @@ class Script:
     entry: Entry | None = None
     fix: str | None = None
     unawaited: list[tuple[str, Unawaited]] = field(default_factory=list[tuple[str, Unawaited]])
+    fits_context: bool = True
+    """Says whether it can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
+    `import_name`."""
+    import_name: str = _KEYWORD
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
 
@@ -87,7 +101,8 @@ class Script:
 
     def has_namespace(self, name: str) -> bool:
         """Says whether the script calls a module so, as in `import * as name` or `name = await import(…)`."""
-        made = rf"\*\s*as\s+{re.escape(name)}(?![\w$])|(?<![\w$.]){re.escape(name)}\s*=\s*await\s+import\b"
+        call = rf"(?:import|{re.escape(self.import_name)})(?![\w$])"
+        made = rf"\*\s*as\s+{re.escape(name)}(?![\w$])|(?<![\w$.]){re.escape(name)}\s*=\s*await\s+{call}"
         return re.search(made, self.text) is not None
 
     def place(self, line: int, column: int) -> str:
@@ -127,6 +142,8 @@ def prepare(
     found: Imports | None = None,
     *,
     conventions: bool = True,
+    journaled: bool = False,
+    own_import: bool = False,
 ) -> Script:
     """Rewrites a script's imports, and exports what it gives as its result by a convention.
 
@@ -141,6 +158,10 @@ def prepare(
         import_url: The module that exports `importable`.
         found: What `find_imports` has found in it; None to parse here.
         conventions: Whether it may give its result otherwise than by assigning it.
+        journaled: Whether the end of each `import(x)` is to come in its turn: then it is an argument of another
+            function of the sandbox.
+        own_import: Whether `import(…)` becomes a call of the sandbox's own function, of a name of the same length: in a
+            V8 context that was made for the run, the engine's own finds nothing.
 
     Raises:
         TooComplex: As `find_imports` does, within `PARSE_BOUND_SECONDS`.
@@ -153,6 +174,7 @@ def prepare(
     if found.javascript is not None:
         script.text, script.media_type = found.javascript, JAVASCRIPT
         source = encoded(found.javascript)
+    script.fits_context = script.media_type == JAVASCRIPT
     if script.text.startswith(script_lines.BYTE_ORDER_MARK):
         # Deno takes it off.
         script._edits[1] = [_Edit(1, 1, 1, -1)]  # pyright: ignore[reportPrivateUsage]
@@ -161,7 +183,11 @@ def prepare(
         edits.append(_Replacement(entry.at, entry.at, _OPENINGS[entry.kind]))
     if not found.statics and not found.dynamics and not edits and not found.unawaited:
         return script
-    offsets = [offset for node in found.dynamics for offset in (node.start, node.end)]
+    wrapped = found.calls if journaled else ()
+    import_name = _fresh_import(code) if own_import and found.dynamics else None
+    keywords = _keywords(source, found.dynamics) if import_name is not None else []
+    offsets = [offset for node in (*found.dynamics, *wrapped) for offset in (node.start, node.end)]
+    offsets += keywords
     offsets += [part.start for part in (*found.statics, *found.unawaited, *edits)]
     places = _places(source, offsets)
     for call in found.unawaited:
@@ -173,7 +199,12 @@ def prepare(
         url = resolve(specifier)
         if url is not None:
             edits.append(_Replacement(node.start, node.end, f'"{url}"'))
-    function = _fresh_name(code)
+    function, in_turn = _fresh_names(code)
+    script.fits_context &= len(keywords) == len(found.dynamics) or not own_import
+    if import_name is not None:
+        script.import_name = import_name
+        length = len(_KEYWORD)
+        edits += [_Replacement(start, start + length, import_name) for start in keywords]
     for node in found.dynamics:
         edits.append(_Replacement(node.start, node.start, f"{function}("))
         edits.append(_Replacement(node.end, node.end, ")"))
@@ -182,12 +213,17 @@ def prepare(
             script.computed = True
         else:
             script.dynamic.append(specifier)
+    for node in wrapped:
+        edits.append(_Replacement(node.start, node.start, f"{in_turn}("))
+        edits.append(_Replacement(node.end, node.end, ")"))
     script.text = _apply(source, edits, places, script)
     if entry is not None and entry.kind == "return":
         script.text += "\n};"
     if script.dynamic or script.computed:
         # Appended, so that no line moves; an import is hoisted wherever it stands.
-        script.text += f'\nimport {{ importable as {function} }} from "{import_url}";\n'
+        names = f"importable as {function}" + (f", inTurn as {in_turn}" if journaled else "")
+        names += f", load as {script.import_name}" if keywords else ""
+        script.text += f'\nimport {{ {names} }} from "{import_url}";\n'
     return script
 
 
@@ -215,7 +251,11 @@ def _apply(
         shift = before[-1].shift if before else 0
         end = column + shift + len(edit.text)
         old = script_lines.units(source[edit.start : edit.end].decode("utf-8", "replace"))
-        before.append(_Edit(column, column + shift, end, shift + len(edit.text) - old))
+        told = column
+        if edit.text == script.import_name:
+            # The engine tells the place of an `import(…)` by its argument, that of a call by the function.
+            told += len(source[edit.start : _argument(source, edit.end)].decode("utf-8", "replace"))
+        before.append(_Edit(told, column + shift, end, shift + len(edit.text) - old))
         pieces += [source[at : edit.start], edit.text.encode()]
         at = edit.end
     pieces.append(source[at:])
@@ -250,10 +290,31 @@ def _constant(source: bytes, node: Span) -> str | None:
     return None if "\\" in text else text
 
 
-def _fresh_name(code: str) -> str:
+def _argument(source: bytes, keyword_end: int) -> int:
+    """Finds where the first argument of an `import(…)` begins, if that is in the same line; else its bracket."""
+    bracket = source.index(b"(", keyword_end) + 1
+    found = _SPACES.match(source, bracket)
+    return bracket if found is None or source.count(b"\n", keyword_end, found.end()) else found.end()
+
+
+def _keywords(source: bytes, dynamics: Sequence[Span]) -> list[int]:
+    """Gives where each `import` stands whose first argument is one of these, but for those that are not found."""
+    found: list[int] = []
+    for node in dynamics:
+        before = max(0, node.start - _IMPORT_ROOM)
+        if (match := _IMPORT.search(source[before : node.start])) is not None:
+            found.append(before + match.start())
+    return found
+
+
+def _fresh_import(code: str) -> str | None:
+    """Gives a name as long as `import` that the script has not; None where it has them all."""
+    return next((name for number in range(1000) if (name := f"$im{number:03}") not in code), None)
+
+
+def _fresh_names(code: str) -> tuple[str, str]:
+    """Gives two names that the script does not use."""
     taken = set(re.findall(rf"{IMPORT_FUNCTION}\d*", code))
-    name, number = IMPORT_FUNCTION, 2
-    while name in taken:
-        name = f"{IMPORT_FUNCTION}{number}"
-        number += 1
-    return name
+    names = (f"{IMPORT_FUNCTION}{number or ''}" for number in (0, *range(2, len(taken) + 4)))
+    free = [name for name in names if name not in taken]
+    return free[0], free[1]

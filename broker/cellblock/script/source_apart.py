@@ -10,9 +10,8 @@ import contextlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
-from cellblock.apart.worker import Answer, Task
+from cellblock.apart.task import Answer, ApartFailed, Task, TookTooLong
 from cellblock.base.errors import HostUnavailable
 from cellblock.script import imports
 from cellblock.script.conventions import Entry
@@ -68,14 +67,15 @@ def _decoded(answer: Answer) -> Imports:
     facts = answer.facts
     if "refused" in facts:
         raise TooComplex(facts["refused"])
-    statics, dynamics = (
+    statics, dynamics, calls = (
         tuple(Span(span["start"], span["end"], span["is_string"]) for span in facts[kind])
-        for kind in ("statics", "dynamics")
+        for kind in ("statics", "dynamics", "calls")
     )
     javascript = answer.parts[0].decode() if answer.parts else None
     entry = Entry(**facts["entry"]) if facts["entry"] is not None else None
     unawaited = tuple(Unawaited(**call) for call in facts["unawaited"])
-    return Imports(facts["media_type"], statics, dynamics, javascript, entry, facts["fix"], unawaited)
+    media_type, fix = facts["media_type"], facts["fix"]
+    return Imports(media_type, statics, dynamics, javascript, entry, fix, unawaited, calls)
 
 
 def parse(_facts: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:

@@ -13,15 +13,43 @@ from tree_sitter import Language, Node, Parser
 _CHUNK_BYTES: Final = 64 * 1024
 
 
+class _Reader:
+    """Gives a parser its source in views, which are released behind it, and a tree the bytes of its nodes.
+
+    The parser's binding never lets go of what it was given (py-tree-sitter 0.25 to 0.26.1): of the source itself, that
+    would be each script for good. `Node.text` lets go, and takes bytes alone.
+    """
+
+    def __init__(self, source: bytes) -> None:
+        self._source = source
+        self._views: dict[int, memoryview] | None = {}
+
+    def __call__(self, offset: int, _point: object) -> bytes | memoryview:
+        piece = slice(offset, offset + _CHUNK_BYTES)
+        if self._views is None:
+            return self._source[piece]
+        if offset not in self._views:
+            self._views[offset] = memoryview(self._source)[piece]
+        return self._views[offset]
+
+    def end(self) -> None:
+        """Releases the views: the parser has come to its end."""
+        views, self._views = self._views or {}, None
+        for view in views.values():
+            view.release()
+
+
 def parse(source: bytes, *, typescript: bool, is_late: Callable[[], bool]) -> Node:
     """Gives the root of a script's tree. Raises ValueError when `is_late` has said so before the end."""
-    # One for each call: scripts are parsed in threads, too. A parser that reads through a callback can be stopped. The
-    # tree keeps the callback, unseen by the garbage collector: one that knew who holds the tree would keep it for ever.
-    tree = Parser(_language(typescript)).parse(
-        lambda offset, _point: source[offset : offset + _CHUNK_BYTES],
-        encoding="utf8",
-        progress_callback=lambda _offset, _has_error: is_late(),
-    )
+    reader = _Reader(source)
+    try:
+        # One for each call: scripts are parsed in threads, too. A parser that reads through a callback can be stopped.
+        # The tree keeps the callback, unseen by the garbage collector: that must not know who holds the tree.
+        tree = Parser(_language(typescript)).parse(
+            reader, encoding="utf8", progress_callback=lambda _offset, _has_error: is_late()
+        )
+    finally:
+        reader.end()
     return tree.root_node
 
 

@@ -17,7 +17,7 @@ from cellblock.apart.raw import RawJson
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
 from cellblock.config.settings import AuditSettings
-from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.execution.events import CallFacts, Decision, RunFacts, Watcher
 from cellblock.telemetry.files import LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary
 from cellblock_worker.base.folders import Folder, InTheWay
@@ -83,6 +83,11 @@ class AuditLog(Watcher):
             return {"event": "run_end", **facts, **self._value("output", None if value is None else body)}
 
         self._write(line)
+
+    def run_decided(self, decision: Decision) -> None:
+        """Writes `decision`: what a person has said to calls of a parked run, and who it was."""
+        facts = {"verdict": decision.verdict, "calls": list(decision.calls), "by": decision.by}
+        self._write(lambda: {"event": "decision", "run": decision.run, **facts})
 
     # ---- inside ----------------------------------------------------------------------------------------
 

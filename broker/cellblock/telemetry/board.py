@@ -35,7 +35,9 @@ Data = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Live:
+class LiveRun:
+    """Holds what is shown of a run and not in its facts."""
+
     run: RunFacts
     logs: deque[LogEntry] = field(default_factory=lambda: deque[LogEntry](maxlen=MAX_LOGS))
     logged: int = 0
@@ -47,7 +49,7 @@ class Board(Watcher):
 
     def __init__(self, recent: int, *, logs: bool = True, scripts: bool = False) -> None:
         self._keep_scripts = scripts
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRun] = {}
         self._recent: deque[Data] = deque(maxlen=recent)
         self._keep_logs = logs
         self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
@@ -55,7 +57,7 @@ class Board(Watcher):
 
     def run_accepted(self, run: RunFacts) -> None:
         """Takes the run for live."""
-        self._live[run.id] = _Live(run)
+        self._live[run.id] = LiveRun(run)
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
         """Keeps the newest entries."""
@@ -67,9 +69,9 @@ class Board(Watcher):
 
     def run_ended(self, run: RunFacts) -> None:
         """Lets go of the run, and keeps what is shown of it."""
-        live = self._live.pop(run.id, None) or _Live(run)
+        live = self._live.pop(run.id, None) or LiveRun(run)
         self._recent.appendleft(self._whole(live))
-        self.ended.append((run.ended or time.monotonic(), run.outcome == "ok"))
+        self.ended.append((run.ended or time.monotonic(), run.outcome in ("ok", "parked")))
 
     def live(self) -> list[Data]:
         """Returns the runs under way, the oldest first, in short."""
@@ -87,8 +89,8 @@ class Board(Watcher):
             return self._whole(live)
         return next((whole for whole in self._recent if whole["id"] == run_id), None)
 
-    def _whole(self, live: _Live) -> Data:
-        whole = _whole(live)
+    def _whole(self, live: LiveRun) -> Data:
+        whole = whole_run(live)
         if self._keep_scripts:
             code = live.run.code
             cut = len(code) - MAX_SCRIPT_CHARS
@@ -132,7 +134,8 @@ def _short(data: Data, last_log: str | None) -> Data:
     return short if last_log is None else {**short, "lastLog": last_log[:MAX_NAME_CHARS]}
 
 
-def _whole(live: _Live) -> Data:
+def whole_run(live: LiveRun) -> Data:
+    """Returns one run with its timeline and logs; what is open of it counts until now."""
     run = live.run
     response = run.response
     steps = {

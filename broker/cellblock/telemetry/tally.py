@@ -15,6 +15,7 @@ from cellblock.execution.events import CallFacts, RunFacts, Watcher
 OUTCOMES: Final = frozenset(
     (
         "ok",
+        "parked",
         "cancelled",
         "host_lost",
         "import_failure",

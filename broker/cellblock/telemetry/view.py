@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.catalog.naming import LOCAL_SERVER
@@ -101,9 +102,25 @@ class BrokerFacts:
 
 
 class View:
-    """Makes the JSON object."""
+    """Makes the JSON object.
 
-    def __init__(self, facts: BrokerFacts, tally: Tally, board: Board, version: str) -> None:
+    Args:
+        facts: The state of the broker's parts.
+        tally: What was counted.
+        board: The runs.
+        version: Of Cellblock.
+        waiting: Counts the runs that wait for a person.
+    """
+
+    def __init__(
+        self,
+        facts: BrokerFacts,
+        tally: Tally,
+        board: Board,
+        version: str,
+        waiting: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._waiting = waiting
         self._facts = facts
         self._tally = tally
         self.board = board
@@ -123,6 +140,7 @@ class View:
             "perSecond": self.board.per_second(SERIES_SECONDS),
             "latency": {"run": _latency(tally.run_seconds), "queue": _latency(tally.queue_seconds)},
             "workerEnds": dict(tally.worker_ends),
+            "parked": self._waiting(),
             "live": self.board.live(),
             "recent": self.board.recent(),
             "upstreams": self._upstreams(),

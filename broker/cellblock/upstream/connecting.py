@@ -60,9 +60,9 @@ class FirstAttempt:
         """Says whether the first attempt is not over yet."""
         return not self._over.is_set()
 
-    def begin(self) -> None:
-        """Begins the attempt: bounds count from now."""
-        self._began = asyncio.get_running_loop().time()
+    def begin(self, since: float | None = None) -> None:
+        """Begins the attempt: bounds count from `since`, on the loop's clock; None: from now."""
+        self._began = asyncio.get_running_loop().time() if since is None else since
 
     def end(self) -> None:
         """Ends the attempt, whatever came of it."""
@@ -72,7 +72,7 @@ class FirstAttempt:
         """Waits for its end.
 
         Args:
-            bound: Seconds from its beginning, however late this is called.
+            bound: Seconds from what `begin` was given, however late this is called.
             at_most: Seconds from now; None: `bound` alone counts.
         """
         now = asyncio.get_running_loop().time()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import mcp_types as types
 from mcp import Client
@@ -25,11 +25,11 @@ from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.share import ByteBudget, OverBudget
-from cellblock.apart.worker import Task
+from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
 from cellblock.learning.observation import Kind
-from cellblock.upstream.incoming import TOO_LARGE_START, VALUE_KEY, read_message
+from cellblock.upstream.incoming import PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
 from cellblock.upstream.lines import KEPT_BYTES, answered_id
 
@@ -57,16 +57,20 @@ ALL_BYTES: Final = 128 * 1024 * 1024
 """Bounds the large messages that are in memory, of one server and of all; what is over it is thrown away while it
 comes."""
 
+Listed = TypeVar("Listed", bound=types.PaginatedResult)
+
 _NOTICE: Final = re.compile(
     rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"notifications/[\w/]{1,64}"\s*,'
 )
 
 
 class ResultForm(NamedTuple):
-    """Holds what the configuration says of a tool's results; see `execution.unwrap`."""
+    """Holds what the configuration says of a tool's results, see `execution.unwrap`; `passed_on` is the method of a
+    request that is none of a tool."""
 
     parse_text: bool = False
     box: str | None = None
+    passed_on: str | None = None
 
 
 class HeavyValue(str):
@@ -92,7 +96,7 @@ class HeavyValue(str):
         return made
 
 
-def heavy_value(result: types.CallToolResult) -> HeavyValue | None:
+def heavy_value(result: types.Result) -> HeavyValue | None:
     """Returns the value that a result stands for, where it was large."""
     value: object = (result.meta or {}).get(VALUE_KEY)
     return value if isinstance(value, HeavyValue) else None
@@ -106,6 +110,7 @@ def key_of(server: str) -> str:
 class _Call(NamedTuple):
     tool: str
     bill: Bill | None
+    passed_on: str | None = None
 
 
 class HeavyMessages:
@@ -133,16 +138,20 @@ class HeavyMessages:
         self._form_of = form_of
         self._calls: OrderedDict[int | str, _Call] = OrderedDict()
         self._values: OrderedDict[str, HeavyValue] = OrderedDict()
-        self._pages: dict[str, bytes] = {}
+        self._pages: dict[str, dict[str, bytes]] = {}
 
     def sent(self, item: SessionMessage) -> None:
         """Notes which tool a request calls, and for whose run: that pays for the reading of the answer."""
         message = item.message
-        if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call" and message.params:
+        if not isinstance(message, types.JSONRPCRequest) or not message.params:
+            return
+        if message.method == "tools/call":
             name: object = message.params.get("name")
             self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get())
-            if len(self._calls) > MAX_CALLS:
-                self._calls.popitem(last=False)
+        elif message.method in PASSED_ON:
+            self._calls[message.id] = _Call("", paying.get(), message.method)
+        if len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
 
     def awaits(self, item: SessionMessage | Exception) -> bool:
         """Says whether a message answers a call."""
@@ -186,7 +195,10 @@ class HeavyMessages:
         if _NOTICE.match(raw[:KEPT_BYTES]):
             await asyncio.sleep(len(raw) / DROPPED_BYTES_PER_SECOND)
             return None
-        calls = {str(number): self._form_of(call.tool) for number, call in self._calls.items()}
+        calls = {
+            str(number): ResultForm(passed_on=call.passed_on) if call.passed_on else self._form_of(call.tool)
+            for number, call in self._calls.items()
+        }
         token = secrets.token_hex(16)
         facts = {"calls": calls, "token": token, "cursor": PAGE_CURSOR + token}
         number, bill = answered_id(raw, raw), Bill()
@@ -199,7 +211,7 @@ class HeavyMessages:
         finally:
             call = self._calls.get(number) if number is not None else None
             if call is not None and call.bill is not None:
-                call.bill.cpu_ms += bill.cpu_ms
+                call.bill.add(bill.cpu_ms)
         if answer.facts["what"] == "value":
             facts = answer.facts
             self._values[token] = HeavyValue.make(
@@ -209,7 +221,7 @@ class HeavyMessages:
                 self._values.popitem(last=False)
         elif answer.facts["what"] == "pages":
             # A newer list: nobody will ask for the rest of the one before.
-            self._pages = {
+            self._pages[answer.facts["of"]] = {
                 f"{PAGE_CURSOR}{token}-{number}": page
                 for number, page in enumerate(answer.parts[1:], start=1)
             }
@@ -247,19 +259,35 @@ class HeavyMessages:
     def page(self, cursor: str | None) -> bytes | None:
         """Returns a further page of a list that was large, as the JSON of its message; None for a cursor of the
         server's."""
-        return self._pages.pop(cursor, None) if cursor is not None else None
+        pages = (pages.pop(cursor, None) for pages in self._pages.values() if cursor is not None)
+        return next((page for page in pages if page is not None), None)
 
 
 async def list_page(client: Client, heavy: HeavyMessages, cursor: str | None) -> types.ListToolsResult:
     """Returns a page of a server's tool list: asked for, or, of a list that was large, here already."""
+    return await _further(heavy, cursor, types.ListToolsResult) or await client.list_tools(cursor=cursor)
+
+
+async def other_page(
+    client: Client,
+    heavy: HeavyMessages,
+    request: types.PaginatedRequest[Any],
+    result: type[Listed],
+) -> Listed:
+    """Returns a page of another list likewise."""
+    cursor = request.params.cursor if request.params is not None else None
+    return await _further(heavy, cursor, result) or await client.session.send_request(request, result)
+
+
+async def _further(heavy: HeavyMessages, cursor: str | None, result: type[Listed]) -> Listed | None:
     page = heavy.page(cursor)
     if page is None:
-        return await client.list_tools(cursor=cursor)
+        return None
     # The loop goes on between two.
     await asyncio.sleep(0)
     item = soften(read_message(page))
     assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
-    return types.ListToolsResult.model_validate(item.message.result, by_name=False)
+    return result.model_validate(item.message.result, by_name=False)
 
 
 @dataclass(frozen=True, slots=True)

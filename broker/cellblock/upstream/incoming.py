@@ -27,6 +27,9 @@ NO_PLACE: Final = "is larger than it may be for what was asked"
 ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
 """Words what is said of a message that could not be read."""
 
+PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
+"""Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
+
 MAX_DEPTH: Final = 200
 """Bounds the nesting of a message, as the fast parser does; the SDK cannot handle much more."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
@@ -18,7 +20,7 @@ _HINT = "Call a tool that needs no user input."
 _Answer = types.CallToolResult | types.InputRequiredResult
 _answer: TypeAdapter[_Answer] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 
-Send = Callable[[types.InputResponses | None, str | None], Awaitable[_Answer]]
+T = TypeVar("T")
 
 
 async def call_tool(
@@ -52,9 +54,39 @@ async def call_tool(
     return result
 
 
+@cache
+def _result_of(method: str) -> TypeAdapter[Any]:
+    if method == "resources/read":
+        return TypeAdapter(types.ReadResourceResult | types.InputRequiredResult)
+    if method == "prompts/get":
+        return TypeAdapter(types.GetPromptResult | types.InputRequiredResult)
+    return TypeAdapter(types.CompleteResult if method == "completion/complete" else types.EmptyResult)
+
+
+async def ask(
+    session: ClientSession, server: str, method: str, params: dict[str, Any], progress: ProgressFnT | None
+) -> Any:
+    """Sends a request that is no tool call, as `call_tool` does; `params` have the names of MCP."""
+
+    async def send(answers: types.InputResponses | None, state: str | None) -> Any:
+        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+        given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        request = types.Request[dict[str, Any], str](method=method, params=given)
+        return await session.send_request(request, _result_of(method), progress_callback=progress)
+
+    result = await send(None, None)
+    if isinstance(result, types.InputRequiredResult):
+        return await _rounds(session, server, method, result, send)
+    return result
+
+
 async def _rounds(
-    session: ClientSession, server: str, tool: str, first: types.InputRequiredResult, send: Send
-) -> types.CallToolResult:
+    session: ClientSession,
+    server: str,
+    tool: str,
+    first: types.InputRequiredResult,
+    send: Callable[[types.InputResponses | None, str | None], Awaitable[T | types.InputRequiredResult]],
+) -> T:
     refusal: types.ErrorData | None = None
 
     async def dispatch(key: str, asked: types.InputRequest) -> types.InputResponse | types.ErrorData:

@@ -4,17 +4,18 @@ The SDK validates a `tools/list` answer as one piece: a single tool without `inp
 than object, would cost a server all its tools. Schemas that it would refuse travel past it in the tool's `_meta`, and
 inputs that are no objects (Code Mode specification, section 5.3.1) in an object of our own, both undone at the ends.
 What it would refuse of a result (structured content that is no object, which a server of any revision may send, and
-blocks of types that it does not know) travels in the result's `_meta`. A server that does not say its version is given
-an empty one.
+blocks of types that it does not know) travels in the result's `_meta`. Of other lists, items that it would refuse are
+left out. A server that does not say its version is given an empty one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cellblock.base.json import is_array, is_object
 
@@ -28,12 +29,17 @@ _MALFORMED: Final = "cellblock/malformed"
 _BYTES: Final = "cellblock/bytes"
 _KEPT: Final = "cellblock/kept"
 _STUB_NAME_CHARS: Final = 512
+_LISTED: Final[Mapping[str, type[BaseModel]]] = {
+    "resources": types.Resource,
+    "resourceTemplates": types.ResourceTemplate,
+    "prompts": types.Prompt,
+}
 
 BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 """Lists the types of content that the SDK knows."""
 
 MAX_MALFORMED: Final = 50
-"""Bounds the malformed tools of one page that are told of."""
+"""Bounds the malformed items of one page that are told of."""
 
 
 def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
@@ -46,19 +52,28 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
 
 def soften_result(result: dict[str, Any]) -> None:
     """Prepares the result of an incoming message for the SDK, in place."""
-    tools: object = result.get("tools")
-    if is_array(tools):
-        softened = [_softened(tool) for tool in tools]
-        result["tools"] = [tool for tool in softened if not isinstance(tool, str)]
-        why = [tool for tool in softened if isinstance(tool, str)]
-        meta: object = result.get("_meta")
-        if why or (is_object(meta) and _MALFORMED in meta):
-            kept = meta if is_object(meta) else {}
-            result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
+    if is_array(result.get("tools")):
+        _soften_list(result, "tools", _softened)
     elif is_object(info := result.get("serverInfo")):
         info.setdefault("version", "")
     else:
         _soften_answer(result)
+        for key, model in _LISTED.items():
+            # What has content is the result of a call, whatever else is in it.
+            if "content" not in result and is_array(result.get(key)):
+                _soften_list(result, key, partial(_checked, model))
+
+
+def _soften_list(
+    result: dict[str, Any], key: str, soften_item: Callable[[object], dict[str, Any] | str]
+) -> None:
+    softened = [soften_item(item) for item in result[key]]
+    result[key] = [item for item in softened if not isinstance(item, str)]
+    why = [item for item in softened if isinstance(item, str)]
+    meta: object = result.get("_meta")
+    if why or (is_object(meta) and _MALFORMED in meta):
+        kept = meta if is_object(meta) else {}
+        result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
 
 
 def _soften_answer(result: dict[str, Any]) -> None:
@@ -110,8 +125,8 @@ def stubbed_bytes(tool: types.Tool) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def malformed_of(page: types.ListToolsResult) -> list[str]:
-    """Says why tools of a page were left out as malformed, one sentence without a full stop for each."""
+def malformed_of(page: types.Result) -> list[str]:
+    """Says why items of a page were left out as malformed, one sentence without a full stop for each."""
     return list((page.meta or {}).get(_MALFORMED, ()))
 
 
@@ -158,10 +173,17 @@ def _softened(tool: object) -> dict[str, Any] | str:
     if stash:
         meta: object = softened.get("_meta")
         softened["_meta"] = {**(meta if is_object(meta) else {}), **stash}
+    return _checked(types.Tool, softened)
+
+
+def _checked(model: type[BaseModel], item: object) -> dict[str, Any] | str:
+    """Returns an item as it is, or why it is none."""
+    if not is_object(item):
+        return "it is no object"
     try:
-        types.Tool.model_validate(softened, by_name=False)
+        model.model_validate(item, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:100]
         return f"its {where}: {first['msg'][:100]}"
-    return softened if softened["name"] else "its name is empty"
+    return item if item["name"] else "its name is empty"

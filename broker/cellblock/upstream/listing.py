@@ -1,11 +1,11 @@
-"""Reads a server's tool list, page by page, within its caps: what is over one is left out, the rest is kept."""
+"""Reads what a server lists, page by page, within its caps: what is over one is left out, the rest is kept."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import mcp_types as types
 from mcp import Client
@@ -22,12 +22,38 @@ MAX_NAMED: Final = 5
 """Bounds the names in one note."""
 
 
+Page = TypeVar("Page", bound=types.PaginatedResult)
+Taken = TypeVar("Taken", contravariant=True)
+
+
+class Taker(Protocol[Taken]):
+    """Takes the pages of one list."""
+
+    what: str
+    notes: list[str]
+
+    def take(self, page: Taken) -> bool:
+        """Takes one page; returns whether no more items can be taken."""
+        ...
+
+
 async def list_tools(
     fetch: Callable[[str | None], Awaitable[types.ListToolsResult]], settings: UpstreamSettings
 ) -> Listing:
+    """Reads a whole list of tools, as `read_pages`."""
+    listing = Listing(settings)
+    await read_pages(listing, fetch, settings)
+    listing.close()
+    return listing
+
+
+async def read_pages(
+    listing: Taker[Page], fetch: Callable[[str | None], Awaitable[Page]], settings: UpstreamSettings
+) -> None:
     """Reads all pages.
 
     Args:
+        listing: Takes them.
         fetch: Asks for the page of a cursor, None for the first.
         settings: The caps.
 
@@ -35,7 +61,6 @@ async def list_tools(
         TimeoutError: Not even one page came within `upstream.list_timeout_ms`, as it says.
         MCPError: The server refused; what `fetch` raises goes through.
     """
-    listing = Listing(settings)
     cursor: str | None = None
     pages = 0
     try:
@@ -48,7 +73,7 @@ async def list_tools(
                     break
                 if pages >= settings.max_pages:
                     listing.notes.append(
-                        f"Its tool list goes on after upstream.max_pages = {settings.max_pages} pages, "
+                        f"Its {listing.what} list goes on after upstream.max_pages = {settings.max_pages} pages, "
                         "which are all that is read."
                     )
                     break
@@ -56,14 +81,12 @@ async def list_tools(
     except TimeoutError:
         if pages == 0:
             raise TimeoutError(
-                f"no tool list within upstream.list_timeout_ms = {settings.list_timeout_ms}"
+                f"no {listing.what} list within upstream.list_timeout_ms = {settings.list_timeout_ms}"
             ) from None
         listing.notes.append(
-            f"Its tool list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
+            f"Its {listing.what} list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
             f"{pages} pages of it are used."
         )
-    listing.close()
-    return listing
 
 
 class Listing:
@@ -74,6 +97,8 @@ class Listing:
         left_out: Those that are not, and why.
         notes: Sentences about the list as a whole.
     """
+
+    what = "tool"
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self._settings = settings

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.apart.pool import Apart
+from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
+from cellblock.catalog.requests import CAPABILITIES, Kind, RequestEntry
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool
 from cellblock.upstream.connecting import State
 from cellblock.upstream.definitions import left_out
+from cellblock.upstream.entries import Entry
 from cellblock.upstream.heavy import LargeMessages, ResultForm
 from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
@@ -108,6 +111,8 @@ class Registry:
         self._since: dict[Retired, int] = {}
         self._numbers: dict[str, int] = {}
         self._last_known: dict[str, ServerFacts] = {}
+        self._followed: dict[str, set[str]] = {}
+        self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
@@ -118,10 +123,14 @@ class Registry:
         self.catalog = Catalog()
         self._changed()
 
-    def start(self) -> None:
-        """Connects to every server, in parallel."""
+    def start(self, since: float | None = None) -> None:
+        """Connects to every server, in parallel.
+
+        Args:
+            since: The loop's time from which `settled` counts its bound for them; None: now.
+        """
         for session in self.sessions.values():
-            session.start()
+            session.start(since)
 
     async def recall(self) -> None:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
@@ -228,7 +237,7 @@ class Registry:
         """Waits until no server is in its first attempt to connect.
 
         Args:
-            bound: Seconds from the start of that attempt: what starts with the broker is waited for once.
+            bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
             at_most: Seconds from now.
         """
@@ -286,7 +295,25 @@ class Registry:
             return lambda arguments: self._python.call(python_tool, arguments)
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
-        return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound, origin=origin)
+        whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
+        is_tool = not isinstance(tool, RequestEntry)
+        return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
+
+    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more."""
+        session = self.sessions.get(server.config_name)
+        return await session.entries(kind, fresh=fresh) if session is not None else []
+
+    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
+        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
+        self._on_update = listener
+
+    async def unfollow(self, server: str, uri: str) -> None:
+        """Ends the subscription to a resource, by the server's name."""
+        self._followed.get(server, set()).discard(uri)
+        session = self.sessions.get(server)
+        if session is not None:
+            await session.unfollow(uri)
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -325,6 +352,8 @@ class Registry:
             large=self._large,
             login=self._logins(name, config),
             prepare=partial(self._prepare, name, config),
+            followed=self._followed.setdefault(name, set()),
+            on_update=lambda uri: tell(self._on_update, name, uri),
         )
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
@@ -376,15 +405,18 @@ class Registry:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
         version = self.catalog.version + 1
         ids = {name: path for name, path in self._paths.items() if name in self._servers}
-        self.catalog = Catalog(version, servers, unavailable, ids=ids, lacking=lacking)
-        never = {path: reason for path, reason in unavailable.items() if path not in known}
         starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
+        self.catalog = Catalog(version, servers, unavailable, ids=ids, starting=starting, lacking=lacking)
+        never = {path: reason for path, reason in unavailable.items() if path not in known}
         self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
         self._on_change()
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
         held = self._entries.get(name)
+        revision = self.sessions[name].revision
         if held is not None and held[0] is facts:
+            if held[1].revision != revision:
+                held = self._entries[name] = facts, replace(held[1], revision=revision)
             return held[1]
         config = self._servers[name]
         review = self._reviewer.review(name, config, facts.tools) if self._reviewer else Review(facts.tools)
@@ -425,9 +457,18 @@ class Registry:
             warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
             unpinned=review.differing,
             session=self._numbers[name],
+            beside=() if refused or config.asks else self._beside(name, config, facts),
+            revision=revision,
         )
         self._entries[name] = (facts, entry)
         return entry
+
+    def _beside(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
+        """Returns what a server has beside tools, where neither its entry nor a quarantine narrows it."""
+        narrowed = config.enabled_tools not in (None, ["*"]) or config.disabled_tools
+        if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
+            return ()
+        return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
 
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)

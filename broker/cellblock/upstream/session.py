@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import Client, MCPError
-from mcp.client.session import IncomingMessage
+from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.json import is_object
+from cellblock.catalog.requests import CAPABILITIES, SUBSCRIBE, Kind
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream import failures
 from cellblock.upstream.connecting import Backoff, FirstAttempt, State
+from cellblock.upstream.entries import Entries, Entry, list_entries
 from cellblock.upstream.heavy import LargeMessages, list_page
-from cellblock.upstream.input_rounds import call_tool
+from cellblock.upstream.input_rounds import ask, call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
@@ -47,6 +51,9 @@ MAX_REASON_CHARS: Final = 300
 RELISTEN_SECONDS: Final = 5.0
 """Sets the pause before a stream of changes that a server has ended is asked for again."""
 
+NEWS_SECONDS: Final = 0.25
+"""Sets the pause between two words of a server that its lists have changed: in a loop, it does not keep ours busy."""
+
 LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
 and may have run."""
@@ -66,6 +73,11 @@ class UpstreamSession:
         large: Reads messages that are too large for the loop; None: on its own.
         login: What is known of its OAuth login; None for a server that cannot have one.
         prepare: Waited for before facts are taken over.
+        followed: The URIs whose updates are wanted; a later session of the server is given the same set.
+        on_update: Called with the URI when one of these has changed.
+
+    Attributes:
+        revision: Counts how often what was listed beside tools has become old.
     """
 
     def __init__(
@@ -79,6 +91,8 @@ class UpstreamSession:
         large: LargeMessages | None = None,
         login: Login | None = None,
         prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
+        followed: set[str] | None = None,
+        on_update: Callable[[str], object] | None = None,
     ) -> None:
         self.name = name
         self.state = State.CONNECTING
@@ -90,6 +104,12 @@ class UpstreamSession:
         self._redactor = login.redactor if login is not None else Redactor(config)
         self._login = login
         self._prepare = prepare
+        self._followed = set[str]() if followed is None else followed
+        self._on_update = on_update
+        self.revision = 0
+        self._entries: dict[Kind, Entries] = {}
+        self._listing: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._news: asyncio.TimerHandle | None = None
         self._routing = Routing(name, self._redactor)
         self._server_log = ServerLog(name, self._redactor)
         most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
@@ -110,15 +130,17 @@ class UpstreamSession:
         self._ready_at: float | None = None
         self._closing = False
 
-    def start(self) -> None:
-        """Starts the task that owns the session."""
-        self.first.begin()
+    def start(self, since: float | None = None) -> None:
+        """Starts the task that owns the session; `since` is as for `FirstAttempt.begin`."""
+        self.first.begin(since)
         self._task = asyncio.create_task(self._own(), name=f"upstream {self.name}")
 
     async def close(self) -> None:
         """Ends the session and its process within `CLOSE_BOUND_SECONDS`."""
         # The order is kept beside the cancellation, which a connection that fails in that moment turns into its error.
         self._closing = True
+        if self._news is not None:
+            self._news.cancel()
         self._ended.set()
         if self._task is not None:
             self._task.cancel()
@@ -136,24 +158,68 @@ class UpstreamSession:
         """Waits until no announced change is unread; bound it."""
         await self._fresh.wait()
 
-    async def call(
-        self, tool: str, value: Any, *, call_bound: float, origin: CallOrigin = NOBODY
-    ) -> types.CallToolResult:
-        """Calls a tool.
+    async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what the server lists beside tools; empty where it does not, or cannot be asked.
 
         Args:
-            tool: Canonical tool name.
+            kind: What.
+            fresh: Asks the server; else what it has listed last is good, if it has not said that this has changed.
+        """
+        client, held = self._client, self._entries.get(kind)
+        if client is None or getattr(client.server_capabilities, CAPABILITIES[kind]) is None:
+            return []
+        if held is not None and not fresh:
+            return held.found
+        with contextlib.suppress(TimeoutError):
+            # One at a time: who has waited takes what has come meanwhile.
+            async with asyncio.timeout(self._settings.list_timeout_ms / 1000):
+                await self._listing[kind].acquire()
+            try:
+                if self._entries.get(kind) is held:
+                    self._entries[kind] = await self._listed(kind, client, held)
+            finally:
+                self._listing[kind].release()
+        held = self._entries.get(kind)
+        return held.found if held is not None else []
+
+    async def unfollow(self, uri: str) -> None:
+        """Ends the subscription to a resource, as far as the server does."""
+        self._followed.discard(uri)
+        with contextlib.suppress(MCPError, ValidationError, TimeoutError):
+            async with asyncio.timeout(self._settings.call_timeout_ms / 1000):
+                if self._client is not None:
+                    request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+                    await self._client.session.send_request(request, types.EmptyResult)
+
+    async def call(
+        self,
+        tool: str,
+        value: Any,
+        *,
+        call_bound: float,
+        origin: CallOrigin = NOBODY,
+        is_tool: bool = True,
+    ) -> Any:
+        """Calls a tool, or sends another request.
+
+        Args:
+            tool: Canonical tool name, or the method of the request.
             value: The input, JSON data; an object unless the tool's schema has another root.
             call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
                 past it the server is sent a cancel notification.
             origin: Whom the server may ask meanwhile.
+            is_tool: Whether it is a tool.
+
+        Returns:
+            The `CallToolResult`, or that of the request.
 
         Raises:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
+        send = call_tool if is_tool else self._ask
         if self._places is None:
-            return await self._call(tool, value, call_bound, call_bound, origin)
+            return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + call_bound
         try:
@@ -166,14 +232,21 @@ class UpstreamSession:
                 certainty=Certainty.NOT_STARTED,
             ) from None
         try:
-            return await self._call(tool, value, max(0.0, deadline - loop.time()), call_bound, origin)
+            left = max(0.0, deadline - loop.time())
+            return await self._call(send, tool, value, left, call_bound, origin)
         finally:
             self._places.release()
 
     async def _call(
-        self, tool: str, value: Any, left: float, call_bound: float, origin: CallOrigin
-    ) -> types.CallToolResult:
-        """Calls a tool; `left` is what waiting for a turn has left of `call_bound`."""
+        self,
+        send: Callable[..., Awaitable[Any]],
+        tool: str,
+        value: Any,
+        left: float,
+        call_bound: float,
+        origin: CallOrigin,
+    ) -> Any:
+        """Calls a tool by `send`; `left` is what waiting for a turn has left of `call_bound`."""
         client = self._client
         if client is None:
             raise ToolCallError(
@@ -185,7 +258,7 @@ class UpstreamSession:
         try:
             async with asyncio.timeout(left) as clock:
                 with self._routing.call(clock, origin) as call, self._heavy.placed(value) as placed:
-                    result = await call_tool(
+                    result = await send(
                         client.session, self.name, tool, as_arguments(placed), call.progress(self.name, tool)
                     )
         except MCPError as error:
@@ -202,7 +275,22 @@ class UpstreamSession:
                 hint="Pass plain, shallow JSON data.",
                 certainty=Certainty.NOT_STARTED,
             ) from None
-        return self._redacted(result) if result.is_error else result
+        is_error = isinstance(result, types.CallToolResult) and result.is_error
+        return self._redacted(result) if is_error else result
+
+    async def _ask(
+        self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
+    ) -> Any:
+        if not is_object(value):
+            raise ToolCallError(
+                f"The input of {method} is too large.",
+                hint="Send less at a time.",
+                certainty=Certainty.NOT_STARTED,
+            )
+        result = await ask(session, server, method, value, progress)
+        if method == SUBSCRIBE.tool_name:
+            self._followed.add(value["uri"])
+        return result
 
     # ---- the owning task -----------------------------------------------------------------------------
 
@@ -292,7 +380,7 @@ class UpstreamSession:
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
         over = asyncio.create_task(ended.wait())
-        listening = asyncio.create_task(self._listen(client))
+        beside = [asyncio.create_task(work) for work in (self._listen(client), self._follow(client))]
         try:
             while not ended.is_set():
                 changed = asyncio.create_task(self._tools_changed.wait())
@@ -309,8 +397,9 @@ class UpstreamSession:
             self._fresh.set()
             ended.set()
             over.cancel()
-            listening.cancel()
-            await asyncio.wait([listening], timeout=CLOSE_BOUND_SECONDS)
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside, timeout=CLOSE_BOUND_SECONDS)
 
     async def _listen(self, client: Client) -> None:
         """Asks for the stream of changes where there is one (MCP 2026-07-28); older servers announce unasked."""
@@ -329,6 +418,30 @@ class UpstreamSession:
             if self._ended.is_set():
                 return
             await asyncio.sleep(RELISTEN_SECONDS)
+
+    async def _follow(self, client: Client) -> None:
+        """Subscribes again, on a new connection, to what the one before was subscribed to."""
+        self._note_news()
+        for uri in [*self._followed]:
+            with contextlib.suppress(MCPError, ValidationError, TimeoutError):
+                async with asyncio.timeout(self._settings.call_timeout_ms / 1000):
+                    request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+                    await client.session.send_request(request, types.EmptyResult)
+                tell(self._on_update, uri)
+
+    async def _listed(self, kind: Kind, client: Client, before: Entries | None) -> Entries:
+        """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
+        listing = Entries(kind, self._settings)
+        try:
+            listing = await list_entries(kind, client, self._heavy, self._settings)
+        except (TimeoutError, MCPError, ValidationError) as error:
+            listing.found = before.found if before is not None else []
+            if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
+                listing.notes.append(f"Its {listing.what} list cannot be read: {self._why(error)}.")
+        for note in listing.notes:
+            if before is None or note not in before.notes:
+                logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
+        return listing
 
     async def _refresh(self, client: Client) -> None:
         try:
@@ -361,6 +474,11 @@ class UpstreamSession:
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._note_change()
+        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+            self._note_news()
+        elif isinstance(message, types.ResourceUpdatedNotification):
+            if message.params.uri in self._followed:
+                tell(self._on_update, message.params.uri)
         elif isinstance(message, Exception):
             logger.warning("upstream %s sent what is no message: %s", self.name, type(message).__name__)
 
@@ -376,6 +494,17 @@ class UpstreamSession:
     def _note_change(self) -> None:
         self._fresh.clear()
         self._tools_changed.set()
+
+    def _note_news(self) -> None:
+        # Where nobody has asked for a list, nobody is to hear that it has changed.
+        if self._entries and self._news is None:
+            self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._is_news)
+
+    def _is_news(self) -> None:
+        self._news = None
+        self._entries.clear()
+        self.revision += 1
+        tell(self._on_change)
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
@@ -424,4 +553,6 @@ class UpstreamSession:
         if error.message == failures.HTTP_REFUSED and refusal is not None:
             login = self._login.trouble() if self._login is not None else None
             return failures.refused(self.name, tool, refusal, login)
-        return failures.answered(self.name, tool, error, self._redactor)
+        failure = failures.answered(self.name, tool, error, self._redactor)
+        failure.rpc_code = error.code
+        return failure

@@ -22,6 +22,7 @@ from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts
 from cellblock_worker.host.host import HostConfig
 from cellblock_worker.scheduling import realtime
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
+from cellblock_worker.worker.reuse import ReuseBounds
 
 SILENCE_CHECK_SECONDS: Final = 1.0
 
@@ -135,6 +136,7 @@ class Workers:
             realtime=pool.realtime,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
+            reuse=_reuse_bounds(pool) if terms.reuse else None,
         )
 
     def _on_greeted(self, identity: bytes) -> None:
@@ -150,6 +152,15 @@ class Workers:
     def _on_exit(self, identity: bytes, why: str) -> None:
         self._link.forget(identity)
         self.pool.host_gone(identity, why)
+
+
+def _reuse_bounds(pool: PoolSettings) -> ReuseBounds:
+    return ReuseBounds(
+        max_runs=pool.max_runs,
+        max_age_ms=pool.max_age_ms,
+        idle_ms=pool.idle_ms,
+        principal_warm=pool.principal_warm,
+    )
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

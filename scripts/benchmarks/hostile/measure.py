@@ -43,7 +43,11 @@ def measure(workload: Workload, native: Native | None, *, runs: int, say: Callab
             workload.servers(go) as servers,
             stage(folder, servers, workload.cellblock, go, native) as found,
         ):
-            neighbours.visit(found.port, found.token, runs=WARM_RUNS, rate=RATE)
+            warm = neighbours.visit(found.port, found.token, runs=WARM_RUNS, rate=RATE)
+            if warm.failures:
+                raise SystemExit(
+                    f"{workload.name}: the neighbours fail without an attacker: {warm.failures[0]}"
+                )
             say(f"{workload.name}: alone")
             alone, alone_row = _watched(found, runs // 2)
             say(f"{workload.name}: beside {workload.says}")

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.hostile.plain_client import call
 from benchmarks.load.record import Latencies
-from benchmarks.load.scenarios import TRIVIAL
+from benchmarks.load.scenarios import NO_IMPORT
 
 CLIENTS: Final = 4
 """Each at an address of its own, so that to the broker they are four."""
@@ -109,11 +109,11 @@ NATIVE: Final = "no program"
 
 def _trivial(port: int, token: str, address: str) -> str:
     try:
-        answer = call(port, token, TRIVIAL.code, address=address, bound=LAST_BOUND_SECONDS)
+        answer = call(port, token, NO_IMPORT.code, address=address, bound=LAST_BOUND_SECONDS)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"{type(error).__name__}: {str(error)[:100]}"
     if answer.get("result") == [NATIVE]:
         return NATIVE
-    if answer.get("result") == 1:
+    if answer.get("result") == NO_IMPORT.gives:
         return ""
     return str([entry.get("code") for entry in answer.get("diagnostics", [])])

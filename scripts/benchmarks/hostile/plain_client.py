@@ -49,11 +49,14 @@ def call(
     return response_in(data)
 
 
+def message_in(data: bytes) -> Any:
+    """The JSON-RPC message in an answer's body: JSON, or events of which the last is it. Raises ValueError."""
+    return json.loads(data if data.startswith(b"{") else data.rpartition(b"\ndata: ")[2])
+
+
 def response_in(data: bytes) -> Mapping[str, Any]:
-    """The response of a run in an answer's body: JSON, or events of which the last is it. Raises ValueError."""
-    if not data.startswith(b"{"):
-        data = data.rpartition(b"\ndata: ")[2]
+    """The response of a run in an answer's body. Raises ValueError."""
     try:
-        return cast("Mapping[str, Any]", json.loads(data)["result"]["structuredContent"])
+        return cast("Mapping[str, Any]", message_in(data)["result"]["structuredContent"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"no response of a run: {data[:200]!r}") from error

@@ -19,8 +19,8 @@ from benchmarks.load.scenarios import TRIVIAL
 from benchmarks.load.yardsticks import BareDeno
 from cellblock_worker.confinement import confinement
 
-MODES: Final = (targets.NEVER,)
-"""Names the ways to run a script that are measured in turns: now one, a process for each run."""
+MODES: Final = (targets.NEVER, "principal")
+"""Lists the values of `pool.reuse` that are measured in turns unless told otherwise."""
 
 EPILOG = """examples:
   bash scripts/loadtest --quick                    two minutes
@@ -39,6 +39,13 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--quick", action="store_true", help="a tenth of the samples")
     arguing.add_argument(
         "--peers", action="store_true", help="measure other systems instead (installs them once)"
+    )
+    arguing.add_argument(
+        "--reuse",
+        type=lambda text: text.split(","),
+        default=[*MODES],
+        metavar="MODE,...",
+        help=f"values of pool.reuse to measure in turns ({','.join(MODES)})",
     )
     add_output(arguing, "load")
     arguing.add_argument("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
@@ -90,12 +97,12 @@ async def _measure(options: argparse.Namespace) -> report.Result:
         await bare()
         # First: what the load leaves in this process would count as the broker's memory.
         if options.only != "sweep":
-            for mode in MODES:
+            for mode in options.reuse:
                 found += await _alone(mode, bare, folder, options, result)
         if options.only in (None, "sweep"):
             result["sweep"] = await _sweep(bare, folder, options)
             if options.front == "embedded":
-                found += [one for mode in MODES for one in targets.of_sweep(result["sweep"], mode)]
+                found += [one for mode in options.reuse for one in targets.of_sweep(result["sweep"], mode)]
     result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
     _add_stages(result)
     return result
@@ -110,7 +117,7 @@ async def _sweep(bare: BareDeno, folder: Path, options: argparse.Namespace) -> l
     """The load through one way in, a daemon for each mode: idle ones take next to nothing of the other's turn."""
     async with contextlib.AsyncExitStack() as running:
         ways: dict[str, fronts.Front] = {sweep.BARE: bare}
-        for mode in MODES:
+        for mode in options.reuse:
             place = folder / f"sweep-{mode}"
             place.mkdir()
             opened = fronts.FRONTS[options.front](place, **_setting(mode))
@@ -186,8 +193,17 @@ async def _flat(front: fronts.Embedded, runs: int) -> list[dict[str, Any]]:
     while done < runs:
         await asyncio.gather(*(loop(done + step) for _ in range(4)))
         broker, host = (tree.private_bytes(pid) / MIB for pid in (os.getpid(), front.pid))
-        rows.append({"runs": done, "broker_mib": round(broker, 1), "host_mib": round(host, 1)})
-        say(f"memory after {done} runs: broker {broker:.1f} MiB, host {host:.1f} MiB")
+        worker = max((tree.private_bytes(pid) for pid in tree.workers()), default=0) / MIB
+        rows.append(
+            {
+                "runs": done,
+                "broker_mib": round(broker, 1),
+                "host_mib": round(host, 1),
+                "worker_mib": round(worker, 1),
+            }
+        )
+        said = f"broker {broker:.1f} MiB, host {host:.1f} MiB, the largest worker {worker:.1f} MiB"
+        say(f"memory after {done} runs: {said}")
     return rows
 
 

@@ -89,10 +89,11 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
     if result["flat"]:
         text += [
             "\n## Private memory over many runs\n",
-            "| reuse | runs | broker MiB | host MiB |",
-            "|---|---:|---:|---:|",
+            "| reuse | runs | broker MiB | host MiB | largest worker MiB |",
+            "|---|---:|---:|---:|---:|",
             *(
-                f"| {row.get('reuse', 'never')} | {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} |"
+                f"| {row.get('reuse', 'never')} | {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} "
+                f"| {row.get('worker_mib', 0.0):.1f} |"
                 for row in result["flat"]
             ),
         ]

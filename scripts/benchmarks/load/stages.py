@@ -101,6 +101,12 @@ class _Owner:
         """Its run is over."""
         self.mark("ended")
 
+    def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
+        """Never comes: it serves one run."""
+
+    def worker_returned(self, worker: Worker) -> None:
+        """Never comes: it serves one run."""
+
     def worker_gone(self, worker: Worker) -> None:
         """Reaped."""
         self.launcher.close()

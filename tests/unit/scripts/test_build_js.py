@@ -34,6 +34,8 @@ def tree(tmp_path: Path) -> Path:
             "try { explode(); } catch (error) { console.log(error.constructor.name, error.stack); }\n"
         ),
         "worker_runtime/sandbox/selftest.ts": "console.log(1);\n",
+        "worker_runtime/sandbox/contexts.ts": "declare const CELLBLOCK_INNER: string; console.log(CELLBLOCK_INNER);\n",
+        "worker_runtime/sandbox/context/inner.ts": "const inside: number = 2; console.log(inside);\n",
         "worker_runtime/sandbox/globals/globals_table.ts": (
             'export const ALLOWED_GLOBALS = { __proto__: null, JSON: "listed" };\n'
             'export const DEVIATIONS = { __proto__: null, eval: "absent" };\n'
@@ -54,6 +56,7 @@ def write_outputs(build_js: ModuleType, root: Path) -> Path:
     (out / "node_blocked.json").write_text("{}", encoding="utf-8")
     (out / "globals.json").write_text("{}", encoding="utf-8")
     (out / "selftest.js").write_text("", encoding="utf-8")
+    (out / "contexts.js").write_text("", encoding="utf-8")
     info = {"inputs_sha256": build_js.inputs_digest(root)}
     (out / "BUILD.json").write_text(json.dumps(info), encoding="utf-8")
     return out
@@ -80,7 +83,8 @@ def test_any_change_of_a_source_is_noticed(build_js: ModuleType, tree: Path, cha
 
 
 @pytest.mark.parametrize(
-    "name", ["boot.js", "node_blocked.json", "globals.json", "selftest.js", "BUILD.json"]
+    "name",
+    ["boot.js", "contexts.js", "node_blocked.json", "globals.json", "selftest.js", "BUILD.json"],
 )
 def test_a_missing_output_is_not_current(build_js: ModuleType, tree: Path, name: str) -> None:
     out = write_outputs(build_js, tree)
@@ -129,6 +133,7 @@ def test_build_makes_a_module_that_runs_and_blocks_node(build_js: ModuleType, tr
     assert sorted(path.name for path in out.iterdir()) == [
         "BUILD.json",
         "boot.js",
+        "contexts.js",
         "globals.json",
         "node_blocked.json",
         "selftest.js",

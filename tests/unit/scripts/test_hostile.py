@@ -85,6 +85,15 @@ def test_neighbours_count_from_when_a_run_was_due() -> None:
     assert found.sent.at(50) < found.took.at(50)
 
 
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
+)
+def test_neighbours_are_served_by_a_daemon_without_servers(tmp_path: Path) -> None:
+    with stage.stage(tmp_path, {}, {}, tmp_path / "go", None) as daemon:
+        found = neighbours.visit(daemon.port, daemon.token, runs=4, rate=100.0)
+    assert (found.took.count, found.failures, found.unsent) == (4, [], 0)
+
+
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 async def test_a_hostile_server_is_one_and_gives_what_it_is_asked_for(transport: str, tmp_path: Path) -> None:
     code = """

@@ -1,7 +1,8 @@
-"""Every path of this project that README.md and the pages name is there."""
+"""Every path of this project that README.md and the pages name is there, and every heading that they link to."""
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def is_there(path: str) -> bool:
 def test_a_page_names_files_that_are_there(page: Path) -> None:
     named = PATH.findall(page.read_text(encoding="utf-8"))
     assert [path for path in named if not is_there(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_links_to_headings_that_are_there(page: Path) -> None:
+    links = re.findall(r"\]\(((?![a-z]+:)[^)#\s]*)#([^)\s]+)\)", prose(page))
+    targets = [(page.parent / path if path else page, anchor) for path, anchor in links]
+    assert [f"{target.name}#{anchor}" for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings of a page, and so does the site."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_table_of_the_path_is_found() -> None:

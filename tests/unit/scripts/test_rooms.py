@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ PACKAGES = {
     "cellblock": ROOT / "broker/cellblock",
     "cellblock_worker": ROOT / "worker_runtime/cellblock_worker",
 }
+SANDBOX_ROOMS = ("context", "globals", "journal", "result", "wire")
+TYPESCRIPT_IMPORT = re.compile(r'^(?:\} from|(?:import|export) .*from) "(\.[^"]+)"', re.MULTILINE)
 SANDBOX = (
     ROOT / "js_stdlib",
-    *(ROOT / "worker_runtime/sandbox" / room for room in ("", "globals", "result", "wire")),
+    *(ROOT / "worker_runtime/sandbox" / room for room in ("", *SANDBOX_ROOMS)),
 )
 IMPORT = re.compile(r"^\s*(?:from|import) (cellblock(?:_worker)?(?:\.\w+)*)", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
@@ -88,6 +91,27 @@ def test_a_room_says_what_it_may_import(package: str, room: Path) -> None:
     assert set(named(room)) <= (said | below if "every room below" in allows else said)
 
 
+def imported(file: Path) -> list[Path]:
+    """Returns the files that a file of the sandbox imports."""
+    return [
+        (file.parent / path).resolve() for path in TYPESCRIPT_IMPORT.findall(file.read_text(encoding="utf-8"))
+    ]
+
+
+def test_imports_of_the_sandbox_go_one_way() -> None:
+    """A room is one, whatever it has; a file beside the rooms is one by itself."""
+    sandbox = ROOT / "worker_runtime/sandbox"
+    arrows: dict[Path, set[Path]] = {}
+    for file in sandbox.rglob("*.ts"):
+        room, *named = (
+            place if place.parent == sandbox else place.parent
+            for place in (file, *imported(file))
+            if place.is_relative_to(sandbox)
+        )
+        arrows.setdefault(room, set()).update(each for each in named if each != room)
+    TopologicalSorter(arrows).prepare()  # raises CycleError, which names the way around
+
+
 @pytest.mark.parametrize("folder", SANDBOX, ids=lambda folder: folder.name)
 def test_a_room_of_the_sandbox_says_the_same(folder: Path) -> None:
     said = (folder / "README.md").read_text(encoding="utf-8")
@@ -97,10 +121,7 @@ def test_a_room_of_the_sandbox_says_the_same(folder: Path) -> None:
     assert start is not None and (folder / (start[1] or "")).is_file()
     # Folders of the sandbox and files, as they stand in imports: `../result/kinds.ts`, `../../js_stdlib/errors.ts`.
     for file in folder.glob("*.ts"):
-        for path in re.findall(
-            r'^\} from "([^"]+)"|^import .* from "([^"]+)"', file.read_text(encoding="utf-8"), re.M
-        ):
-            place = (file.parent / "".join(path)).resolve()
+        for place in imported(file):
             if place.parent != folder and folder != ROOT / "worker_runtime/sandbox":
-                name = place.parent.name if place.parent.name in ("globals", "result", "wire") else place.name
+                name = place.parent.name if place.parent.name in SANDBOX_ROOMS else place.name
                 assert f"`{name}`" in said or f"`js_stdlib/{name}`" in said, f"{file.name} imports {name}"

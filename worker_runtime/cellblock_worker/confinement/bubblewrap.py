@@ -133,6 +133,13 @@ def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bo
     return [*prefix[: -len(_CLOSE_ROOT)], bind, folder, inside, *_CLOSE_ROOT]
 
 
+def with_own_name(prefix: Sequence[str]) -> list[str]:
+    """Returns the argument prefix with a link in the place of `/proc/self/exe`, without any /proc: what Deno has of
+    Node asks for its own name there.
+    """
+    return [*prefix[: -len(_CLOSE_ROOT)], "--symlink", DENO_INSIDE, "/proc/self/exe", *_CLOSE_ROOT]
+
+
 def sources(prefix: Sequence[str]) -> list[Path]:
     """Returns the files and folders of the machine that an argument prefix shows inside, for reading."""
     return [Path(prefix[at + 1]) for at, word in enumerate(prefix) if word == "--ro-bind"]

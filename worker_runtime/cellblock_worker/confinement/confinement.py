@@ -15,7 +15,7 @@ import functools
 import importlib.metadata
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from cellblock_worker.launch.launching import Order, Room
 
 BUNDLE_DIR: Final = Path(__file__).parents[1] / "_bundle"
 BOOT_SCRIPT: Final = "boot.js"
+CONTEXTS_SCRIPT: Final = "contexts.js"
 SELFTEST_SCRIPT: Final = "selftest.js"
 IMPORT_MAP: Final = "node_blocked.json"
 
@@ -61,6 +62,8 @@ WORKER_ENVIRONMENT: Final = {
     "DENO_DIR": "/dev/null/deno",
     "DENO_NO_UPDATE_CHECK": "1",
     "NO_COLOR": "1",
+    # As in the room, where no machine's zone is known: a recording is replayed on another machine.
+    "TZ": "UTC",
 }
 
 MAX_OPEN_FILES: Final = 128
@@ -147,6 +150,8 @@ class _Choice:
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
     deno_dir: str | None = None
+    script: str = BOOT_SCRIPT
+    lacks_contexts: bool = False
     room: Room | None = None
     host_has_network: bool = True
     held: HeldFiles = field(default_factory=HeldFiles)
@@ -206,6 +211,17 @@ def use_cgroup(membership: Membership | None) -> None:
     _choice.cgroup = membership
 
 
+def use_contexts(wanted: bool) -> bool:
+    """Decides whether workers boot from the script that can serve several runs, and returns it: where that is wanted,
+    and the kernel keeps a run's limits.
+    """
+    contexts = wanted and _LINUX
+    _choice.lacks_contexts = wanted and not contexts
+    _choice.script = CONTEXTS_SCRIPT if contexts else BOOT_SCRIPT
+    _choice.room = _room()
+    return contexts
+
+
 def use_deno_dir(folder: str | None) -> None:
     """Names the folder that every worker inside bubblewrap sees, read-only, as its DENO_DIR (see `deno_dir`)."""
     _choice.deno_dir = folder
@@ -220,10 +236,14 @@ def room() -> Room | None:
 def _room() -> Room | None:
     if _choice.wrapper is None:
         return None
-    command = list(_choice.wrapper)
+    command = _for_script(_choice.wrapper)
     if _choice.deno_dir is not None:
         command = bubblewrap.with_folder(command, _choice.deno_dir, DENO_DIR_INSIDE)
     return Room(tuple(command), _choice.filter or b"")
+
+
+def _for_script(wrapper: Sequence[str]) -> list[str]:
+    return bubblewrap.with_own_name(wrapper) if _choice.script == CONTEXTS_SCRIPT else list(wrapper)
 
 
 def take_group() -> WorkerGroup | None:
@@ -245,22 +265,24 @@ def why_all_were_over() -> str:
     return f"all workers together reached their {total} MiB, or the machine ran out of memory"
 
 
-def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
+def launch(max_old_space_mb: int, script: str | None = None, *, deno_dir: str | None = None) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
 
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
-        script: Name of a file of the bundle.
+        script: Name of a file of the bundle; None: that of workers.
         deno_dir: Folder to use instead of the one that `use_deno_dir` has named.
     """
+    script = script or _choice.script
     if _choice.wrapper is None:
         return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
 
 
-def launch_in(room: Room, max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
+def launch_in(room: Room, max_old_space_mb: int, script: str | None = None) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one, by a launcher that is in a room."""
-    command = [bubblewrap.DENO_INSIDE, *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)]
+    arguments = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script or _choice.script)
+    command = [bubblewrap.DENO_INSIDE, *arguments]
     environment = WORKER_ENVIRONMENT
     if DENO_DIR_INSIDE in room.command:
         environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
@@ -274,7 +296,7 @@ def launch_filling(folder: str, max_old_space_mb: int) -> Launch | None:
     """
     if _choice.wrapper is None:
         return None
-    return _wrapped(_choice.wrapper, max_old_space_mb, BOOT_SCRIPT, folder, filling=True)
+    return _wrapped(_choice.wrapper, max_old_space_mb, _choice.script, folder, filling=True)
 
 
 def _wrapped(
@@ -286,7 +308,7 @@ def _wrapped(
     filling: bool = False,
 ) -> Launch:
     inside = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
-    binary, *arguments = wrapper
+    binary, *arguments = _for_script(wrapper)
     if deno_dir is not None:
         arguments = bubblewrap.with_folder(arguments, deno_dir, DENO_DIR_INSIDE, writable=filling)
         arguments += ["--setenv", "DENO_DIR", DENO_DIR_INSIDE]
@@ -336,12 +358,21 @@ def limit_at_boot(pid: int) -> None:
             file.write(str(OOM_SCORE_ADJ).encode())
 
 
-def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float, address_bytes: int | None = None) -> bool:
+def limit_at_lease(
+    pid: int,
+    data_bytes: int,
+    cpu_seconds: float,
+    address_bytes: int | None = None,
+    *,
+    room: tuple[int, float] = (0, 0.0),
+) -> bool:
     """Puts the run's limits on a live worker.
 
     `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
     would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
     `address_bytes`, for a worker without a cgroup of its own, is the same as `data_bytes` for all that it maps.
+    `room`, for one that may have other runs, is by how many bytes and seconds its hard limits are over these: nobody
+    may raise them later.
 
     Returns:
         Whether the kernel keeps the memory limit; if not, the caller must sample.
@@ -351,14 +382,15 @@ def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float, address_bytes:
     """
     if not _LINUX:
         return False
-    _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
+    more_bytes, more_seconds = room
+    _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes + more_bytes)
     if address_bytes is not None:
         most = address_bytes + ADDRESS_ROOM_BYTES
-        _lower(pid, resource.RLIMIT_AS, most, most)
+        _lower(pid, resource.RLIMIT_AS, most, most + more_bytes)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why. The first process of a
     # namespace gets only that one.
-    _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
+    _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1 + int(more_seconds))
     return True
 
 
@@ -384,6 +416,11 @@ def layers_in_force(*, in_room: bool = False) -> list[str]:
     `in_room`: its launcher is in `room()`.
     """
     layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
+    if _choice.script == CONTEXTS_SCRIPT:
+        layers.append(
+            "reuse: runs of one principal may have one process, one after the other; between them is a V8 context, "
+            "which is hygiene and no wall"
+        )
     if _LINUX:
         layers += [
             "kernel: RLIMIT_DATA and RLIMIT_CPU per run, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NOFILE",
@@ -415,4 +452,8 @@ def layers_missing() -> list[str]:
         missing += _choice.cgroup.missing
     if not _LINUX:
         missing.append("kernel limits: this system has no prlimit; memory is sampled instead")
+    if _choice.lacks_contexts:
+        missing.append(
+            "reuse: without kernel limits a later run's memory cannot be told from an earlier one's"
+        )
     return missing

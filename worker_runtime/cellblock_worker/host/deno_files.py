@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from typing import Final
 
 from cellblock_worker.base.folders import FILE, Contents
@@ -17,8 +18,9 @@ SHOWN: Final = "shown"
 OF_DENO: Final[Contents] = {
     r"[a-z0-9_]+_cache_v[0-9]+(-wal|-shm|-journal)?": FILE,
     "npm|gen|remote|deps|registries": {},
+    "node_compat_bin": {"node": stat.S_IFLNK},
 }
-"""Matches Deno's SQLite files, and the folders that it leaves empty here."""
+"""Matches Deno's SQLite files, the folders that it leaves empty here, and what it makes where it loads Node's parts."""
 
 CONTENTS: Final[Contents] = {f"{FILLED}|{SHOWN}": OF_DENO}
 """Tells what is in the host's folder for Deno."""

@@ -1,4 +1,4 @@
-"""The worker host owns the workers and the DEALER, keeps workers warm, and relays between workers and broker."""
+"""The worker host owns the workers, keeps some warm, and relays between them and its broker, or its brokers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock_worker.confinement import confinement
+from cellblock_worker.host.broker_link import BrokerLink
+from cellblock_worker.host.kept import KeptWorkers
 from cellblock_worker.launch.launching import Launcher
+from cellblock_worker.scheduling.places import Places
 from cellblock_worker.scheduling.scheduling import FirstPlace
 from cellblock_worker.scheduling.turns import Turns, Waiting
 from cellblock_worker.scheduling.warm_target import WarmTarget
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
-from cellblock_worker.wire.keys import DialKeys, prepare_dialler
-from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
-from cellblock_worker.wire.wire_events import watch
+from cellblock_worker.wire.frames import FrameError, unpack_header
+from cellblock_worker.wire.keys import DialKeys
+from cellblock_worker.wire.loop_socket import PeerUnreachable
+from cellblock_worker.worker.reuse import ReuseBounds
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
@@ -54,6 +57,9 @@ KEPT_FOR_LIGHT_CLIENTS: Final = 2
 FAREWELL_MS: Final = 500
 """Bounds the time for the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
 
+GRANT_BOUND_SECONDS: Final = 10.0
+"""Bounds the time for a broker to repeat a grant, which it does at once; meanwhile others cannot have those places."""
+
 STOP_BOUND_SECONDS: Final = 3.0
 """Bounds the time from the order to stop to the last reaped worker."""
 
@@ -64,6 +70,7 @@ class HostConfig(BaseModel):
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
     `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
+    With `reuse` a process may serve several runs of one key, each in a V8 context of its own.
     With `realtime` the host and the first moments of light clients' runs have real-time priority (see `realtime`).
     """
 
@@ -83,37 +90,43 @@ class HostConfig(BaseModel):
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
     realtime: bool = False
+    reuse: ReuseBounds | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
 class Host:
-    """Serves one broker until told to stop.
+    """Serves until told to stop.
 
     Args:
-        config: From the broker.
-        context: The ZeroMQ context to make the DEALER in; the caller terminates it.
-        keys: For a broker on the network.
-        on_wire: Told what becomes of the connection; None: the host ends when it is cut.
-
-    Raises:
-        EndpointError: The broker is on the network, and there are no keys.
+        config: From the broker; the endpoint and identity are those of `announce`.
+        context: The ZeroMQ context to make sockets in; the caller terminates it.
+        on_lost: Told that a link is closed, its runs ended, and why: the host has several brokers, which share its
+            places. None: it has one, and ends with the connection to it.
     """
 
     def __init__(
         self,
         config: HostConfig,
         context: zmq.Context[zmq.Socket[bytes]],
-        *,
-        keys: DialKeys | None = None,
-        on_wire: Callable[[zmq.Event, int], None] | None = None,
+        on_lost: Callable[[BrokerLink, str], None] | None = None,
     ) -> None:
         self._config = config
+        self._context = context
+        self._on_lost = on_lost
+        self._links: set[BrokerLink] = set()
+        self._link_of: dict[bytes, BrokerLink] = {}
+        self.places: Places[BrokerLink] | None = None
+        if on_lost is not None:
+            self.places = Places(config.capacity, self._grant, time.monotonic)
         self._loop = asyncio.get_running_loop()
         self._workers: set[Worker] = set()
         self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
+        self._kept = KeptWorkers[Worker]()
+        self._key_prefix = ""
         self._waiting = Turns()
         self._booting = 0
+        self._reuse = config.reuse if confinement.use_contexts(config.reuse is not None) else None
         self._boot_failures = 0
         self._boot_not_before = 0.0
         self._target = WarmTarget(
@@ -125,26 +138,13 @@ class Host:
         )
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
-        self._cut = False
+        self._is_announced = False
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.launcher = Launcher(room=confinement.room())
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
         self.dismissed: protocol.Shutdown | None = None
-        dealer = context.socket(zmq.DEALER)
-        dealer.setsockopt(zmq.IDENTITY, bytes.fromhex(config.identity))
-        try:
-            prepare_dialler(dealer, config.connect, keys)
-        except ValueError:
-            dealer.close()
-            raise
-        self._wire = watch(dealer, on_wire or self._on_wire)
-        self._socket = LoopSocket(
-            dealer,
-            max_message_bytes=protocol.part_cap(config.max_message_bytes),
-            on_message=self._on_broker_parts,
-        )
         self._first_place = FirstPlace(wanted=config.realtime)
 
     def warm_up(self) -> None:
@@ -167,17 +167,46 @@ class Host:
         self._end_former_launchers()
 
     def announce(self) -> None:
-        """Connects and says hello: runs may come."""
-        self.dial()
-        self.greet()
+        """Connects to the configured broker and says hello: runs may come. Raises as `link`."""
+        self.greet(self.link(self._config.connect, bytes.fromhex(self._config.identity), self._on_wire))
 
-    def dial(self) -> None:
-        """Begins to connect. Raises zmq.ZMQError."""
-        self._socket.connect(self._config.connect)
+    def link(
+        self,
+        endpoint: str,
+        identity: bytes,
+        on_wire: Callable[[BrokerLink, zmq.Event, int], None],
+        keys: DialKeys | None = None,
+    ) -> BrokerLink:
+        """Begins to connect to a broker.
 
-    def greet(self) -> None:
-        """Says hello, and from now on that it lives."""
-        self._first_place.open()
+        Args:
+            endpoint: The broker's.
+            identity: 16 bytes that no other link there has or had.
+            on_wire: Told what becomes of the connection.
+            keys: For a broker on the network.
+
+        Raises:
+            EndpointError: The broker is on the network, and there are no keys.
+            zmq.ZMQError: The endpoint cannot be dialled.
+        """
+        link = BrokerLink(
+            endpoint,
+            identity,
+            self._context,
+            max_message_bytes=self._config.max_message_bytes,
+            keys=keys,
+            on_parts=self._on_broker_parts,
+            on_wire=on_wire,
+        )
+        self._links.add(link)
+        link.dial()
+        return link
+
+    def greet(self, link: BrokerLink) -> None:
+        """Says hello to a broker that is connected, and from now on that this host lives."""
+        is_first, self._is_announced = not self._is_announced, True
+        if is_first:
+            self._first_place.open()
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
@@ -187,9 +216,30 @@ class Host:
             missing=[*confinement.layers_missing(), *self._first_place.missing],
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
+            shared=self.places is not None,
         )
-        self._send(b"", hello)
-        self._heartbeat()
+        self._relay(link, b"", hello.packed())
+        if self.places is not None:
+            self.places.join(link)
+        if is_first:
+            self._heartbeat()
+
+    def lose(self, link: BrokerLink, why: str) -> None:
+        """Closes the link to a broker, which has given up its runs here: their workers are killed. With an only broker,
+        the host stops."""
+        if link.closed or self._stopping:
+            return
+        # Before the workers are killed: ZeroMQ would connect again and tell their ends as if nothing were missing.
+        link.close()
+        self._links.discard(link)
+        if self._on_lost is None or self.places is None:
+            self._stop_task = self._loop.create_task(self.stop())
+            return
+        for token, owner in list(self._link_of.items()):
+            if owner is link:
+                self._cancel(token)
+        self.places.leave(link)
+        self._on_lost(link, why)
 
     async def stop(self) -> None:
         """Kills every worker, waits for their exits within `STOP_BOUND_SECONDS`, and closes the socket."""
@@ -198,29 +248,25 @@ class Host:
             return
         self._stopping = True
         for waiting in self._waiting.clear():
-            self._send(waiting.token, protocol.Ended(reason="host_stopping"))
+            self._end(waiting.token, protocol.Ended(reason="host_stopping"))
         for worker in list(self._workers):
             worker.kill("host_stopping")
         if self._workers:
             self._all_gone.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), STOP_BOUND_SECONDS)
-        self._socket.close(linger_ms=FAREWELL_MS)
-        self._wire.close()
+        for link in self._links:
+            link.close(linger_ms=FAREWELL_MS)
         self._first_place.close()
         for launcher in (self.launcher, *self._former_launchers):
             launcher.close()
         self.stopped.set()
 
-    def _on_wire(self, event: zmq.Event, _value: int) -> None:
+    def _on_wire(self, link: BrokerLink, event: zmq.Event, _value: int) -> None:
         """Ends this host when the connection is cut: what was on the wire is lost, and nobody can say what it was."""
-        if event is not zmq.Event.DISCONNECTED or self._stopping:
-            return
-        logger.error("the connection to the broker was cut")
-        # Before the workers are killed: ZeroMQ would connect again and tell their ends as if nothing were missing.
-        self._cut = True
-        self._socket.close()
-        self._stop_task = self._loop.create_task(self.stop())
+        if event is zmq.Event.DISCONNECTED and not self._stopping:
+            logger.error("the connection to the broker was cut")
+            self.lose(link, "the connection was cut")
 
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
 
@@ -234,7 +280,8 @@ class Host:
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
-        self._relay(worker.token, raw_header, body)
+        if (link := self._link_of.get(worker.token)) is not None:
+            self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         """Counts what a run has used before its end: its client may have begun others meanwhile."""
@@ -246,7 +293,24 @@ class Host:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
         self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
-        self._send(worker.token, ended, stderr)
+        self._end(worker.token, ended, stderr)
+
+    def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
+        """Counts what a process has used after its run's end as its client's."""
+        self._waiting.tidied(worker.lane, cpu_seconds, time.monotonic())
+
+    def worker_returned(self, worker: Worker) -> None:
+        """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
+        if not worker.key.startswith(self._key_prefix):
+            worker.kill("host_stopping")
+            return
+        for waiting in self._waiting:
+            if worker.may_have(waiting.run):
+                self._waiting.leave(waiting.token)
+                self._lease(worker, waiting)
+                return
+        self._kept.put(worker, time.monotonic())
+        self._shed_kept()
 
     def worker_gone(self, worker: Worker) -> None:
         """Forgets a worker that is reaped; a boot that failed counts."""
@@ -255,6 +319,7 @@ class Host:
             self._all_gone.set()
         with contextlib.suppress(ValueError):
             self._warm.remove(worker)
+        self._kept.discard(worker)
         self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
@@ -274,44 +339,90 @@ class Host:
 
     # ---- what the broker says ------------------------------------------------------------------------
 
-    def _on_broker_parts(self, parts: list[bytes]) -> None:
+    def _on_broker_parts(self, link: BrokerLink, parts: list[bytes]) -> None:
         try:
             if len(parts) != 3:
                 raise FrameError(f"{len(parts)} parts")
             token, raw_header, body = parts
+            if raw_header.startswith(protocol.REPLY_OPENING):
+                if (worker := self._run_of(link, token)) is not None:
+                    worker.deliver(raw_header, body)
+                return
             message = protocol.parse_to_host(unpack_header(raw_header))
         except FrameError as error:
             # The broker is trusted with this host's life, not with its stability.
             logger.error("dropped a malformed message of the broker: %s", error)
             return
         match message:
+            case protocol.Run() if self._is_refused(link, token):
+                pass
             case protocol.Run():
+                self._link_of[token] = link
                 now = time.monotonic()
+                self._target.came(now)
+                waiting = Waiting(token, message, body, now)
+                if message.key and not self._stopping and (worker := self._kept.take(message)) is not None:
+                    self._lease(worker, waiting)
+                    return
                 self._target.used(now)
-                self._waiting.join(Waiting(token, message, body, now))
+                self._waiting.join(waiting)
                 self._serve_waiting()
+                self._shed_kept()
                 self._refill()
             case protocol.Reply():
-                if (worker := self._runs.get(token)) is not None:
-                    worker.deliver(raw_header, body)
+                # Every other encoding of it is none.
+                logger.error("dropped a reply of the broker whose header is not canonical")
             case protocol.Pause() | protocol.Resume():
-                if (worker := self._runs.get(token)) is not None and not worker.hold_clock(message):
+                if (worker := self._run_of(link, token)) is not None and not worker.hold_clock(message):
                     logger.error("dropped a %s of the broker that does not fit the run's clock", message.t)
             case protocol.Cancel():
-                self._cancel(token)
+                if self._link_of.get(token) is link:
+                    self._cancel(token)
+            case protocol.Granted():
+                if self.places is not None and not self.places.repeated(link, message.places):
+                    logger.error("dropped a granted of the broker that repeats no grant")
+            case protocol.Demand():
+                if self.places is not None:
+                    self.places.wants(link, message.waiting)
             case protocol.Pool():
                 self._target.full = message.warm
                 self._balance()
+            case protocol.Keys():
+                self._key_prefix = message.prefix
+                for worker in self._kept.others(message.prefix):
+                    worker.kill("host_stopping")
             case protocol.Shutdown():
-                self.dismissed = message
-                self._stop_task = self._loop.create_task(self.stop())
+                link.dismissed = message
+                if self._on_lost is None:
+                    self._stop_task = self._loop.create_task(self.stop())
+                else:
+                    self.lose(link, message.why)
+
+    def _is_refused(self, link: BrokerLink, token: bytes) -> bool:
+        """Says whether a run that has come cannot be had; its broker is told, if it is none of another's."""
+        if token in self._link_of:
+            logger.error("dropped a run under the name of another one")
+            return True
+        if self.places is None or self.places.began(link):
+            return False
+        logger.error("refused a run of the broker at %s, to which no place is lent", link.endpoint)
+        refused = protocol.Ended(reason="boot_failed", detail="the host has lent this broker no place for it")
+        self._relay(link, token, refused.packed())
+        return True
+
+    def _run_of(self, link: BrokerLink, token: bytes) -> Worker | None:
+        """Returns the worker of a broker's run."""
+        return self._runs.get(token) if self._link_of.get(token) is link else None
+
+    def _grant(self, link: BrokerLink, places: int) -> None:
+        self._relay(link, b"", protocol.Grant(places=places).packed())
 
     def _cancel(self, token: bytes) -> None:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
         if self._waiting.leave(token):
-            self._send(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
+            self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
 
@@ -325,17 +436,19 @@ class Host:
             turn = self._waiting.take(len(self._warm), time.monotonic(), keep=keep)
             if turn is None:
                 return
-            worker = self._warm.popleft()
-            token, run, body, since = turn
-            self._runs[token] = worker
-            now = time.monotonic()
-            wait_ms = int((now - since) * 1000)
-            goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
-            gives_way = self._waiting.gives_way(run.lane, now)
-            worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
-            self._first_place.note(worker)
-            # After it: the script is on its way while the broker wakes for this.
-            self._send(token, protocol.Leased(wait_ms=wait_ms))
+            self._lease(self._warm.popleft(), turn)
+
+    def _lease(self, worker: Worker, waiting: Waiting) -> None:
+        token, run, body, since = waiting
+        self._runs[token] = worker
+        now = time.monotonic()
+        wait_ms = int((now - since) * 1000)
+        goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
+        gives_way = self._waiting.gives_way(run.lane, now)
+        worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
+        self._first_place.note(worker)
+        # After it: the script is on its way while the broker wakes for this.
+        self._relay(self._link_of[token], token, protocol.Leased(wait_ms=wait_ms).packed())
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
@@ -354,6 +467,11 @@ class Host:
         """Kills warm workers that an idle host is to keep no longer."""
         while self._warm and len(self._warm) > self._target.at(time.monotonic()) + len(self._waiting):
             self._warm.pop().kill("host_stopping")
+
+    def _shed_kept(self) -> None:
+        """Kills kept processes whose place a run has, or may want: those of nobody in particular go before them."""
+        for worker in self._kept.over(self._config.capacity - len(self._runs) - len(self._waiting)):
+            worker.kill("host_stopping")
 
     def _refill(self) -> None:
         """Replaces a worker that was taken: at once if none is left, else when its run had time to be over.
@@ -378,6 +496,7 @@ class Host:
                 max_old_space_mb=self._config.max_old_space_mb,
                 # A run that waits for this worker would wait for the rehearsal, too.
                 rehearse=not self._waiting,
+                reuse=self._reuse,
             )
         except OSError as error:
             self._boot_failed(f"cannot spawn a worker: {error}")
@@ -393,7 +512,7 @@ class Host:
         self._boot_not_before = time.monotonic() + BOOT_RETRY_SECONDS
         if self._boot_failures >= BOOT_FAILURES_TOLERATED and not self._stopping:
             for waiting in self._waiting.clear():
-                self._send(waiting.token, protocol.Ended(reason="boot_failed", detail=detail))
+                self._end(waiting.token, protocol.Ended(reason="boot_failed", detail=detail))
 
     # ---- the wire ------------------------------------------------------------------------------------
 
@@ -406,19 +525,28 @@ class Host:
             running=len(self._runs),
             wanted=self._target.at(time.monotonic()),
         )
-        self._send(b"", status)
+        heartbeat = status.packed()
+        for link in list(self._links):
+            self._relay(link, b"", heartbeat)
+        if self.places is not None:
+            for link in self.places.overdue(GRANT_BOUND_SECONDS):
+                self.lose(link, f"it has not repeated a grant for {GRANT_BOUND_SECONDS:g} s")
         self._shed()
+        if self._reuse is not None:
+            for worker in self._kept.idle(self._reuse, time.monotonic()):
+                worker.kill("host_stopping")
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
 
-    def _send(self, token: bytes, message: protocol.Message, body: bytes = b"") -> None:
-        self._relay(token, pack_header(message.model_dump()), body)
+    def _end(self, token: bytes, ended: protocol.Ended, stderr: bytes = b"") -> None:
+        link = self._link_of.pop(token, None)
+        if link is not None:
+            self._relay(link, token, ended.packed(), stderr)
+            if self.places is not None:
+                self.places.ended(link)
 
-    def _relay(self, token: bytes, raw_header: bytes, body: bytes) -> None:
-        if self._cut:
-            return
+    def _relay(self, link: BrokerLink, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
         try:
-            self._socket.send((token, raw_header, body))
+            link.send(token, raw_header, body)
         except PeerUnreachable as error:
             logger.error("the broker does not read: %s", error)
-            if not self._stopping:
-                self._stop_task = self._loop.create_task(self.stop())
+            self.lose(link, "it does not read")

@@ -1,7 +1,7 @@
-"""`python -m cellblock_worker --connect tcp://…` runs a worker host that dials a broker on another machine.
+"""`python -m cellblock_worker --connect tcp://…` runs a worker host that dials brokers on other machines.
 
-It greets once the CURVE handshake is over. When the connection is lost, the broker gives up this host's runs, and so
-does the host: it kills its workers and comes back under a new identity.
+It greets each once the CURVE handshake is over, and lends its places to those that have work. When a connection is
+lost, the broker gives up its runs here, and so does the host: it kills their workers and comes back under another name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +23,14 @@ from pydantic import ValidationError
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
+from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.host.host_process import EXIT_USAGE, RefusedByBroker, run_confined
+from cellblock_worker.host.names import Names
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
-from cellblock_worker.wire.endpoints import EndpointError, check_tcp
+from cellblock_worker.wire.endpoints import EndpointError
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
 from cellblock_worker.wire.wire_events import explain
 
@@ -36,101 +39,167 @@ logger = logging.getLogger("cellblock.host")
 RETURN_PAUSE_SECONDS: Final = 0.5
 """Bounds the time from losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
 
+TEND_SECONDS: Final = 0.25
+"""Sets the interval of looking which brokers there are, and which of them have a link."""
+
+LOOK_UP_SECONDS: Final = 5.0
+"""Sets the pause between two look-ups of names: records of a headless service are as old as that anyway."""
+
+DRAIN_LOOK_SECONDS: Final = 0.1
+"""Sets the pause between two looks at whether the last run has ended."""
+
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Sets the pause between two lines about a broker that cannot be reached."""
 
 
+@dataclass(slots=True)
+class _Broker:
+    link: BrokerLink | None = None
+    greeted: bool = False
+    tries: int = 0
+    dial_at: float = 0.0
+    may_log_at: float = 0.0
+    refusal: str | None = None
+
+
 class RemoteHost:
-    """Serves one broker over TCP until `stop`.
+    """Serves the brokers of some names over TCP until `stop`.
 
     Args:
-        config: `identity` is replaced at each connection.
-        keys: This host's, and the broker's public one.
+        config: Of the host.
+        names: Where the brokers are.
+        keys: This host's pair, with each public key that a broker may have.
         context: The ZeroMQ context; the caller terminates it.
+        drain_seconds: Bounds how long runs may go on after `stop`.
     """
 
-    def __init__(self, config: HostConfig, keys: DialKeys, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: HostConfig,
+        names: Names,
+        keys: Sequence[DialKeys],
+        context: zmq.Context[zmq.Socket[bytes]],
+        drain_seconds: float = 0.0,
+    ) -> None:
+        self._names = names
         self._keys = keys
-        self._context = context
-        self._host: Host | None = None
-        self._greeted = False
-        self._lost = asyncio.Event()
+        self._drain_seconds = drain_seconds
+        self._max_old_space_mb = config.max_old_space_mb
+        self._host = Host(config, context, on_lost=self._on_lost)
+        assert self._host.places is not None
+        self._places = self._host.places
+        self._brokers: dict[str, _Broker] = {}
         self._stop = asyncio.Event()
-        self._may_log_at = 0.0
+        self._now = asyncio.Event()
 
     def stop(self) -> None:
-        """Ends `serve`."""
+        """Ends `serve`, when its runs have ended; called again, at once."""
+        if self._stop.is_set():
+            self._now.set()
         self._stop.set()
 
     async def serve(self) -> None:
-        """Connects again and again.
+        """Keeps a link to each broker.
 
         Raises:
-            RefusedByBroker: It said that it will not have this host.
-            zmq.ZMQError: The endpoint cannot be dialled at all.
+            RefusedByBroker: Each broker has said that it will not have this host.
+            zmq.ZMQError: An endpoint cannot be dialled at all.
         """
-        deno_dir = DenoDir(None, self._config.max_old_space_mb, self._move)
-        filling = asyncio.get_running_loop().create_task(deno_dir.serve())
+        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.move)
+        loop = asyncio.get_running_loop()
+        beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
         try:
+            self._host.warm_up()
             while not self._stop.is_set():
-                await self._serve_once()
-                if not self._stop.is_set():
-                    await _first(self._stop, seconds=RETURN_PAUSE_SECONDS)
+                self._tend()
+                await _first(self._stop, seconds=TEND_SECONDS)
+            await self._drain()
         finally:
-            filling.cancel()
-            await asyncio.gather(filling, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._host.stop()
             deno_dir.close()
 
-    async def _move(self) -> None:
-        if self._host is not None:
-            await self._host.move()
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._names.look_up()
+            await asyncio.sleep(LOOK_UP_SECONDS)
 
-    async def _serve_once(self) -> None:
-        self._greeted = False
-        self._lost.clear()
-        config = self._config.model_copy(update={"identity": secrets.token_hex(16)})
-        host = Host(config, self._context, keys=self._keys, on_wire=self._on_wire)
-        self._host = host
-        try:
-            host.warm_up()
-            host.dial()
-            await _first(self._stop, self._lost, host.stopped)
-        finally:
-            self._host = None
-            await host.stop()
-        if host.dismissed is not None:
-            if host.dismissed.final:
-                raise RefusedByBroker(host.dismissed.why)
-            logger.error("the broker has given this host up: %s", host.dismissed.why)
+    def _tend(self) -> None:
+        """Dials brokers that are there, and lets go of those that are not, when their runs have ended."""
+        endpoints = self._names.endpoints
+        for endpoint in endpoints:
+            broker = self._brokers.setdefault(endpoint, _Broker())
+            if broker.link is not None:
+                self._places.retire(broker.link, False)
+            elif broker.refusal is None and time.monotonic() >= broker.dial_at:
+                key = self._keys[broker.tries % len(self._keys)]
+                broker.link = self._host.link(endpoint, secrets.token_bytes(16), self._on_wire, key)
+        for endpoint in self._brokers.keys() - set(endpoints):
+            link = self._brokers[endpoint].link
+            if link is not None:
+                self._places.retire(link)
+                if not self._places.is_idle(link):
+                    continue
+                self._host.lose(link, "its name stands for it no more")
+            del self._brokers[endpoint]
+        refusals = [broker.refusal for broker in self._brokers.values()]
+        if refusals and all(refusals):
+            raise RefusedByBroker(refusals[0])
 
-    def _on_wire(self, event: zmq.Event, value: int) -> None:
-        if self._host is None:
+    async def _drain(self) -> None:
+        """Takes no more runs, and waits a while for those that are here."""
+        links = [broker.link for broker in self._brokers.values() if broker.link is not None]
+        for link in links:
+            self._places.retire(link)
+        if self._drain_seconds:
+            logger.warning(
+                "takes no more runs, and ends with the last one, in %g s at most", self._drain_seconds
+            )
+        until = time.monotonic() + self._drain_seconds
+        while time.monotonic() < until and not self._now.is_set():
+            if all(self._places.is_idle(link) for link in links):
+                return
+            await _first(self._now, seconds=DRAIN_LOOK_SECONDS)
+
+    def _on_lost(self, link: BrokerLink, why: str) -> None:
+        broker = self._brokers[link.endpoint]
+        broker.link, broker.greeted = None, False
+        broker.dial_at = time.monotonic() + RETURN_PAUSE_SECONDS
+        if link.dismissed is not None and link.dismissed.final:
+            broker.refusal = why
+        logger.error("the broker at %s is let go: %s", link.endpoint, why)
+
+    def _on_wire(self, link: BrokerLink, event: zmq.Event, value: int) -> None:
+        broker = self._brokers[link.endpoint]
+        if broker.link is not link:
             return
         match event:
+            case zmq.Event.HANDSHAKE_SUCCEEDED if broker.greeted:
+                # A connection behind this host's back: the broker has dropped its runs.
+                self._host.lose(link, "its connection was lost, and with it its runs here")
             case zmq.Event.HANDSHAKE_SUCCEEDED:
-                if self._greeted:
-                    # A connection behind this host's back: the broker has dropped its runs.
-                    self._lost.set()
-                    return
-                logger.warning("connected to the broker at %s", self._config.connect)
-                self._greeted = True
-                self._host.greet()
-            case zmq.Event.DISCONNECTED if self._greeted:
-                logger.error("the connection to the broker is lost: its runs end here")
-                self._lost.set()
+                logger.warning("connected to the broker at %s", link.endpoint)
+                broker.greeted = True
+                self._host.greet(link)
+            case zmq.Event.DISCONNECTED if broker.greeted:
+                self._host.lose(link, "its connection was lost, and with it its runs here")
             case zmq.Event.CONNECT_RETRIED:
-                self._say_now_and_then("the broker does not answer")
+                _say_now_and_then(broker, link, "the broker does not answer")
             case _:
-                mine = self._keys.own.public
-                self._say_now_and_then(
-                    f"{explain(event, value)}: check --server-key, and that the broker allows {mine}"
-                )
+                mine = self._keys[0].own.public
+                said = f"{explain(event, value)}: check --server-key, and that the broker allows {mine}"
+                _say_now_and_then(broker, link, said)
+                if len(self._keys) > 1:
+                    broker.tries += 1
+                    self._host.lose(link, "the next try is with the other server key")
 
-    def _say_now_and_then(self, why: str) -> None:
-        if time.monotonic() >= self._may_log_at:
-            self._may_log_at = time.monotonic() + LOG_INTERVAL_SECONDS
-            logger.error("no connection to the broker at %s yet: %s", self._config.connect, why)
+
+def _say_now_and_then(broker: _Broker, link: BrokerLink, why: str) -> None:
+    if time.monotonic() >= broker.may_log_at:
+        broker.may_log_at = time.monotonic() + LOG_INTERVAL_SECONDS
+        logger.error("no connection to the broker at %s yet: %s", link.endpoint, why)
 
 
 async def _first(*events: asyncio.Event, seconds: float | None = None) -> None:
@@ -147,17 +216,39 @@ def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the arguments; secrets are none of them."""
     parser = argparse.ArgumentParser(
         prog="python -m cellblock_worker",
-        description="Runs scripts for a broker on another machine, over CURVE-encrypted TCP.",
+        description="Runs scripts for brokers on other machines, over CURVE-encrypted TCP.",
     )
     parser.add_argument(
-        "--connect", required=True, metavar="tcp://HOST:PORT", help="the broker's hosts.listen"
+        "--connect",
+        required=True,
+        nargs="+",
+        action="extend",
+        metavar="tcp://HOST:PORT",
+        help="each broker's hosts.listen; dns://NAME:PORT is one at each address of the name",
     )
     parser.add_argument(
         "--key", type=Path, metavar="FILE", help="this host's pair, made by `cellblock keygen`"
     )
-    parser.add_argument("--server-key", metavar="HEX", help="the broker's public key, 64 digits")
     parser.add_argument(
-        "--capacity", type=int, default=16, metavar="N", help="runs at the same time (default 16)"
+        "--server-key",
+        nargs="+",
+        action="extend",
+        metavar="HEX",
+        help="the brokers' public key, 64 digits; two while they change theirs",
+    )
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long runs may go on after SIGTERM, which a second one ends (default 0)",
+    )
+    parser.add_argument(
+        "--capacity",
+        type=int,
+        default=16,
+        metavar="N",
+        help="runs at the same time, of all brokers (default 16)",
     )
     parser.add_argument("--warm", type=int, default=4, metavar="N", help="workers kept booted (default 4)")
     parser.add_argument(
@@ -174,7 +265,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         default=16 * 1024 * 1024,
         metavar="N",
-        help="at least the broker's max_message_bytes (default 16 MiB)",
+        help="at least the brokers' max_message_bytes (default 16 MiB)",
     )
     parser.add_argument(
         "--max-memory-mb",
@@ -193,40 +284,52 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_arguments(arguments: Sequence[str]) -> tuple[HostConfig, DialKeys]:
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Holds what the command line says."""
+
+    config: HostConfig
+    names: Names
+    keys: list[DialKeys]
+    drain_seconds: float
+
+
+def read_arguments(arguments: Sequence[str]) -> Arguments:
     """Checks everything that can be checked before a connection.
 
     Raises:
-        EndpointError: The endpoint is no TCP address, or a key is missing.
+        EndpointError: An endpoint is no TCP address, or a key is missing.
         KeyFileError: A key cannot be used.
         ValidationError: A number is out of its range.
     """
     given = vars(make_parser().parse_args(arguments))
-    endpoint, key, server_key = given["connect"], given.pop("key"), given.pop("server_key")
-    check_tcp(endpoint)
-    if key is None or server_key is None:
-        raise EndpointError(f"{endpoint} is used only with keys: give --key and --server-key")
+    endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
+    drain_seconds = given.pop("drain")
+    names = Names(endpoints)
+    if key is None or server_keys is None:
+        raise EndpointError(f"{endpoints[0]} is used only with keys: give --key and --server-key")
     try:
-        server = parse_public_key(server_key)
+        servers = [parse_public_key(server_key) for server_key in server_keys]
     except KeyFileError as error:
         raise KeyFileError(f"--server-key: {error}") from None
-    keys = DialKeys(read_key_file(key), server)
+    own = read_key_file(key)
     warm = {"max_warm": MAX_WARM_SHARE * given["warm"], "boot_parallel": boots_at_once()}
-    config = HostConfig(identity="0" * 32, **warm, **given)
-    return config, keys
+    # Each link has an endpoint and an identity of its own.
+    config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **warm, **given)
+    return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds)
 
 
-async def serve(config: HostConfig, keys: DialKeys) -> None:
+async def serve(given: Arguments) -> None:
     """Tests the isolation, then serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`, and SelfTestFailed."""
     loop = asyncio.get_running_loop()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
     try:
-        remote = RemoteHost(config, keys, context)
+        remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, remote.stop)
         launcher = Launcher(room=confinement.room())
         try:
-            await run_selftest(config.max_old_space_mb, launcher=launcher)
+            await run_selftest(given.config.max_old_space_mb, launcher=launcher)
         finally:
             launcher.close()
         await remote.serve()
@@ -237,7 +340,7 @@ async def serve(config: HostConfig, keys: DialKeys) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Serves. Returns the exit code: 0 stopped, 2 wrong usage, 3 it will not serve or the broker will not have it."""
     try:
-        config, keys = read_arguments(arguments)
+        given = read_arguments(arguments)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         sys.stderr.write(f"cellblock_worker: {first['loc'][0]}: {first['msg']}\n")
@@ -245,4 +348,4 @@ def main(arguments: Sequence[str]) -> int:
     except (EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
-    return run_confined(config, lambda: serve(config, keys))
+    return run_confined(given.config, lambda: serve(given))

@@ -44,6 +44,11 @@ class Scheduling:
         self._leaves_a_core = False
         self.first = False
 
+    @property
+    def is_lowered(self) -> bool:
+        """Says whether others go first: this process's priority cannot be raised again."""
+        return self._nice > 0 or self._leaves_a_core
+
     def go_first(self) -> None:
         """Lets the run go before everything else, for `GO_FIRST_SECONDS`, which the caller counts."""
         self.first = True

@@ -94,6 +94,11 @@ class Turns:
             lane, cpu_seconds - reported, now, brief=reported == 0 and cpu_seconds <= BRIEF_CPU_SECONDS
         )
 
+    def tidied(self, lane: int, cpu_seconds: float, now: float) -> None:
+        """Counts what a process has used after a client's run; only much of it makes that run a long one."""
+        brief = self._used.get(lane, _NOTHING).brief and cpu_seconds <= BRIEF_CPU_SECONDS
+        self._remember(lane, cpu_seconds, now, brief=brief)
+
     def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
         use = max(0.0, self._use(lane, now) + cpu_seconds)
         self._used.pop(lane, None)

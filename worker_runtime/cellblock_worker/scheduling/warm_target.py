@@ -46,9 +46,13 @@ class WarmTarget:
         self._burst = 0
         self._burst_until = now
 
-    def used(self, now: float) -> None:
-        """Takes note of a run that has come."""
+    def came(self, now: float) -> None:
+        """Takes note of a run that has come, and may need no warm worker."""
         self._last_run = now
+
+    def used(self, now: float) -> None:
+        """Takes note of a run that has come, and needs a warm worker."""
+        self.came(now)
         came = self._came
         while came and now - came[0] > BURST_SECONDS:
             came.popleft()

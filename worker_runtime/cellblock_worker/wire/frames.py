@@ -79,9 +79,9 @@ def unpack_header(raw: bytes | memoryview) -> dict[str, Any]:
         raise FrameError(f"header is no msgpack map: {type(error).__name__}") from None
     if not isinstance(header, dict):
         raise FrameError("header is no msgpack map")
-    untyped = cast("dict[object, Any]", header)
-    if not all(isinstance(key, str) for key in untyped):
-        raise FrameError("header has a key that is no string")
+    for key in cast("dict[object, Any]", header):
+        if not isinstance(key, str):
+            raise FrameError("header has a key that is no string")
     return cast("dict[str, Any]", header)
 
 

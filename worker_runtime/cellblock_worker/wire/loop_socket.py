@@ -144,13 +144,18 @@ class LoopSocket:
         self._scheduled = False
         socket = self._socket
         until = time.monotonic() + LOOK_SECONDS
+        # As a rule something has come: taking it tells so, too, and saves a question.
+        readable, sent = not self._backlog, False
         for _ in range(LOOK_BATCH):
             if socket.closed:
                 return
-            events = int(socket.get(_EVENTS))
-            # A ROUTER can send as long as any peer takes something: only what has gone is progress.
-            sent = bool(self._backlog) and bool(events & _POLLOUT) and self._flush()
-            if events & _POLLIN:
+            if not readable:
+                events = int(socket.get(_EVENTS))
+                # A ROUTER can send as long as any peer takes something: only what has gone is progress.
+                sent = bool(self._backlog) and bool(events & _POLLOUT) and self._flush()
+                readable = bool(events & _POLLIN)
+            if readable:
+                readable = False
                 try:
                     parts = self._receive()
                 except zmq.Again:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 5
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
@@ -42,12 +42,25 @@ STDERR_TAIL_BYTES: Final = 4 * KIB
 
 MAX_LAYERS: Final = 64
 
+MAX_EVENT_CHARS: Final = 4 * KIB
+"""Caps the events of a journaled run that come in one message."""
+
+EVENTS_APART: Final = 2 * KIB
+"""The sandbox sends events in a message of their own when there are over so many characters, before each console entry
+and a run's end, and after `EVENTS_MS`."""
+
+EVENTS_MS: Final = 20
+"""Says how long after it was noted an event is sent that nothing else has carried; a script that blocks delays it."""
+
 CallId = Annotated[int, Field(ge=1, le=MAX_CALL_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Millis = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Level = Literal["debug", "log", "warn", "error"]
 Layers = Annotated[list[Annotated[str, Field(max_length=2 * KIB)]], Field(max_length=MAX_LAYERS)]
+Events = Annotated[str, Field(max_length=MAX_EVENT_CHARS)]
+"""Tells what the script of a journaled run has seen since the last message with events (`sandbox/journal/past.ts`); ""
+in any other run."""
 BodyCap = int | Literal["log_bytes", "message_bytes"]
 """Bytes, or the field of `Run` that says them."""
 
@@ -58,12 +71,17 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     max_body: ClassVar[BodyCap] = 0
 
+    def packed(self) -> bytes:
+        """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
+        # Fields are flat: their own dictionary is what `model_dump` would copy.
+        return pack_header(vars(self))
+
 
 # ---- worker → host → broker ------------------------------------------------------------------------------
 
 
 class Ready(Message):
-    """The worker has booted and waits for its one `Start`. Stays between worker and host."""
+    """The worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and host."""
 
     t: Literal["ready"] = "ready"
     protocol: Annotated[int, Field(ge=0, le=65535)]
@@ -86,6 +104,7 @@ class Call(Message):
     id: CallId
     server: Name
     tool: Name
+    events: Events = ""
 
 
 class Query(Message):
@@ -98,6 +117,7 @@ class Query(Message):
     t: Literal["query"] = "query"
     id: CallId
     op: Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
+    events: Events = ""
 
 
 class Took(Message):
@@ -123,13 +143,28 @@ class Done(Message):
     ms: Millis
 
 
+class Noted(Message):
+    """Carries events of a journaled run that are not to wait for the next request (`EVENTS_APART`). Body: as text, in
+    ASCII."""
+
+    max_body: ClassVar[BodyCap] = MAX_EVENT_CHARS
+    t: Literal["events"] = "events"
+
+
+class Live(Message):
+    """The script has seen the last event of the recording that came with its start; from here on it is live. Once."""
+
+    t: Literal["live"] = "live"
+
+
 class Failed(Message):
-    """The script has failed. Body: JSON object with `name`, `message`, `stack` and what else is known."""
+    """The script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object with `name`,
+    `message`, `stack` and what else is known."""
 
     max_body: ClassVar[BodyCap] = 256 * KIB
     t: Literal["failed"] = "failed"
     ms: Millis
-    kind: Literal["module", "exception", "rejection", "result"]
+    kind: Literal["module", "exception", "rejection", "result", "diverged"]
 
 
 # ---- broker → host → worker ------------------------------------------------------------------------------
@@ -146,12 +181,17 @@ class Warm(Message):
 
 
 class Start(Message):
-    """Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier."""
+    """Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier; for
+    a journaled run with `journal` (`sandbox/journal/journal.ts`).
+
+    `context`: in a V8 context of its own, after which the worker may have another run.
+    """
 
     max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["start"] = "start"
     log_bytes: Bytes
     message_bytes: Bytes
+    context: bool = False
 
 
 class Reply(Message):
@@ -180,6 +220,9 @@ class Hello(Message):
     """Largest message it takes. The broker asks this of hosts that it has not started itself, and the next."""
     heap_mb: Annotated[int, Field(ge=0, le=2**31)] = 0
     """V8's heap ceiling of its workers in MiB."""
+    shared: bool = False
+    """Says whether it has several brokers: this one may use as many of its places as the last `Grant` says, none before
+    the first."""
 
 
 class Status(Message):
@@ -190,6 +233,14 @@ class Status(Message):
     booting: Annotated[int, Field(ge=0)]
     running: Annotated[int, Field(ge=0)]
     wanted: Annotated[int, Field(ge=0)]
+
+
+class Grant(Message):
+    """Lends a broker so many places of a shared host from now on; runs there that are over it go on. The broker repeats
+    it (`Granted`), and what others get waits for that."""
+
+    t: Literal["grant"] = "grant"
+    places: Annotated[int, Field(ge=0, le=65535)]
 
 
 class Leased(Message):
@@ -227,6 +278,8 @@ class Ended(Message):
     cpu_ms: Millis = 0
     peak_bytes: Bytes = 0
     dropped_log_bytes: Bytes = 0
+    reused: Annotated[int, Field(ge=0)] = 0
+    """Counts the runs that the process had served before."""
 
 
 # ---- broker → host ---------------------------------------------------------------------------------------
@@ -246,6 +299,8 @@ class Run(Message):
     log_bytes: Bytes
     message_bytes: Bytes
     lane: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0
+    key: Annotated[str, Field(max_length=64)] = ""
+    """Names the runs that may have one process, one after the other; empty: this one has a process of its own."""
     pause_ms: Millis = 0
     """Bounds how long the run's wall clock may stand still in all; the host keeps it, whatever the broker says
     later."""
@@ -277,6 +332,28 @@ class Pool(Message):
     warm: Annotated[int, Field(ge=0, le=65535)]
 
 
+class Granted(Message):
+    """Repeats a `Grant` of a shared host: behind this, no run comes that is over it."""
+
+    t: Literal["granted"] = "granted"
+    places: Annotated[int, Field(ge=0, le=65535)]
+
+
+class Demand(Message):
+    """Tells a shared host how many runs wait for a place, of whatever host."""
+
+    t: Literal["demand"] = "demand"
+    waiting: Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Keys(Message):
+    """Says how the keys of runs begin from now on: a process that is kept for runs of another key ends, and one that
+    serves such a run ends with it."""
+
+    t: Literal["keys"] = "keys"
+    prefix: Annotated[str, Field(max_length=64)]
+
+
 class Shutdown(Message):
     """Kills every worker and stops the host. A host on another machine comes back under a new identity unless it is
     `final`."""
@@ -286,18 +363,39 @@ class Shutdown(Message):
     final: bool = False
 
 
-FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed
+def _opening(kind: type[Message]) -> bytes:
+    """Returns how the canonical header of each message of a kind begins: with the number of its fields, and `t`."""
+    fields = kind.model_fields
+    return pack_header(dict.fromkeys(fields))[:1] + pack_header({"t": fields["t"].default})[1:]
+
+
+REPLY_OPENING: Final = _opening(Reply)
+"""Begins the header of each `Reply`, which a host passes on as it is: it need not be decoded for that."""
+
+FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Leased | Log | Call | Query | Took | Notice | Done | Failed | Ended
-ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Shutdown
+FromHost = (
+    Hello
+    | Status
+    | Grant
+    | Leased
+    | Log
+    | Call
+    | Query
+    | Took
+    | Notice
+    | Done
+    | Failed
+    | Noted
+    | Live
+    | Ended
+)
+ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
-    pack_header(dict.fromkeys(kind.model_fields))[:1]
-    + pack_header({"t": kind.model_fields["t"].default})[1:]: kind.max_body
-    for kind in get_args(FromWorker)
+    _opening(kind): kind.max_body for kind in get_args(FromWorker)
 }
-"""Maps how the canonical header of each message of a worker begins (the number of fields, and `t`) to the message's
-cap."""
+"""Maps how the header of each message of a worker begins to the message's cap."""
 
 _T = TypeVar("_T")
 
@@ -305,9 +403,11 @@ _T = TypeVar("_T")
 def _parser(adapter: TypeAdapter[_T]) -> Callable[[dict[str, Any]], _T]:
     """Returns what validates a header as one of these kinds of message, or raises FrameError."""
 
+    validate = adapter.validator.validate_python
+
     def parse(header: dict[str, Any]) -> _T:
         try:
-            return adapter.validate_python(header)
+            return validate(header)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -363,5 +463,5 @@ def check_canonical(message: Message, raw_header: bytes) -> None:
 
     What is not decoded is told apart by its bytes, so each message must have one form. Raises FrameError.
     """
-    if pack_header(message.model_dump()) != raw_header:
-        raise FrameError(f"the header of a {message.model_dump()['t']} is not canonical")
+    if message.packed() != raw_header:
+        raise FrameError(f"the header of a {vars(message)['t']} is not canonical")

@@ -1,5 +1,7 @@
-"""A worker is one Deno process for one run: this room boots it, hears it, keeps its caps, and kills it.
+"""A worker is one Deno process, for one run or, where that is allowed, for runs of one principal: this room boots it,
+hears it, keeps its caps, and kills it.
 
-In: a run and its limits. Out: frames of the script, and why it ended. It may import `confinement`, `launch`,
-`scheduling`, `wire` and `base`. Start at `worker`; `states` has the table of its states.
+In: runs and their limits. Out: frames of the scripts, and why each ended. It may import `confinement`, `launch`,
+`scheduling`, `wire` and `base`. Start at `worker`; `states` has the table of its states, `reuse` says when a process
+may have another run.
 """

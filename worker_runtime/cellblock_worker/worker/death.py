@@ -31,6 +31,9 @@ NEAR_LIMIT_SHARE: Final = 0.75
 """Is the share of the run's memory at which a worker that died of such a signal is taken to have been refused more. V8
 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
 
+REUSED_NEAR_SHARE: Final = 0.4
+"""Is the same of a process that has served others: V8 keeps room of earlier runs that is data, and not resident."""
+
 MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
 """Allows for resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""
 
@@ -56,12 +59,17 @@ class MemoryEvidence:
     own_peak: int
     first: Usage | None = None
     most_data: int = 0
+    reused: bool = False
 
     @classmethod
     def at_spawn(cls) -> MemoryEvidence:
         """Returns the evidence for a child that is spawned next."""
         # Not getrusage: that has what this process itself inherited, which is not passed on.
         return cls(read_usage(os.getpid()).peak_bytes)
+
+    def again(self) -> MemoryEvidence:
+        """Returns the evidence for another run of the same process."""
+        return MemoryEvidence(self.own_peak, reused=True)
 
     def sample(self, usage: Usage) -> None:
         """Adds a look at the live process; the first is the baseline."""
@@ -78,10 +86,11 @@ class MemoryEvidence:
         """
         if self.first is None:
             return False
-        enough = memory_bytes * NEAR_LIMIT_SHARE
+        enough = memory_bytes * (REUSED_NEAR_SHARE if self.reused else NEAR_LIMIT_SHARE)
         if self.most_data - self.first.data_bytes >= enough:
             return True
-        grown = peak_bytes - self.first.peak_bytes - MAPPED_FILE_BYTES
+        # A process that has served others has touched the file already.
+        grown = peak_bytes - self.first.peak_bytes - (0 if self.reused else MAPPED_FILE_BYTES)
         return peak_bytes > self.own_peak and grown >= enough
 
 

@@ -69,6 +69,7 @@ class Hearing:
     def begin(self, run: protocol.Run, now: float) -> None:
         """Puts the caps of the worker's run in force, from this monotonic time on."""
         self._run, self._since = run, now
+        self._notices, self.cost_seconds = 0, 0.0
         self.logs = LogBudget(run.log_bytes)
 
     def hear(self, data: bytes, accept: Callable[[protocol.FromWorker, Frame], None]) -> float:

@@ -12,7 +12,7 @@ import json
 from typing import Final
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.wire.frames import encode_frame
 
 
 def _module(source: str) -> str:
@@ -36,12 +36,12 @@ globalThis.__codemode_result__ = {{ text: __meta__.serverId, list: [0.5, true, n
 )
 
 WARM_FRAME: Final = encode_frame(
-    pack_header(protocol.Warm().model_dump()),
+    protocol.Warm().packed(),
     json.dumps(
         {"main": _SCRIPT, "modules": {"@codemode/servers/rehearsal": _SERVER}, "refused": {}}
     ).encode(),
 )
 """Is the first frame of a worker that rehearses. It is in the pipe before Deno has started."""
 
-READY_FRAME: Final = encode_frame(pack_header(protocol.Warm().model_dump()), b"")
+READY_FRAME: Final = encode_frame(protocol.Warm().packed(), b"")
 """Is the first frame of a worker that a run waits for."""

@@ -9,11 +9,12 @@ from cellblock_worker.wire import protocol
 
 
 class State(Enum):
-    """A worker is in one of these states of its one-way life."""
+    """A worker is in one of these states of its one-way life; one that is reused is warm and running again."""
 
     BOOTING = "booting"
     WARM = "warm"
     RUNNING = "running"
+    RETURNING = "returning"
     ENDING = "ending"
     GONE = "gone"
 
@@ -23,6 +24,7 @@ class Event(Enum):
 
     READY = "ready"
     LEASE = "lease"
+    SETTLE = "settle"
     KILL = "kill"
     EXIT = "exit"
 
@@ -34,8 +36,12 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.WARM, Event.LEASE): State.RUNNING,
     (State.WARM, Event.KILL): State.ENDING,
     (State.WARM, Event.EXIT): State.GONE,
+    (State.RUNNING, Event.SETTLE): State.RETURNING,
     (State.RUNNING, Event.KILL): State.ENDING,
     (State.RUNNING, Event.EXIT): State.GONE,
+    (State.RETURNING, Event.READY): State.WARM,
+    (State.RETURNING, Event.KILL): State.ENDING,
+    (State.RETURNING, Event.EXIT): State.GONE,
     (State.ENDING, Event.EXIT): State.GONE,
 }
 
@@ -48,9 +54,12 @@ MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
         protocol.Query,
         protocol.Took,
         protocol.Notice,
+        protocol.Noted,
+        protocol.Live,
         protocol.Done,
         protocol.Failed,
     ),
+    State.RETURNING: (protocol.Ready,),
     # What was in the pipe when the worker was killed: only its logs are still of use.
     State.ENDING: (protocol.Log,),
     State.GONE: (),

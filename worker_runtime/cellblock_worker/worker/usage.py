@@ -83,6 +83,14 @@ class UsageReader:
         memory = (_field(status, name) for name in (b"VmHWM:", b"VmData:", b"VmSize:"))
         return Usage(self.cpu_seconds(), *memory)
 
+    def forget_peak(self) -> None:
+        """Has the kernel count the peak resident size anew, from the present one on, where it lets this process."""
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{self._pid}/clear_refs", "wb", buffering=0) as file,  # noqa: PTH123
+        ):
+            file.write(b"5")
+
     def is_runnable(self) -> bool:
         """Says whether the process's main thread runs or waits for a core; False where that cannot be seen, or it is
         gone.

@@ -1,8 +1,12 @@
-"""A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps."""
+"""A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps.
+
+Where its host says so, it may serve others of the same key before that (see `reuse`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from functools import partial
 from typing import Final, Protocol
@@ -13,7 +17,7 @@ from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header
+from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
     MemoryEvidence,
     over_memory,
@@ -23,6 +27,15 @@ from cellblock_worker.worker.death import (
 )
 from cellblock_worker.worker.hearing import Hearing
 from cellblock_worker.worker.rehearsal import READY_FRAME, WARM_FRAME
+from cellblock_worker.worker.reuse import (
+    CPU_SECONDS,
+    GROWTH_BYTES,
+    RETURN_CPU_SECONDS,
+    RETURN_LOOK_SECONDS,
+    RETURN_LOOKS,
+    Bond,
+    ReuseBounds,
+)
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
 from cellblock_worker.worker.use_watch import UseWatch, is_gone
@@ -67,6 +80,14 @@ class WorkerOwner(Protocol):
         """Hears that the run is over; its worker has been killed. Exactly once per leased worker."""
         ...
 
+    def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
+        """Hears how much CPU time a process has used from its run's end until it was ready again, or killed."""
+        ...
+
+    def worker_returned(self, worker: Worker) -> None:
+        """Hears that a worker whose run is over can have another one of its key."""
+        ...
+
     def worker_gone(self, worker: Worker) -> None:
         """Hears that the process is reaped. Exactly once per worker."""
         ...
@@ -80,6 +101,7 @@ class Worker:
         max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
         max_old_space_mb: V8's heap ceiling in MiB.
         rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
+        reuse: Bounds of what it may serve; None: one run.
 
     Attributes:
         detail: Why the worker ended, as far as it is known; empty until then.
@@ -96,6 +118,7 @@ class Worker:
         max_frame_bytes: int,
         max_old_space_mb: int,
         rehearse: bool = True,
+        reuse: ReuseBounds | None = None,
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -104,12 +127,15 @@ class Worker:
         )
         self._timers: list[asyncio.TimerHandle] = []
         self._run: protocol.Run | None = None
+        self._lane = 0
         self._clock: WallClock | None = None
         self._started = 0.0
-        self._cpu_at_lease = 0.0
+        self._cpu_at_lease = self._cpu_at_outcome = 0.0
         self._watch: UseWatch | None = None
         self._scheduling: Scheduling | None = None
         self._reason: protocol.EndReason | None = None
+        self._reuse = reuse
+        self._bond: Bond | None = None
         self.detail = ""
         self._last_usage: Usage | None = None
         self._reported_end = False
@@ -148,8 +174,17 @@ class Worker:
 
     @property
     def lane(self) -> int:
-        """Returns the lane of the worker's run; 0 before it has one."""
-        return self._run.lane if self._run is not None else 0
+        """Returns the lane of the worker's latest run; 0 before it has one."""
+        return self._lane
+
+    @property
+    def key(self) -> str:
+        """Returns the key of the runs that this process may have; empty before its first, and where it has only one."""
+        return self._bond.first.key if self._bond is not None else ""
+
+    def may_have(self, run: protocol.Run) -> bool:
+        """Says whether the worker, which has served a run of its key, may have this one."""
+        return self.state is State.WARM and self._bond is not None and self._bond.fits(run)
 
     @property
     def cpu_reported(self) -> float:
@@ -165,24 +200,32 @@ class Worker:
         gives_way: bool = False,
         goes_first: bool = False,
     ) -> None:
-        """Gives the warm worker its one run; its clock starts here.
+        """Gives the warm worker a run; its clock starts here.
 
         `gives_way`: others' runs go first. `goes_first`: its first moment goes before everything else.
         """
         self.state = advance(self.state, Event.LEASE)
-        self.token, self._run = token, run
+        self.token, self._run, self._lane = token, run, run.lane
+        self._reason, self._reported_end, self._last_usage = None, False, None
+        reused = self._bond is not None
+        in_context = self._reuse is not None and run.key != ""
         self._started = time.monotonic()
         self._hearing.begin(run, self._started)
         try:
+            if reused:
+                self._usage.forget_peak()
             before = self._usage.read()
             self._process.check_alive()
             if self._group is not None:
                 self._group.limit_run(run.memory_bytes)
+                if reused:
+                    self._group.forget_peak()
             kernel_limits = confinement.limit_at_lease(
                 self.pid,
                 before.data_bytes + run.memory_bytes,
                 before.cpu_seconds + run.cpu_ms / 1000,
                 before.address_bytes + run.memory_bytes if self._group is None else None,
+                room=(GROWTH_BYTES, CPU_SECONDS) if in_context else (0, 0.0),
             )
         except OSError as error:
             if not is_gone(error):
@@ -191,6 +234,10 @@ class Worker:
             # Else it died while warm; the exit that is on its way ends the run as crashed.
             return
         self._cpu_at_lease = before.cpu_seconds
+        if reused:
+            self._memory = self._memory.again()
+        elif in_context:
+            self._bond = Bond.begin(run, before)
         self._memory.sample(before)
         scheduling = self._scheduling = Scheduling(self.pid)
         if gives_way:
@@ -199,9 +246,9 @@ class Worker:
             scheduling.go_first()
             self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
         confinement.forbid_realtime(self.pid)
-        start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
+        start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
-        taken = self._process.write(encode_frame(pack_header(start.model_dump()), body))
+        taken = self._process.write(encode_frame(start.packed(), body))
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
         self._watch = UseWatch(
@@ -243,6 +290,8 @@ class Worker:
         if self.state in (State.ENDING, State.GONE):
             return
         leased = self.state is State.RUNNING
+        if self.state is State.RETURNING:
+            self._tell_tidied()
         self.state = advance(self.state, Event.KILL)
         self._reason, self.detail = reason, detail
         self._hearing.close()
@@ -253,32 +302,48 @@ class Worker:
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
     def _finish(self, raw_header: bytes, body: bytes) -> None:
-        """Ends a run whose script has settled: its outcome and its end go out together, and soon the worker is killed.
+        """Ends a run whose script has settled: its outcome and its end go out together, and soon the worker is killed,
+        or is ready for another run.
 
-        Nothing that it still says is heard, and the kernel's limits stay on it.
+        Nothing else that it still says is heard, and the kernel's limits stay on it.
         """
-        self.state = advance(self.state, Event.KILL)
+        returns = self._returns()
+        self.state = advance(self.state, Event.SETTLE if returns else Event.KILL)
         self._reason = "finished"
-        self._hearing.close()
+        if not returns:
+            self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._owner.worker_says(self, raw_header, body)
         self._tell_end(usage)
         self.take_turns()
-        self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
+        if returns:
+            self._run = None
+            self._reason = None
+            with contextlib.suppress(OSError):  # Else its exit is on the way.
+                self._cpu_at_outcome = self._usage.cpu_seconds()
+                self._await_return(RETURN_LOOKS)
+        else:
+            self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
+
+    def _returns(self) -> bool:
+        """Says whether this process, whose script has settled, may have another run."""
+        if self._reuse is None or self._bond is None or self._scheduling is None:
+            return False
+        return self._bond.lasts(self._reuse) and not self._scheduling.is_lowered
 
     # ---- what the process tells ----------------------------------------------------------------------
 
     def on_output(self, data: bytes) -> None:
         """Takes bytes from the worker's stdout (ProcessEvents)."""
-        if self.state is State.GONE or self._reported_end:
+        if self.state is State.GONE or (self._reported_end and self.state is State.ENDING):
             return
         try:
             rest = self._hearing.hear(data, self._accept)
         except FrameError as error:
             self.kill("protocol", str(error))
             return
-        if self._watch is not None:
+        if self._watch is not None and self.state is not State.RETURNING:
             self._watch.billed = self._hearing.cost_seconds
         if rest > 0 and self.state is not State.ENDING:
             self._process.rest(rest)
@@ -303,12 +368,16 @@ class Worker:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
-        if self._reported_end:
+        if self._reported_end and self.state is State.ENDING:
             return
         if not isinstance(message, MAY_SAY[self.state]):
             if self.state is State.ENDING:
                 return
             raise FrameError(f"a worker that is {self.state.value} may not say {message.t}")
+        if isinstance(message, protocol.Call):
+            # Before the others: of most messages this is one.
+            self._owner.worker_says(self, frame.raw_header, frame.body)
+            return
         match message:
             case protocol.Ready():
                 self._on_ready(message)
@@ -322,8 +391,12 @@ class Worker:
     def _on_ready(self, message: protocol.Ready) -> None:
         if message.protocol != protocol.PROTOCOL_VERSION:
             raise FrameError(f"worker speaks protocol {message.protocol}, host {protocol.PROTOCOL_VERSION}")
+        returned = self.state is State.RETURNING
         self.state = advance(self.state, Event.READY)
         self._cancel_timers()
+        if returned:
+            self._on_return()
+            return
         try:
             if self._wrapped:
                 self._find_deno()
@@ -336,6 +409,37 @@ class Worker:
             return
         self.was_ready = True
         self._owner.worker_ready(self)
+
+    def _await_return(self, looks: int) -> None:
+        """Kills the process unless it is ready again in its time."""
+        try:
+            used = self._usage.cpu_seconds() - self._cpu_at_outcome
+        except OSError:
+            # Its exit is on the way.
+            return
+        if used >= RETURN_CPU_SECONDS or looks == 0:
+            self.kill("finished", "it was not ready for another run in its time")
+        else:
+            self._timers.append(self._loop.call_later(RETURN_LOOK_SECONDS, self._await_return, looks - 1))
+
+    def _tell_tidied(self) -> None:
+        with contextlib.suppress(OSError):
+            self._owner.worker_tidied(self, self._usage.cpu_seconds() - self._cpu_at_outcome)
+
+    def _on_return(self) -> None:
+        assert self._bond is not None
+        self._tell_tidied()
+        try:
+            usage = self._usage.read()
+        except OSError as error:
+            self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
+            return
+        # Should it be gone at its next lease: what earlier runs have used is not that one's.
+        self._cpu_at_lease = usage.cpu_seconds
+        if self._bond.within(usage):
+            self._owner.worker_returned(self)
+        else:
+            self.kill("finished", "it has grown, or has computed, for more than one process may")
 
     def _is_runnable(self) -> bool:
         return self._usage_reader is not None and self._usage_reader.is_runnable()
@@ -366,7 +470,7 @@ class Worker:
             self._owner.worker_says(self, frame.raw_header, kept)
         if note is not None:
             closing = protocol.Log(level="warn", ms=message.ms)
-            self._owner.worker_says(self, pack_header(closing.model_dump()), note.encode())
+            self._owner.worker_says(self, closing.packed(), note.encode())
 
     def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
         self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
@@ -421,5 +525,8 @@ class Worker:
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
             peak_bytes=max(usage.peak_bytes, group_peak),
             dropped_log_bytes=self._hearing.logs.dropped_bytes,
+            reused=self._bond.served if self._bond is not None else 0,
         )
+        if self._bond is not None:
+            self._bond.served += 1
         self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])

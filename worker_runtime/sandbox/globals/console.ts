@@ -22,16 +22,30 @@ export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
 };
 
 /** Methods that do nothing, so that a script made for a browser runs. */
-export const CONSOLE_IGNORED: readonly string[] = ["groupEnd", "time", "timeEnd"];
+export const CONSOLE_IGNORED: readonly string[] = [
+  "groupEnd",
+  "time",
+  "timeEnd",
+];
 
-/** Makes the console. `elapsed` gives milliseconds since the run's start, `maxBytes` the run's log cap. */
-export function makeConsole(elapsed: () => number, maxBytes: () => number): Record<string, unknown> {
+/**
+ * Makes the console. `elapsed` gives milliseconds since the run's start, `maxBytes` the run's log cap; `before` is called
+ * before each entry is sent.
+ */
+export function makeConsole(
+  elapsed: () => number,
+  maxBytes: () => number,
+  before: () => void,
+): Record<string, unknown> {
   const made: Record<string, unknown> = {};
   for (const name of Object.keys(CONSOLE_LEVELS)) {
     const level = CONSOLE_LEVELS[name];
     made[name] = {
       [name](...args: unknown[]): void {
-        send({ t: "log", level, ms: elapsed() }, utf8(formatLog(args, maxBytes())));
+        const ms = elapsed();
+        const text = utf8(formatLog(args, maxBytes()));
+        before();
+        send({ t: "log", level, ms }, text);
       },
     }[name];
   }

@@ -9,7 +9,7 @@
 
 import { structuredClone } from "./globals_clone.ts";
 import { ALLOWED_GLOBALS } from "./globals_table.ts";
-import { base64, denoCore, makeAbortTimeout, makeTimers } from "./globals_web.ts";
+import { base64, makeAbortTimeout, makeTimers, type TimerSource } from "./globals_web.ts";
 import * as p from "../primordials.ts";
 import { scriptStack } from "../result/stack_text.ts";
 
@@ -22,11 +22,12 @@ export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";
  * for the events that Deno itself sends. Afterwards `console` is an empty object and may be assigned once more;
  * `__codemode_result__` is undefined, can be assigned, and can be neither deleted nor made a getter.
  *
- * @throws TypeError when this Deno lacks the internals that timers need.
+ * @param core makes the timers.
+ * @param dispatchEvent what there is under this name.
  */
-export function applyGlobals(): void {
+export function applyGlobals(core: TimerSource, dispatchEvent: unknown): void {
   const world = globalThis;
-  const timers = makeTimers(denoCore());
+  const timers = makeTimers(core);
   const made: Record<string, unknown> = {
     __proto__: null,
     TextDecoder,
@@ -41,7 +42,6 @@ export function applyGlobals(): void {
     setTimeout: timers.setTimeout,
     structuredClone,
   };
-  const dispatchEvent = makeDispatchEvent(world);
   trimStatics(timers.setTimeout);
 
   const names = p.ownKeys(world);
@@ -100,12 +100,14 @@ function trimStatics(setTimeout: (callback: unknown, delay?: unknown) => number)
 }
 
 /**
- * What Deno calls to report uncaught errors. Without it, the process ends with an error of Deno's own.
+ * Makes what Deno calls to report uncaught errors; it is placed on `globalThis` as `dispatchEvent`. Without it, the
+ * process ends with an error of Deno's own.
  *
  * The listeners move to a target that only this function holds: what Deno keeps about them on `globalThis`, under
  * symbols, would let a script call or remove them.
  */
-function makeDispatchEvent(world: object): (event: unknown) => boolean {
+export function makeDispatchEvent(): (event: unknown) => boolean {
+  const world = globalThis;
   const target = { __proto__: EventTarget.prototype } as object;
   const symbols = p.getOwnPropertySymbols(world);
   for (let i = 0; i < symbols.length; i++) {

@@ -1,5 +1,5 @@
 /**
- * What agent code finds on `globalThis`, as data: the documentation and the tests are made from these tables
+ * Lists what agent code finds on `globalThis`: the documentation and the tests are made from these tables
  * (Code Mode specification, section 3.5).
  *
  * @module
@@ -47,7 +47,7 @@ export const ALLOWED_GLOBALS: Readonly<Record<string, string>> = {
   dispatchEvent: "Deno reports uncaught errors through it; events made by a script are ignored",
 };
 
-/** Where this sandbox differs from the list of the specification or from browsers: name → what is different. */
+/** Says where this sandbox differs from the list of the specification or from browsers: name → what is different. */
 export const DEVIATIONS: Readonly<Record<string, string>> = {
   __proto__: null as never,
   AbortSignal: "AbortSignal.timeout is made of setTimeout",

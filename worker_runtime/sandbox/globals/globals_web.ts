@@ -19,23 +19,14 @@ const signalOf = p.uncurryThis(
 const { fromCharCode } = String;
 const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
 
-/** The parts of Deno's core that are used. They are internal to Deno: the tests of globals.ts guard an upgrade. */
-export interface Core {
-  createTimer(run: () => void, ms: number, args: undefined, repeat: boolean, ref: boolean): object;
+/** Sets a timer, and takes it back. Milliseconds. */
+export interface TimerSource {
+  createTimer(run: () => void, ms: number): object;
   cancelTimer(timer: object): void;
-  queueImmediate(immediate: object): void;
-  /** Keeps the event loop from waiting for input while there is an immediate. */
-  immediateRefCount(more: boolean): void;
 }
 
-/** Deno's core. @throws TypeError when this Deno has no such internals. */
-export function denoCore(): Core {
-  const { internal } = Deno as unknown as { internal: symbol };
-  return (Deno as unknown as Record<symbol, { core: Core }>)[internal].core;
-}
-
-/** `setTimeout` and `clearTimeout` over the core's timers. Delays are milliseconds, ids positive integers. */
-export function makeTimers({ createTimer, cancelTimer }: Core) {
+/** `setTimeout` and `clearTimeout` over these timers. Delays are milliseconds, ids positive integers. */
+export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
   const timers = new p.SafeMap<number, object>();
   let lastId = 0;
   return {
@@ -50,7 +41,7 @@ export function makeTimers({ createTimer, cancelTimer }: Core) {
         p.apply(callback as () => void, undefined, args);
       };
       const ms = delay === undefined ? 1 : p.toNumber(delay);
-      p.mapSet(timers, id, createTimer(run, ms, undefined, false, true));
+      p.mapSet(timers, id, createTimer(run, ms));
       return id;
     },
     clearTimeout(id?: unknown): void {

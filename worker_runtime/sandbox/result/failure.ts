@@ -1,5 +1,5 @@
 /**
- * What the broker is told about a value that ended the script: an error, or anything else that was thrown.
+ * Describes a value that ended the script to the broker: an error, or anything else that was thrown.
  *
  * @module
  */
@@ -30,7 +30,7 @@ export interface Failure {
   causes?: string[];
   /** The members of an AggregateError. */
   errors?: string[];
-  /** Of a SuppressedError: what was thrown last, and what that has suppressed. */
+  /** Holds of a SuppressedError what was thrown last, and what that has suppressed. */
   error?: string;
   suppressed?: string;
 }

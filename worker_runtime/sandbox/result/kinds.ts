@@ -1,9 +1,13 @@
 /**
- * What sort of object a value is, told from its prototype chain and internal slots: never from `constructor`
+ * Tells what sort of object a value is from its prototype chain and internal slots: never from `constructor`
  * or `Symbol.toStringTag`, which any object can fake.
  */
 
 import * as p from "../primordials.ts";
+
+const URLSearchParamsPrototype = URLSearchParams.prototype;
+/** The text of a URLSearchParams. Not among the primordials: in a context, classes of the web are made with those. */
+export const searchParamsToString = p.uncurryThis(URLSearchParamsPrototype.toString);
 
 export type Kind =
   | "array"
@@ -72,14 +76,14 @@ function kindOfIntrinsic(proto: object): Kind | null {
     case p.IteratorPrototype:
     case p.AsyncIteratorPrototype:
       return "iterator";
-    case p.URLSearchParamsPrototype:
+    case URLSearchParamsPrototype:
       return "search_params";
     default:
       return null;
   }
 }
 
-/** Whether the object really is what its prototype says (`Object.create(Map.prototype)` is no Map). */
+/** Says whether the object really is what its prototype says (`Object.create(Map.prototype)` is no Map). */
 function hasSlots(kind: Kind, value: object): boolean {
   try {
     if (kind === "map") p.mapSize(value);
@@ -88,7 +92,7 @@ function hasSlots(kind: Kind, value: object): boolean {
     else if (kind === "regexp") p.regExpFlags[0][1](value);
     else if (kind === "array_buffer") p.arrayBufferByteLength(value);
     else if (kind === "boxed") unbox(value);
-    else if (kind === "search_params") p.searchParamsToString(value);
+    else if (kind === "search_params") searchParamsToString(value);
     return true;
   } catch {
     return false;

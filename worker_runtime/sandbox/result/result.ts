@@ -273,7 +273,7 @@ function reportSurrogates(walk: Walk, copy: unknown): void {
   walk.depth--;
 }
 
-/** Whether `JSON.stringify` of a plain copy could find a `toJSON` on a prototype. */
+/** Says whether `JSON.stringify` of a plain copy could find a `toJSON` on a prototype. */
 function toJsonIsPatched(): boolean {
   return p.hasOwn(p.ObjectPrototype, "toJSON") || p.hasOwn(p.ArrayPrototype, "toJSON") ||
     p.getPrototypeOf(p.ArrayPrototype) !== p.ObjectPrototype;

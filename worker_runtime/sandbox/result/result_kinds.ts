@@ -1,5 +1,5 @@
 /**
- * What becomes of objects that JSON has no form for, in a script's result (see result.ts): each is written in the
+ * Says what becomes of objects that JSON has no form for, in a script's result (see result.ts): each is written in the
  * most useful form there is, and an issue says so.
  *
  * | value | written as |
@@ -18,7 +18,15 @@
  * @module
  */
 
-import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
+import {
+  bytesOf,
+  className,
+  type Kind,
+  regExpText,
+  searchParamsToString,
+  thrownText,
+  unbox,
+} from "./kinds.ts";
 import * as p from "../primordials.ts";
 import { copyOf, expect, type Members, report, type Walk } from "./result_walk.ts";
 import { isSuppressedError, mapPairs, read, setMembers } from "./serialize_kinds.ts";
@@ -50,7 +58,7 @@ export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
     case "regexp":
       return report(walk, "regexp", "a RegExp; written as its text", regExpText(value));
     case "search_params": {
-      const text = p.searchParamsToString(value);
+      const text = searchParamsToString(value);
       return report(walk, "search_params", "a URLSearchParams; written as its text", text);
     }
     case "promise":

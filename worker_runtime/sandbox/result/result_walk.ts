@@ -11,7 +11,7 @@ import * as p from "../primordials.ts";
 /** The members of an object, by name. */
 export type Members = Record<string, unknown>;
 
-/** What went wrong at one place of the value. */
+/** Names what went wrong at one place of the value. */
 export type IssueKind =
   | "undefined"
   | "undefined_member"
@@ -174,7 +174,7 @@ function memberByMember(walk: Walk, source: object): Members {
   return copy;
 }
 
-/** The same for an array, whose place is open already. */
+/** Does the same for an array, whose place is open already. */
 export function elementByElement(walk: Walk, source: unknown[]): unknown[] {
   const copy: unknown[] = [];
   let length: number;

@@ -81,7 +81,7 @@ function writeArgument(job: Job, value: unknown): void {
   }
 }
 
-/** Whether an error has a `toJSON` to honour; one that cannot be read is none, so that the rest is still shown. */
+/** Says whether an error has a `toJSON` to honour; one that cannot be read is none, so that the rest is still shown. */
 function speaksForItself(error: object): boolean {
   try {
     return toJsonOf(error) !== undefined;

@@ -16,14 +16,14 @@
  * @module
  */
 
-import { bytesOf, className, type Kind, regExpText, unbox } from "./kinds.ts";
+import { bytesOf, className, type Kind, regExpText, searchParamsToString, unbox } from "./kinds.ts";
 import * as p from "../primordials.ts";
 import { agentFrames } from "./stack_text.ts";
 
 const MAX_BINARY_ELEMENTS = 100;
 const SuppressedErrorCtor = SuppressedError;
 
-/** What an object turns into: a primitive or text, the members of an object, or a list under a tag. */
+/** Holds what an object turns into: a primitive or text, the members of an object, or a list under a tag. */
 export type Form =
   | { is: "value"; value: unknown }
   | { is: "members"; source: object }
@@ -39,7 +39,7 @@ export function formOf(value: object, kind: Kind, most: number): Form {
     case "regexp":
       return text(regExpText(value));
     case "search_params":
-      return text(p.searchParamsToString(value));
+      return text(searchParamsToString(value));
     case "boxed":
       return { is: "value", value: unbox(value) };
     case "promise":
@@ -118,7 +118,7 @@ export function errorMembers(value: object): Record<string, unknown> {
   return members;
 }
 
-/** Whether two errors stand in its `error` and `suppressed`, as `using` makes them. Never throws. */
+/** Says whether two errors stand in its `error` and `suppressed`, as `using` makes them. Never throws. */
 export function isSuppressedError(value: object): boolean {
   try {
     return value instanceof SuppressedErrorCtor;

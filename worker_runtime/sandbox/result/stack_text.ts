@@ -38,7 +38,7 @@ export function agentFrames(stack: string): string {
   return text;
 }
 
-/** What `Error.prepareStackTrace` is handed; a script never sees one. */
+/** Describes what `Error.prepareStackTrace` is handed; a script never sees one. */
 interface CallSite {
   toString(): string;
 }
@@ -51,8 +51,8 @@ export function lastFrameless(): unknown {
 }
 
 /**
- * What the engine makes the `stack` of every error with: its first line and the agent's frames, so that no text a
- * script can read names anything else. Never throws.
+ * Returns what the engine makes the `stack` of every error with: its first line and the agent's frames, so that no text
+ * a script can read names anything else. Never throws.
  */
 export function scriptStack(error: unknown, sites: ArrayLike<CallSite>): string {
   let head = "Error";

@@ -1,124 +1,30 @@
 /**
- * The worker's only way out: length-prefixed frames on its stdin and stdout (see `cellblock_worker/wire/frames.py`).
+ * The script's only way out, whichever that is: the process's own pipes (`pipes.ts`), or the realm around a context
+ * (`../context/inner.ts`).
  *
  * @module
  */
 
-import { encodeFrame, set, subarray, takeFrames } from "./framing.ts";
-import { denoCore } from "../globals/globals_web.ts";
-import type { Header } from "./msgpack.ts";
-import type { FromWorker, ToWorker } from "./protocol.gen.ts";
+import type { FromWorker } from "./protocol.gen.ts";
 
-const READ_BYTES = 64 * 1024;
+/** Holds what a message carries behind its header: only the channel that made it looks inside. */
+export type Body = { readonly __body: never };
 
-// Captured before agent code runs: it may patch every prototype.
-const stdin = Deno.stdin;
-const stdout = Deno.stdout;
-const read = stdin.read.bind(stdin);
-const writeSync = stdout.writeSync.bind(stdout);
-const { immediateRefCount, queueImmediate } = denoCore();
-const PromiseClass = Promise;
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
-const encodeText = encoder.encode.bind(encoder);
-const decodeText = decoder.decode.bind(decoder);
-const EMPTY = new Uint8Array(0);
-const Bytes = Uint8Array;
-
-/** UTF-8 bytes of a text; lone surrogates become U+FFFD. */
-export const utf8: (text: string) => Uint8Array = encodeText;
-
-/** Text of UTF-8 bytes. */
-export const textOf: (bytes: Uint8Array) => string = decodeText;
-
-let unheard: FromWorker["t"][] | undefined;
-
-/** Until `hearAgain`, `send` does all but write. */
-export function goUnheard(): void {
-  unheard = [];
+/** A way out. */
+export interface Channel {
+  /** Sends one message, synchronously: what a script logged must be out before an endless loop follows it. */
+  send(message: FromWorker, body?: Body): void;
+  /** A text as a body, in UTF-8; lone surrogates become U+FFFD. */
+  utf8(text: string): Body;
+  /** Returns how many bytes a body has. */
+  sizeOf(body: Body): number;
 }
 
-/** `send` writes again; gives the kinds of the messages that were not written. */
-export function hearAgain(): FromWorker["t"][] {
-  const kinds = unheard ?? [];
-  unheard = undefined;
-  return kinds;
-}
+export let send: Channel["send"];
+export let utf8: Channel["utf8"];
+export let sizeOf: Channel["sizeOf"];
 
-/** Sends one frame, synchronously: what a script logged must be out before an endless loop follows it. */
-export function send(message: FromWorker, body: Uint8Array = EMPTY): void {
-  const frame = encodeFrame(message as unknown as Header, body);
-  if (unheard !== undefined) {
-    unheard[unheard.length] = message.t;
-    return;
-  }
-  let sent = 0;
-  while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
-}
-
-/**
- * Waits for the phase of the event loop in which immediates run: whatever the script's last turn left unhandled has
- * been told by then. A timer would cost a millisecond more, and an empty write is often done before that turn ends.
- */
-export function nextTurn(): Promise<void> {
-  immediateRefCount(true);
-  return new PromiseClass((resolve) => {
-    queueImmediate({
-      __proto__: null,
-      _argv: null,
-      _destroyed: false,
-      _idleNext: null,
-      _idlePrev: null,
-      _onImmediate: () => {
-        immediateRefCount(false);
-        resolve();
-      },
-    });
-  });
-}
-
-/** Reads frames for ever and hands each over; returns when the host closes the pipe. */
-export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => void): Promise<void> {
-  let shielded = withOwnCall;
-  let buffer = new Bytes(READ_BYTES);
-  let filled = 0;
-  const hand = onFrame as unknown as (header: Header, body: Uint8Array) => void;
-  while (true) {
-    const got = await shielded(() => read(filled === 0 ? buffer : subarray(buffer, filled)));
-    shielded = (start) => start();
-    if (got === null) return;
-    filled += got;
-    const { used: start, wanted } = takeFrames(buffer, filled, hand);
-    if (start === filled) {
-      filled = 0;
-      if (wanted === 0) continue;
-    }
-    if (start > 0 || wanted > buffer.length || filled === buffer.length) {
-      let size = buffer.length;
-      while (size < wanted || size <= filled - start) size *= 2;
-      const next = new Bytes(size);
-      set(next, subarray(buffer, start, filled), 0);
-      buffer = next;
-      filled -= start;
-    }
-  }
-}
-
-/**
- * Deno's core starts its read operation with `operation.call(…)`. Every function that `start` calls so gets a `call`
- * of its own, so that one which a script puts on `Function.prototype` later is not found.
- */
-function withOwnCall<T>(start: () => T): T {
-  const { prototype } = Function;
-  const { call } = prototype;
-  const { apply, defineProperty } = Reflect;
-  prototype.call = function (this: CallableFunction, ...args: unknown[]): unknown {
-    defineProperty(this, "call", { value: call });
-    return apply(call, this, args);
-  };
-  try {
-    return start();
-  } finally {
-    prototype.call = call;
-  }
+/** Names the way out. Call once, before anything is sent. */
+export function useChannel(channel: Channel): void {
+  ({ send, utf8, sizeOf } = channel);
 }

@@ -35,7 +35,7 @@ export function encodeFrame(header: Header, body: Uint8Array): Uint8Array<ArrayB
   return frame;
 }
 
-/** How far `takeFrames` came: bytes used, and the size of the frame that is not whole yet (0 when unknown). */
+/** Says how far `takeFrames` came: bytes used, and the size of the frame that is not whole yet (0 when unknown). */
 export interface Taken {
   used: number;
   wanted: number;

@@ -1,6 +1,6 @@
 /**
- * What a script sends to the broker (the input of a tool, the arguments of a discovery request) as JSON text, or what
- * is wrong with it and where.
+ * Writes what a script sends to the broker (the input of a tool, the arguments of a discovery request) as JSON text, or
+ * what is wrong with it and where.
  *
  * The text is the engine's own. What JSON would mangle is refused rather than sent: a call cannot be taken back.
  *
@@ -15,15 +15,21 @@
  * @module
  */
 
-import { utf8 } from "./channel.ts";
+import { type Body, sizeOf, utf8 } from "./channel.ts";
 import { type Kind, kindOf, thrownText } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
 import { escapeToken, MAX_POINTER } from "../result/result_walk.ts";
 
-/** How many containers may be nested: `MAX_DEPTH` of the broker's `execution/payload.py`, which would refuse more. */
+/**
+ * Bounds how many containers may be nested: `MAX_DEPTH` of the broker's `execution/payload.py`, which would refuse
+ * more.
+ */
 export const MAX_INPUT_DEPTH = 128;
 
-/** Why a value cannot be sent. `path` is a JSON Pointer (RFC 6901) into it; `why` goes on after "… cannot be sent: ". */
+/**
+ * Says why a value cannot be sent. `path` is a JSON Pointer (RFC 6901) into it; `why` goes on after
+ * "… cannot be sent: ".
+ */
 export interface Flaw {
   path: string;
   why: string;
@@ -37,7 +43,7 @@ const JSON_VALUE = "a JSON value";
 const BYTES_HINT = "Pass base64 text (bytes.toBase64()) or Array.from(bytes), as the tool wants it.";
 const TEXT_HINT = "Pass its text: String(value).";
 
-/** What is said of a kind that has no JSON form, and what to do about it. */
+/** Holds what is said of a kind that has no JSON form, and what to do about it. */
 const REFUSED = {
   // A null prototype: what a script puts on Object.prototype must not count as one of these.
   __proto__: null,
@@ -61,7 +67,7 @@ type Members = Record<string | number, unknown>;
  *
  * @throws what `refusal` makes of the flaw, if there is one.
  */
-export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw) => Error): Uint8Array {
+export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw) => Error): Body {
   let text: string | undefined;
   let thrown: unknown;
   try {
@@ -81,7 +87,7 @@ export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw)
     throw refusal({ path: "", why: received, expected: JSON_VALUE, received, hint: PLAIN });
   }
   const body = utf8(text);
-  const size = p.typedArrayLength(body);
+  const size = sizeOf(body);
   if (size > maxBytes) throw refusal(tooLarge(`${size}`, maxBytes));
   return body;
 }

@@ -27,7 +27,26 @@ const subarray = p.uncurryThis(Uint8Array.prototype.subarray) as (
 const keysOf = Object.keys;
 const isInteger = Number.isInteger;
 const create = Object.create;
+const fromCharCode = String.fromCharCode;
 const MAX_SAFE = 2 ** 53 - 1;
+// Texts up to here are put together from their bytes: a decoder takes longer to call.
+const SHORT = 8;
+const MAX_KNOWN = 64;
+
+// Fields, kinds of messages, names of servers and tools: the same few texts are sent again and again.
+const known: Record<string, Uint8Array> = create(null);
+let knownTexts = 0;
+
+function utf8Of(value: string): Uint8Array {
+  let raw = known[value];
+  if (raw !== undefined) return raw;
+  raw = encode(value);
+  if (knownTexts < MAX_KNOWN) {
+    knownTexts++;
+    known[value] = raw;
+  }
+  return raw;
+}
 
 /** Encodes a flat header. Throws RangeError on a value outside the subset. */
 export function encodeHeader(header: Header): Uint8Array {
@@ -42,7 +61,7 @@ export function encodeHeader(header: Header): Uint8Array {
     bytes = grown;
   };
   const text = (value: string) => {
-    const raw = encode(value);
+    const raw = utf8Of(value);
     reserve(raw.length + 3);
     if (raw.length < 32) {
       bytes[at++] = 0xa0 | raw.length;
@@ -107,9 +126,15 @@ export function decodeHeader(bytes: Uint8Array): Header {
     return value;
   };
   const text = (length: number) => {
-    const value = decode(subarray(bytes, at, at + length));
+    const start = at;
     at += length;
-    return value;
+    if (length <= SHORT) {
+      let value = "";
+      let index = start;
+      while (bytes[index] < 0x80 && index < at) value += fromCharCode(bytes[index++]);
+      if (index === at) return value;
+    }
+    return decode(subarray(bytes, start, at));
   };
   const read = (): HeaderValue => {
     const tag = bytes[at++];

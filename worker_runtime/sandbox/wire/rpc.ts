@@ -5,7 +5,8 @@
  */
 
 import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../../js_stdlib/errors.ts";
-import { send, textOf, utf8 } from "./channel.ts";
+import { send } from "./channel.ts";
+import { journal } from "../seam.ts";
 import { type Flaw, jsonBody } from "./input.ts";
 import * as p from "../primordials.ts";
 import { MAX_BODY, type Query, TOOK_SHARE } from "./protocol.gen.ts";
@@ -24,6 +25,7 @@ const pending: Record<number, Pending> = Object.create(null);
 const MAX_PLACE = 100;
 const parse = JSON.parse;
 const PromiseCtor = Promise;
+const SafeError = Error;
 let lastId = 0;
 let waiting = 0;
 let maxBytes = 0;
@@ -42,7 +44,7 @@ interface Turn {
 let firstTurn: Turn | undefined;
 let lastTurn: Turn | undefined;
 
-/** How many tool calls have no answer yet. Discovery requests are not counted: they leave nothing behind. */
+/** Counts the tool calls that have no answer yet. Discovery requests are not counted: they leave nothing behind. */
 export function callsInFlight(): number {
   return waiting;
 }
@@ -68,7 +70,8 @@ export async function callTool(
     : jsonBody(input, maxBytes, (flaw) => notSendable(flaw, server, tool, exportName));
   waiting++;
   const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
-    send({ t: "call", id: expect(resolve, () => waiting--), server, tool }, body);
+    const id = expect(resolve, () => waiting--);
+    send({ t: "call", id, server, tool, events: journal.takeEvents(callerFrames) }, body);
   });
   // Made here and not where the answer came in: so its stack leads back to the script's own `await`.
   if (!ok) throw scriptError(value);
@@ -88,7 +91,10 @@ export async function query(op: Query["op"], args: unknown[]): Promise<unknown> 
       new CodemodeError(`The arguments of ${op} cannot be sent: ${placed(path, why)}.`, { hint }),
   );
   const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
-    inTurn(() => send({ t: "query", id: expect(resolve, nextTurn), op }, body));
+    inTurn(() => {
+      const id = expect(resolve, nextTurn);
+      send({ t: "query", id, op, events: journal.takeEvents(callerFrames) }, body);
+    });
   });
   if (!ok) throw scriptError(value);
   return value;
@@ -107,24 +113,34 @@ export function scriptError(value: unknown): CodemodeError {
   return error;
 }
 
-/** Settles the call that a reply answers. */
-export function settle(id: number, ok: boolean, body: Uint8Array): void {
+/** Settles the call that a reply answers, whose body is this text and had so many bytes. */
+export function settle(id: number, ok: boolean, text: string, size: number): void {
   const resolve = pending[id];
   if (resolve === undefined) return;
   delete pending[id];
-  taken += body.length;
+  taken += size;
   if (taken > maxBytes / TOOK_SHARE) {
     send({ t: "took", bytes: taken });
     taken = 0;
   }
-  const value: unknown = body.length === 0 ? undefined : parse(textOf(body));
-  resolve({ __proto__: null, ok, value } as unknown as Answer);
+  const value: unknown = size === 0 ? undefined : parse(text);
+  journal.deliver("a", id, () => resolve({ __proto__: null, ok, value } as unknown as Answer));
+}
+
+/** Says whether a request was sent and no answer has come. */
+export function awaits(id: number): boolean {
+  return pending[id] !== undefined;
+}
+
+/** The frames of the script that are on the stack: the one that asks, or reads the clock. */
+export function callerFrames(): string {
+  return agentFrames(new SafeError().stack ?? "");
 }
 
 /** Goes along the way of one call and its answer, for which nobody is asked. Only before a run. */
 export async function rehearseCall(): Promise<void> {
   const answered = callTool("", "", "", { text: "", number: 0 });
-  settle(lastId, true, utf8('{"text":"","number":0}'));
+  settle(lastId, true, '{"text":"","number":0}', 22);
   await answered;
   lastId = 0;
   taken = 0;

@@ -169,9 +169,10 @@ def _head(state: Data, width: int, paint: Painter) -> Iterator[str]:
     filled = min(20, round(running / capacity * 20)) if capacity else 0
     places = f"places  {'█' * filled}{'░' * (20 - filled)} {running}/{capacity}"
     yield paint(plain(places, width), "yellow" if 0 < capacity <= running else "green")
+    waiting = f"    {state['parked']} parked, waiting for you" if state.get("parked") else ""
     yield plain(
         f"queue   {pool['queued']} of {pool['queueSize']}    warm {pool['warm']}/{pool['warmWanted']}"
-        f"    booting {pool['booting']}    hosts {pool['hostCount']}",
+        f"    booting {pool['booting']}    hosts {pool['hostCount']}{waiting}",
         width,
     )
     run, queue = (
@@ -183,7 +184,7 @@ def _head(state: Data, width: int, paint: Painter) -> Iterator[str]:
         f"    queue p50 {queue['p50']}  p95 {queue['p95']}",
         width,
     )
-    failed = runs["total"] - runs["byOutcome"].get("ok", 0)
+    failed = runs["total"] - sum(runs["byOutcome"].get(well, 0) for well in ("ok", "parked"))
     per_second = [counts[0] for counts in state["perSecond"]]
     newest, highest = per_second[-RATE_SECONDS:], max(per_second, default=0)
     rate = sum(newest) / max(1, len(newest))
@@ -203,7 +204,7 @@ def _run_line(run: Data, state: Data, width: int, paint: Painter, selected: str 
     rest = row(*_below(_RUN, *times, run["calls"], "", ago)) + (run.get("lastLog") or run["client"])
     if is_selected:
         return paint(cell(start + outcome + rest, width), "reverse")
-    colour = "cyan" if not ended else "green" if outcome.strip() == "ok" else "red"
+    colour = {"ok": "green", "parked": "yellow"}.get(outcome.strip(), "red") if ended else "cyan"
     shown = paint(plain(outcome, max(0, width - 11)), colour)
     return plain(start, width) + shown + plain(rest, max(0, width - 33))
 

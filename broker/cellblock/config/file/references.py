@@ -56,6 +56,9 @@ _KNOWN: Final = (
     "Use ${env:NAME}, ${NAME:-default}, ${file:/path} or ${keyring:NAME}; $${…} stands for itself."
 )
 
+WHERE_STARTED: Final = "where Cellblock is started"
+"""Says in hints where a variable is to be set."""
+
 KEYRING_SECONDS: Final = 5.0
 """Bounds the wait for the keyring where the configuration says nothing of it."""
 
@@ -164,7 +167,7 @@ class Resolver:
         if value is None:
             raise _Unresolved(
                 f"the environment variable {name} is not set",
-                f"Set {name} where Cellblock is started, or write ${{{name}:-default}}.",
+                f"Set {name} {WHERE_STARTED}, or write ${{{name}:-default}}.",
             )
         return value if name in ORDINARY else self._secret(f"env:{name}", value)
 
@@ -230,7 +233,7 @@ class Resolver:
             return default
         raise _Unresolved(
             "an editor asks for it, and Cellblock has nobody to ask",
-            f"Set the environment variable {name} where Cellblock is started.",
+            f"Set the environment variable {name} {WHERE_STARTED}.",
         )
 
     def _of_editor(self, inner: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 from urllib.parse import quote, quote_plus, unquote
 
@@ -63,6 +63,18 @@ class Redactor:
             items = cast("dict[str, Any]", value).items()
             return {self.text(key): self.tree(item) for key, item in items}
         return value
+
+
+def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
+    """Returns what gives JSON data without the secrets of all these servers."""
+    redactors = [Redactor(server) for server in servers]
+
+    def redacted(value: Any) -> Any:
+        for redactor in redactors:
+            value = redactor.tree(value)
+        return value
+
+    return redacted
 
 
 class BareUrls(logging.Filter):

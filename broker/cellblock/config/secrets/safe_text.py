@@ -57,12 +57,18 @@ def safe_text(text: str) -> str:
     # Read anew each time: a module may load its keys into the environment when it is first used.
     secrets = {name: value for name, value in os.environ.items() if _ENV_SECRET.search(name)}
     text = Redactor(ServerConfig(command="-", env=secrets)).text(text)
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
+    text = without_credentials(text)
     if not whole:
         text = text[:-_MAX_HALF]
     text = _CONTROL.sub("\ufffd", text)
     return text if whole and len(text) <= MAX_CHARS else text[:MAX_CHARS] + "…"
+
+
+def without_credentials(text: str) -> str:
+    """Returns the text, of any length, without what looks like a credential."""
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def describe_exception(error: BaseException) -> str:

@@ -95,20 +95,22 @@ class Charge:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes],
-    receive: Receive,
-    charge: Charge,
-    client: str,
-    *,
-    settings: HttpSettings,
-    apart: Apart,
+    headers: Mapping[bytes, bytes], receive: Receive, charge: Charge, settings: HttpSettings
 ) -> bytes:
-    """Returns what is to be decoded of a request's body; the `charge` for what is held of it is the caller's to end.
+    """Returns a request's body as it came; the `charge` for what is held of it is the caller's to end.
 
     Raises:
         Refused: It is too large, too slow, cut off, or there is no memory for it.
     """
-    raw = await _read(headers, receive, charge, settings)
+    return await _read(headers, receive, settings.max_body_bytes, settings, charge)
+
+
+async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
+    """Returns what is to be decoded of a body that was read.
+
+    Raises:
+        Refused: It is too large, or there is no memory for it.
+    """
     try:
         taken = await take(raw, apart, client)
     except NotTaken as refused:
@@ -122,10 +124,20 @@ async def read_body(
     return taken.body
 
 
-async def _read(
-    headers: Mapping[bytes, bytes], receive: Receive, charge: Charge, settings: HttpSettings
+async def read_small(
+    headers: Mapping[bytes, bytes], receive: Receive, bound: int, settings: HttpSettings
 ) -> bytes:
-    bound = settings.max_body_bytes
+    """Returns a request's body of `bound` bytes at most. Raises Refused: It is larger, too slow, or cut off."""
+    return await _read(headers, receive, bound, settings, None)
+
+
+async def _read(
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    bound: int,
+    settings: HttpSettings,
+    charge: Charge | None,
+) -> bytes:
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit() or int(declared[:20]) > bound:
         raise Refused(413)
@@ -141,7 +153,7 @@ async def _read(
                 more = message.get("more_body", False)
                 if len(body) > bound:
                     raise Refused(413)
-                if not charge.to(len(body)):
+                if charge is not None and not charge.to(len(body)):
                     raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
     except TimeoutError:
         raise Refused(408) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from typing import Final, cast
 
 import anyio
@@ -15,6 +16,10 @@ from cellblock.frontend.client import Context, Owner
 
 SCOPE_KEY: Final = "cellblock.exchange"
 """Names the exchange in the ASGI scope."""
+
+
+class Broken(Exception):
+    """An answer that had begun does not come to its end: the connection to the client ends, too."""
 
 
 class Exchange:
@@ -39,16 +44,22 @@ class Exchange:
         if self._cancel is not None:
             self._cancel()
 
+    @contextlib.contextmanager
+    def carried_by(self, cancel: Callable[[], object]) -> Generator[None]:
+        """Has `cancel` called inside the block when the exchange ends."""
+        self._cancel = cancel
+        if self._ended:
+            cancel()
+        try:
+            yield
+        finally:
+            self._cancel = None
+
     async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
         """Runs a handler, and cancels it when the exchange ends before it."""
         with anyio.CancelScope() as work:
-            self._cancel = work.cancel
-            if self._ended:
-                work.cancel()
-            try:
+            with self.carried_by(work.cancel):
                 return await call_next(context)
-            finally:
-                self._cancel = None
         raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Collection, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier
@@ -24,15 +24,20 @@ from cellblock.config.http import HttpSettings
 from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
-from cellblock.frontend.http.bodies import Memory, giving, read_body
+from cellblock.frontend.http.bodies import Memory, decodable, giving, read_body, read_small
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_metadata
-from cellblock.frontend.http.pages import DASHBOARD_PATH, METRICS_PATH, Page, Pages, sign_in_page
+from cellblock.frontend.http.page_parts import Page
+from cellblock.frontend.http.pages import DASHBOARD_PATH, METRICS_PATH, Pages, sign_in_page
+from cellblock.frontend.http.parked_pages import MAX_BODY_BYTES
 from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.refusal import NO_TOKEN, Refused, busy, refuse, respond
 from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
+
+if TYPE_CHECKING:
+    from cellblock.frontend.replicas.replicas import Replicas, Route
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -49,6 +54,9 @@ OWN_SITES: Final = (None, b"same-origin", b"none")
 """Lists who may have something fetched without an Origin, as browsers say it: our own page, or the person; nobody
 else's page. The dashboard is for these alone, whatever their Origin."""
 
+KEY_HEADER: Final = b"x-cellblock-key"
+"""Names the header in which the dashboard's page sends the key of its login."""
+
 READ: Final = frozenset(
     (
         b"host",
@@ -61,6 +69,7 @@ READ: Final = frozenset(
         SESSION_HEADER,
         VERSION_HEADER,
         FETCH_SITE_HEADER,
+        KEY_HEADER,
     )
 )
 
@@ -104,8 +113,10 @@ class Gate:
         origins: `Origin` headers that are right; a request without one comes from no web page.
         verifier: Knows the tokens; None where none is asked for.
         ready: Whether scripts can run.
+        trouble: Says what is away that scripts run without.
         pages: The dashboard and the metrics; None where there are none.
         config: Stands for the configuration, for relays that have one of their own.
+        replicas: The brokers that have the requests that are not this one's; None where it is alone.
     """
 
     def __init__(
@@ -120,10 +131,14 @@ class Gate:
         origins: Collection[str],
         verifier: TokenVerifier | None,
         ready: Callable[[], bool],
+        trouble: Callable[[], str | None] = lambda: None,
         pages: Pages | None,
         config: str = "",
+        replicas: Replicas | None = None,
     ) -> None:
         self._app = app
+        self._replicas = replicas
+        self._read = READ if replicas is None else READ | replicas.headers
         self._settings = settings
         self._apart = apart
         self._places = places
@@ -136,6 +151,7 @@ class Gate:
         self._verifier = verifier
         self._challenge = b"Bearer"
         self._ready = ready
+        self._trouble = trouble
         self._public: dict[str, bytes] = {}
         """Maps paths that need no token to answers in JSON."""
         if (oauth := settings.oauth) is not None:
@@ -174,9 +190,11 @@ class Gate:
         if not self._posts:
             self._quiet.set()
 
-    async def drain(self, bound: float, hurried: asyncio.Event) -> bool:
+    async def drain(
+        self, bound: float, hurried: asyncio.Event, park: Callable[[], Awaitable[bool]] | None = None
+    ) -> bool:
         """Takes nothing new, waits for what is in flight until `bound` seconds are over or `hurried` is set, and ends
-        the rest.
+        the rest; where nobody hurries, behind what `park` does, which says whether it has ended anything.
 
         Returns:
             Whether all ended by itself.
@@ -189,13 +207,13 @@ class Gate:
             for end in ends:
                 end.cancel()
         if not self._quiet.is_set():
+            if park is not None and not hurried.is_set() and await park():
+                await self._quiet_soon()
             for exchange in self._posts:
                 exchange.end(
                     "The daemon is stopping, and the time that runs had to end by themselves is over."
                 )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL_SECONDS):
-                    await self._quiet.wait()
+            await self._quiet_soon()
             return False
         return True
 
@@ -203,7 +221,7 @@ class Gate:
         """Answers one request."""
         if scope["type"] != "http":
             return
-        headers, path = _headers_of(scope), scope["path"]
+        headers, path = _headers_of(scope, self._read), scope["path"]
         try:
             origin, site = headers.get(b"origin"), headers.get(FETCH_SITE_HEADER)
             # An image or a script of a page brings no Origin, and would learn whether a daemon is here.
@@ -213,7 +231,7 @@ class Gate:
             if path in (LIVE_PATH, READY_PATH) or path in self._public:
                 page = self._public_page(scope)
             elif self._pages is not None and self._pages.has(path):
-                page = await self._page(self._pages, scope, headers)
+                page = await self._page(self._pages, scope, headers, receive)
             else:
                 access = await self._authenticate(headers)
                 if path != MCP_PATH:
@@ -232,6 +250,12 @@ class Gate:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
+    async def _quiet_soon(self) -> None:
+        """Waits for the answers to what has just been ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._quiet.wait()
+
     def _public_page(self, scope: Scope) -> Page:
         path, method = scope["path"], scope["method"]
         self._take(f"stranger {network_of(scope.get('client'))}")
@@ -241,28 +265,42 @@ class Gate:
             raise busy(503, DRAIN_RETRY_SECONDS)
         kind = b"application/json" if path in self._public else b"text/plain"
         headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
-        return Page(200, self._public.get(path, b"ok\n"), headers)
+        trouble = self._trouble() if path == READY_PATH else None
+        said = b"ok\n" if trouble is None else f"ok, but {trouble}\n".encode()
+        return Page(200, self._public.get(path, said), headers)
 
-    async def _page(self, pages: Pages, scope: Scope, headers: dict[bytes, bytes]) -> Page:
+    async def _page(self, pages: Pages, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Page:
         path, method = scope["path"], scope["method"]
         if headers.get(FETCH_SITE_HEADER) not in OWN_SITES:
             raise Refused(403)
+        by, body = None, b""
         if pages.is_open(path):
             self._take(f"stranger {network_of(scope.get('client'))}")
         else:
-            access = None
-            if not pages.knows(path, headers.get(b"cookie", b"")):
-                if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
+            cookies, access = headers.get(b"cookie", b""), None
+            by = pages.decider(cookies, headers.get(KEY_HEADER, b""))
+            is_parked, has_token = pages.is_parked(path), b"authorization" in headers
+            if not pages.knows(path, cookies) or (is_parked and by is None and has_token):
+                if path == DASHBOARD_PATH and not has_token and self._verifier is not None:
                     return sign_in_page()
                 access = await self._authenticate(headers)
             if path != METRICS_PATH and _principal(access).startswith(NAMED):
                 # It shows the runs of all.
                 raise Refused(403)
+            if access is not None and _principal(access) == TOKEN_HOLDER:
+                by = TOKEN_HOLDER
             self._prove(scope, access)
             self._take(self._client(scope, access))
             if path != METRICS_PATH:
                 self._seen_at = asyncio.get_running_loop().time()
-        return pages.answer(method, path, scope["query_string"])
+            if is_parked and method == "POST":
+                if by is None:
+                    # The cookie alone, or a daemon without tokens.
+                    raise Refused(403)
+                if self.draining:
+                    raise busy(503, DRAIN_RETRY_SECONDS)
+                body = await read_small(headers, receive, MAX_BODY_BYTES, self._settings)
+        return await pages.answer(method, path, scope["query_string"], by=by, body=body)
 
     async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
         if self._verifier is None:
@@ -287,8 +325,13 @@ class Gate:
             # The SDK would take the first of two.
             raise Refused(400)
         self._prove(scope, access)
+        route = None
+        if self._replicas is not None:
+            route = self._replicas.route(scope, headers, session)
+            session = route.session
+        is_here = route is None or route.to is None
         opener = Program(_principal(access), "" if access is None else access.client_id)
-        name = None if session is None else self._sessions.begin(session, opener)
+        name = None if session is None or not is_here else self._sessions.begin(session, opener)
         now, place = asyncio.get_running_loop().time, None
 
         async def follow(message: Message) -> None:
@@ -301,42 +344,59 @@ class Gate:
                     for key, value in message.get("headers", ()):
                         if key.lower() == SESSION_HEADER:
                             self._sessions.opened(place, value, opener, now())
+                if self._replicas is not None:
+                    message = self._replicas.named(message)
             await send(message)
 
         try:
-            client = name or self._client(scope, access)
+            client = name or self._client(scope, access, route)
             self._take(client)
             # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
-            if self.draining and session is None and version is None:
+            if self.draining and is_here and session is None and version is None:
                 raise busy(503, DRAIN_RETRY_SECONDS)
             if access is not None:
                 scope["user"] = AuthenticatedUser(access)
-            if session is None and (version is None or version.decode("latin-1") in SESSION_VERSIONS):
+            is_old = version is None or version.decode("latin-1") in SESSION_VERSIONS
+            if session is None and is_here and is_old:
                 place = self._sessions.reserve(opener, now())
                 if place is None:
                     raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
-            await self._carry(scope, headers, Owner(opener.principal, client), receive, follow)
+            owner = Owner(opener.principal, client)
+            await self._carry(scope, headers, owner, receive, send, follow, route)
         finally:
             self._sessions.forget(place)
-            if session is not None:
+            if session is not None and is_here:
                 self._sessions.end(session, now())
 
     async def _carry(
-        self, scope: Scope, headers: dict[bytes, bytes], owner: Owner, receive: Receive, send: Send
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        owner: Owner,
+        receive: Receive,
+        send: Send,
+        follow: Send,
+        route: Route | None,
     ) -> None:
         is_post = scope["method"] == "POST"
         exchange = scope[SCOPE_KEY] = Exchange(owner)
         charge = self._memory.charge(owner.client, owner.principal)
         self._carried += 1
         try:
+            raw = await read_body(headers, receive, charge, self._settings) if is_post else b""
             if is_post:
-                body = await read_body(
-                    headers, receive, charge, owner.client, settings=self._settings, apart=self._apart
-                )
-                receive = giving(body, receive)
                 self._posts.add(exchange)
                 self._quiet.clear()
-            await self._app(scope, receive, send)
+            if (
+                self._replicas is not None
+                and route is not None
+                and await self._replicas.passes_on(route, headers, scope, raw, exchange, receive, send)
+            ):
+                return
+            if is_post:
+                receive = giving(await decodable(raw, charge, owner.client, self._apart), receive)
+            del raw
+            await self._app(scope, receive, follow)
         finally:
             exchange.end("The client has hung up.")
             charge.end()
@@ -361,11 +421,14 @@ class Gate:
         if wait:
             raise busy(429, wait)
 
-    def _client(self, scope: Scope, access: AccessToken | None) -> str:
+    def _client(self, scope: Scope, access: AccessToken | None, route: Route | None = None) -> str:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.
         who = NO_ONE if access is None else access.subject or access.client_id
         address = scope.get("client")
-        return f"http {who} {address[0] if address else ''}"
+        came_from = address[0] if address else ""
+        if route is not None and route.address is not None:
+            came_from = route.address
+        return f"http {who} {came_from}"
 
 
 def _principal(access: AccessToken | None) -> str:
@@ -376,10 +439,10 @@ def _principal(access: AccessToken | None) -> str:
     return access.subject or TOKEN_HOLDER
 
 
-def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
+def _headers_of(scope: MutableMapping[str, Any], read: Collection[bytes]) -> dict[bytes, bytes]:
     """Picks the headers that decide; one that is given twice decides for nobody."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in READ:
+        if name in read:
             found[name] = b"%b, %b" % (found[name], value) if name in found else value
     return found

@@ -1,30 +1,36 @@
-"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics. All that is read-only.
+"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics.
 
-A browser cannot show a bearer token. So whoever has the token asks for a code (`POST /dashboard/code`), which is good
-for one login within a minute; the login sets a cookie that is of use for the dashboard's own GET requests and for
-nothing else. With it nothing can be changed, so there is nothing that a forged request could do. The one thing that can
-be done here, to start an upstream server again, takes the token itself.
+A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `logins`). Its cookie
+is of use for the dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do.
+Two things can be changed here. To start an upstream server again takes the token itself. To answer a run that waits for
+a person takes the token, or the cookie and the login's key.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
+import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
+from cellblock.base.database import StoreError
+from cellblock.frontend.http.logins import CODE_SECONDS, Logins
+from cellblock.frontend.http.page_parts import HEADERS, Page, json_page, page_of, text_page
+from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.telemetry.metrics import CONTENT_TYPE, Metrics
 from cellblock.telemetry.view import View
+
+logger = logging.getLogger("cellblock.frontend")
 
 DASHBOARD_PATH: Final = "/dashboard"
 STATE_PATH: Final = "/dashboard/state"
 RUNS_PREFIX: Final = "/dashboard/runs/"
+KEPT_PATH: Final = "/dashboard/kept"
+PARKED_PATH: Final = "/dashboard/parked"
+PARKED_PREFIX: Final = PARKED_PATH + "/"
 CODE_PATH: Final = "/dashboard/code"
 LOGIN_PATH: Final = "/dashboard/login"
 METRICS_PATH: Final = "/metrics"
@@ -36,44 +42,22 @@ ASSETS: Final = {
     "/dashboard/app.js": ("app.js", "text/javascript; charset=utf-8"),
 }
 
-COOKIE: Final = "cellblock_dashboard"
-
-CODE_SECONDS: Final = 60
-MAX_CODES: Final = 16
-"""Bounds the codes that wait; the oldest is forgotten."""
-
-COOKIE_SECONDS: Final = 12 * 60 * 60
-MAX_COOKIES: Final = 64
-
 STATE_SECONDS: Final = 0.25
 """Sets for how long an answer is given again: those who ask very often do not keep the daemon from its work."""
 
-HEADERS: Final = (
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
 SIGN_IN: Final = b"Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
 
-Header = tuple[bytes, bytes]
 
+class KeptRuns(Protocol):
+    """Has the runs that are kept after their end."""
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Holds an answer."""
+    async def recent(self) -> list[dict[str, Any]]:
+        """Returns the newest, in short. Raises StoreError."""
+        ...
 
-    status: int
-    body: bytes = b""
-    headers: tuple[Header, ...] = ()
+    async def run(self, run_id: str) -> dict[str, Any] | None:
+        """Returns one whole; None when it is not kept. Raises StoreError."""
+        ...
 
 
 class Servers(Protocol):
@@ -97,6 +81,8 @@ class Pages:
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
         servers: For `cellblock restart`; None where nobody may.
+        kept: The runs that are kept after their end; None where they are not shown.
+        parked: The runs that wait for a person; None where nobody may answer them here.
         clock: Seconds on a clock that never goes back.
     """
 
@@ -108,16 +94,18 @@ class Pages:
         open_metrics: bool = False,
         secure: bool = False,
         servers: Servers | None = None,
+        kept: KeptRuns | None = None,
+        parked: ParkedPages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._servers = servers
+        self._kept = kept
         self._view = view
         self._metrics = metrics
         self._open_metrics = open_metrics
-        self._secure = secure
+        self._parked = parked
         self._clock = clock
-        self._codes: OrderedDict[str, float] = OrderedDict()
-        self._cookies: OrderedDict[str, float] = OrderedDict()
+        self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
         self._state: tuple[float, Page] | None = None
 
     def has(self, path: str) -> bool:
@@ -136,34 +124,54 @@ class Pages:
         """Says whether a `Cookie` header lets a browser read this path."""
         if path in (METRICS_PATH, CODE_PATH) or path.startswith(SERVERS_PREFIX):
             return False
-        for part in cookies.split(b";"):
-            name, _, value = part.strip().partition(b"=")
-            until = self._cookies.get(value.decode("latin-1"), float("-inf"))
-            if name == COOKIE.encode() and until >= self._clock():
-                return True
-        return False
+        return self._logins.knows(cookies)
 
-    def answer(self, method: str, path: str, query: bytes) -> Page:
-        """Answers whoever may ask."""
+    def is_parked(self, path: str) -> bool:
+        """Says whether a page is about runs that wait: the cookie is not enough for all of it."""
+        return path == PARKED_PATH or path.startswith(PARKED_PREFIX)
+
+    def decider(self, cookies: bytes, key: bytes) -> str | None:
+        """Returns which login a `Cookie` header and a key prove, which may decide; None where they prove none."""
+        return self._logins.keyed(cookies, key)
+
+    async def answer(
+        self, method: str, path: str, query: bytes, *, by: str | None = None, body: bytes = b""
+    ) -> Page:
+        """Answers whoever may ask.
+
+        Args:
+            method: Of HTTP.
+            path: One that it `has`.
+            query: Behind the path.
+            by: Who it is, of those who may decide about runs that wait; None: somebody who may look.
+            body: Of a request about runs that wait.
+        """
         if path.startswith(SERVERS_PREFIX) and self._servers is not None:
             return _server_page(self._servers, method, path.removeprefix(SERVERS_PREFIX))
-        wanted = "POST" if path == CODE_PATH else "GET"
+        wanted = "POST" if path == CODE_PATH or path.startswith(PARKED_PREFIX) else "GET"
         if method != wanted and not (method == "HEAD" and wanted == "GET"):
             return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", wanted.encode()),))
         if path == METRICS_PATH and self._metrics is not None:
-            return _page(self._metrics.page(), CONTENT_TYPE)
+            return page_of(self._metrics.page(), CONTENT_TYPE)
         if self._view is None:
             return Page(HTTPStatus.NOT_FOUND)
         if path in ASSETS:
             name, kind = ASSETS[path]
-            return _page(files("cellblock.frontend.http").joinpath("page", name).read_bytes(), kind)
+            return page_of(files("cellblock.frontend.http").joinpath("page", name).read_bytes(), kind)
         if path == STATE_PATH:
             return self._state_page(self._view)
         if path.startswith(RUNS_PREFIX):
-            run = self._view.board.run(path.removeprefix(RUNS_PREFIX))
-            return Page(HTTPStatus.NOT_FOUND) if run is None else _json(run)
+            return await self._run_page(self._view, path.removeprefix(RUNS_PREFIX))
+        if path == KEPT_PATH:
+            return await self._kept_page()
+        if path == PARKED_PATH and self._parked is not None:
+            return await self._parked.listed(by)
+        if path.startswith(PARKED_PREFIX) and self._parked is not None:
+            return await self._parked.decided(path.removeprefix(PARKED_PREFIX), by, body)
         if path == CODE_PATH:
-            return _json({"path": f"{LOGIN_PATH}?code={self._new_code()}", "seconds": CODE_SECONDS})
+            return json_page(
+                {"path": f"{LOGIN_PATH}?code={self._logins.new_code()}", "seconds": CODE_SECONDS}
+            )
         if path == LOGIN_PATH:
             return self._login(query)
         return Page(HTTPStatus.NOT_FOUND)
@@ -173,34 +181,32 @@ class Pages:
     def _state_page(self, view: View) -> Page:
         now = self._clock()
         if self._state is None or now - self._state[0] >= STATE_SECONDS:
-            self._state = (now, _json(view.state()))
+            self._state = (now, json_page(view.state()))
         return self._state[1]
 
-    def _new_code(self) -> str:
-        code = secrets.token_urlsafe(24)
-        self._codes[code] = self._clock() + CODE_SECONDS
-        if len(self._codes) > MAX_CODES:
-            self._codes.popitem(last=False)
-        return code
+    async def _run_page(self, view: View, run_id: str) -> Page:
+        run = view.board.run(run_id)
+        try:
+            if self._kept is not None and (run is None or run["state"] == "ended"):
+                run = await self._kept.run(run_id) or run
+        except StoreError as error:
+            logger.warning("a kept run cannot be shown: %s", error)
+        return Page(HTTPStatus.NOT_FOUND) if run is None else json_page(run)
+
+    async def _kept_page(self) -> Page:
+        try:
+            return json_page({"runs": [] if self._kept is None else await self._kept.recent()})
+        except StoreError as error:
+            return json_page({"runs": [], "error": str(error)})
 
     def _login(self, query: bytes) -> Page:
         given = parse_qs(query.decode("latin-1")).get("code", [""])
-        # Taken out whatever comes of it: a code that was seen twice opens nothing the second time.
-        until = self._codes.pop(given[0], None)
-        if until is None or until < self._clock():
-            return Page(
-                HTTPStatus.FORBIDDEN, b"This code was used, or is too old. " + SIGN_IN, _text_headers()
-            )
-        value = secrets.token_urlsafe(32)
-        self._cookies[value] = self._clock() + COOKIE_SECONDS
-        if len(self._cookies) > MAX_COOKIES:
-            self._cookies.popitem(last=False)
-        secure = "; Secure" if self._secure else ""
-        cookie = (
-            f"{COOKIE}={value}; HttpOnly; SameSite=Strict; Path={DASHBOARD_PATH}; "
-            f"Max-Age={COOKIE_SECONDS}{secure}"
-        )
-        headers = ((b"location", DASHBOARD_PATH.encode()), (b"set-cookie", cookie.encode()), *HEADERS)
+        login = self._logins.begin(given[0])
+        if login is None:
+            return text_page(HTTPStatus.FORBIDDEN, b"This code was used, or is too old. " + SIGN_IN)
+        # A fragment is not sent to any server.
+        location = f"{DASHBOARD_PATH}#key={login.key}".encode()
+        headers = ((b"location", location), (b"set-cookie", self._logins.set_cookie(login)), *HEADERS)
         return Page(HTTPStatus.SEE_OTHER, headers=headers)
 
 
@@ -210,22 +216,9 @@ def _server_page(servers: Servers, method: str, name: str) -> Page:
     if method == "POST" and not servers.restart(name):
         return Page(HTTPStatus.NOT_FOUND)
     row = servers.row(name)
-    return Page(HTTPStatus.NOT_FOUND) if row is None else _json(row)
+    return Page(HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 
 
 def sign_in_page() -> Page:
     """Makes the page that a browser without a cookie sees."""
-    return Page(HTTPStatus.UNAUTHORIZED, SIGN_IN, _text_headers())
-
-
-def _text_headers() -> tuple[Header, ...]:
-    return ((b"content-type", b"text/plain; charset=utf-8"), *HEADERS)
-
-
-def _page(body: bytes, kind: str) -> Page:
-    return Page(HTTPStatus.OK, body, ((b"content-type", kind.encode()), *HEADERS))
-
-
-def _json(value: Any) -> Page:
-    # Lone surrogates can come in a script's log; they have no UTF-8, but they have a JSON escape.
-    return _page(json.dumps(value).encode(), "application/json")
+    return text_page(HTTPStatus.UNAUTHORIZED, SIGN_IN)

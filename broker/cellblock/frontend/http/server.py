@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import mcp_types as types
 import uvicorn
@@ -30,7 +30,7 @@ from cellblock.frontend.client import Context
 from cellblock.frontend.http.address import MCP_PATH, Address, config_mark
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
-from cellblock.frontend.http.exchange import Exchange, owner_of
+from cellblock.frontend.http.exchange import Broken, Exchange, owner_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier
 from cellblock.frontend.http.own_tokens import OwnTokens
@@ -43,6 +43,9 @@ from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
 from cellblock.policy.named_tokens import NamedTokens
+
+if TYPE_CHECKING:
+    from cellblock.frontend.replicas.replicas import Replicas
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -71,6 +74,8 @@ class HttpOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     config: str | None = None
+    own_hosts: Sequence[str] = ()
+    """Lists the `Host` headers by which other brokers reach this one."""
 
 
 class _Server(uvicorn.Server):
@@ -129,7 +134,7 @@ class HttpFrontend:
         try:
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
-            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
+            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts, *options.own_hosts]
             self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
@@ -186,8 +191,10 @@ class HttpFrontend:
         *,
         version: str,
         ready: Callable[[], bool],
+        trouble: Callable[[], str | None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
         pages: Pages | None = None,
+        replicas: Replicas | None = None,
     ) -> bool:
         """Serves until `stop`, then drains.
 
@@ -195,8 +202,10 @@ class HttpFrontend:
             service: The broker.
             version: Of Cellblock.
             ready: Whether scripts can run now.
+            trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
+            replicas: The brokers that have the requests that are not this one's.
 
         Returns:
             Whether all that was in flight ended by itself.
@@ -224,8 +233,10 @@ class HttpFrontend:
             origins=self._origins,
             verifier=self._verifier,
             ready=ready,
+            trouble=trouble,
             pages=pages,
             config=config_mark(self._options.config),
+            replicas=replicas,
         )
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -240,12 +251,17 @@ class HttpFrontend:
         server.middleware.append(bound_to_its_request)
         config = service.front_config
         async with keeping(config.outputs, config.state_dir) as kept:
-            return await self._until_drained(
-                server.open(kept), manager, gate, self._make_web_server(gate, on_serving)
-            )
+            web = self._make_web_server(gate, on_serving)
+            return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
 
     async def _until_drained(
-        self, server: FrontServer, manager: StreamableHTTPSessionManager, gate: Gate, web: _Server
+        self,
+        server: FrontServer,
+        service: RunService,
+        manager: StreamableHTTPSessionManager,
+        gate: Gate,
+        web: _Server,
+        replicas: Replicas | None,
     ) -> bool:
         said = logging.getLogger("uvicorn.error")
         cancellations = CancellationsUnsaid()
@@ -259,8 +275,16 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
+                if replicas is not None:
+                    # Before others are told: what they are asked for then must be where they can take it.
+                    await service.parked_runs.park(away=True)
+                    await replicas.drain()
                 server.end_streams()
-                drained = await gate.drain(self._settings.drain_ms / 1000, self._hurried)
+                drained = await gate.drain(
+                    self._settings.drain_ms / 1000,
+                    self._hurried,
+                    lambda: service.parked_runs.park(away=False),
+                )
                 self._drained = True
                 if not drained:
                     logger.warning("runs in flight are ended: the time to drain is over")
@@ -327,12 +351,13 @@ class HttpFrontend:
 
 
 class CancellationsUnsaid(logging.Filter):
-    """Leaves out of a log that a request was cancelled: at the end that is our own doing, and no error of anybody's."""
+    """Leaves out of a log that a request was cancelled, or that its answer has broken off: at the end that is our own
+    doing, or another broker's end, and no error of this one's."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Says whether a record is about anything else."""
         kind = record.exc_info[0] if record.exc_info else None
-        return kind is None or not issubclass(kind, asyncio.CancelledError)
+        return kind is None or not issubclass(kind, asyncio.CancelledError | Broken)
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:

@@ -146,7 +146,7 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
         used: Ids of servers that the client has used, those that matter most first.
     """
     if not catalog.servers:
-        return Declared("No server is connected.")
+        return Declared(catalog.who_is_connected() if catalog.starting else "No server is connected.")
 
     made = {server_id: _kept_texts(server) or _make(server) for server_id, server in catalog.servers.items()}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp.server.context import CallNext, HandlerResult
 
-from cellblock.catalog.model import Catalog
+from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.config.policy import CLAIMED
 from cellblock.frontend.client import Context, client_name
 from cellblock.frontend.mcp.manual import instructions
@@ -56,6 +56,16 @@ class Granted:
     def known_catalog_of(self, principal: str) -> Catalog:
         """Returns the `known_catalog` of whoever `principal_of` calls so."""
         return self._narrowed(principal, self._service.known_catalog)
+
+    def whole_servers(self, principal: str, has: str) -> list[ServerEntry]:
+        """Returns the connected servers that have something beside tools and are given whole to whoever `principal_of`
+        calls so."""
+        grants = self._service.policy.grants_of(principal)
+        return [
+            server
+            for server in self._service.catalog.servers.values()
+            if has in server.beside and (grants is None or grants.gives_whole(server))
+        ]
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""

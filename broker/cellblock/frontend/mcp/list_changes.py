@@ -17,7 +17,7 @@ from typing import Any, Final
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 from cellblock.catalog.model import Catalog
 from cellblock.frontend.client import Context, Owner, OwnerOf
@@ -66,15 +66,30 @@ class _Audience:
 
 
 class ListChanges:
-    """Tells the clients of one front-end of changes. Kept outputs are resources of their owners."""
+    """Tells the clients of one front-end of changes. Kept outputs are resources of their owners.
+
+    Args:
+        service: The broker.
+        granted: What each client is shown.
+        owner_of: Says whose a request is.
+        kept: Where outputs go; None: nowhere.
+        beside: Says, where servers' own resources and prompts are passed on, what a principal has of them: another
+            value is another list.
+    """
 
     def __init__(
-        self, service: RunService, granted: Granted, owner_of: OwnerOf, kept: KeptOutputs | None
+        self,
+        service: RunService,
+        granted: Granted,
+        owner_of: OwnerOf,
+        kept: KeptOutputs | None,
+        beside: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self._service = service
         self._granted = granted
         self._owner_of = owner_of
         self._kept = kept
+        self._beside = beside
         self._audiences: set[_Audience] = set()
         self._streams: set[ListenHandler] = set()
         self._telling: set[asyncio.Task[None]] = set()
@@ -124,6 +139,8 @@ class ListChanges:
                 await session.send_tool_list_changed()
             if before.resources.keys() != after.resources.keys():
                 await session.send_resource_list_changed()
+                if self._beside is not None:
+                    await session.send_prompt_list_changed()
 
         audience = await self._join(context, tell)
         connection.exit_stack.callback(self._audiences.discard, audience)
@@ -143,6 +160,8 @@ class ListChanges:
                 await bus.publish(ToolsListChanged())
             if before.resources.keys() != after.resources.keys():
                 await bus.publish(ResourcesListChanged())
+                if self._beside is not None:
+                    await bus.publish(PromptsListChanged())
             for uri, text in after.resources.items():
                 if before.resources.get(uri, text) != text:
                     await bus.publish(ResourceUpdated(uri))
@@ -213,9 +232,11 @@ class ListChanges:
         held = self._known.get(key)
         if held is None:
             given, catalog = catalog, catalog.as_starting(as_starting) if as_starting else catalog
-            declared = {
-                resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()
-            }
+            declared = (
+                {resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()}
+                if self._beside is None
+                else self._beside(owner.principal)
+            )
             description = self._granted.description(catalog, owner.principal).text
             shown = Shown(description, declared, catalog.starting)
             held = self._known[key] = given, shown

@@ -16,9 +16,11 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
 from cellblock.apart.raw import Splices
+from cellblock.config.sections import Profile
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
 from cellblock.frontend.mcp.manual import instructions
+from cellblock.frontend.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.frontend.mcp.tool_name import ToolNames
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     from cellblock.frontend.mcp.surface import Surface
     from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 
-_CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
+
+def _changes(profile: Profile) -> NotificationOptions:
+    return NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=profile == "proxy")
+
 
 METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tools/list": (types.PaginatedRequestParams, "list_tools"),
@@ -40,6 +45,22 @@ METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
 }
 """Maps methods to the methods of the surface that answer them."""
+
+PROXY_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "resources/subscribe": (types.SubscribeRequestParams, "subscribe"),
+    "resources/unsubscribe": (types.UnsubscribeRequestParams, "unsubscribe"),
+    "prompts/list": (types.PaginatedRequestParams, "list_prompts"),
+    "prompts/get": (types.GetPromptRequestParams, "get_prompt"),
+    "completion/complete": (types.CompleteRequestParams, "complete"),
+}
+"""Maps likewise those that the profile `proxy` alone has."""
+
+TASK_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "tasks/get": (TaskParams, "get_task"),
+    "tasks/update": (UpdateTaskParams, "update_task"),
+    "tasks/cancel": (TaskParams, "cancel_task"),
+}
+"""Maps likewise those of the Tasks extension, which the profile `proxy` does not have: it runs no scripts."""
 
 
 class FrontServer(Server[dict[str, Any]]):
@@ -68,7 +89,12 @@ class FrontServer(Server[dict[str, Any]]):
         self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
-        for method, (params, name) in METHODS.items():
+        if config.shown.profile == "proxy":
+            methods = METHODS | PROXY_METHODS
+        else:
+            methods = METHODS | TASK_METHODS
+            self.extensions[EXTENSION] = {}
+        for method, (params, name) in methods.items():
             self.add_request_handler(method, params, self._at_surface(name))
         initialized = self._at_surface("greeted")
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
@@ -118,11 +144,16 @@ class FrontServer(Server[dict[str, Any]]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Returns the SDK's options with the changes that are announced: the SDK has a parameter for that and, over
-        HTTP, never gives it."""
-        return super().create_initialization_options(
-            notification_options or _CHANGES, experimental_capabilities, extensions
+        """Returns the SDK's options with the changes that are announced (the SDK has a parameter for that and, over
+        HTTP, never gives it), and without the extensions of later revisions."""
+        options = super().create_initialization_options(
+            notification_options or _changes(self._service.front_config.shown.profile),
+            experimental_capabilities,
+            extensions,
         )
+        # Who is greeted by `initialize` speaks an older revision, which has no extensions.
+        options.capabilities.extensions = extensions
+        return options
 
     # ---- inside ------------------------------------------------------------------------------------------
 

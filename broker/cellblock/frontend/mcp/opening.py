@@ -39,8 +39,11 @@ DECLARATIONS: Final = (
 ABSENT_CHARS: Final = 200
 """Bounds the characters for the ids of servers that are not connected."""
 
-STARTING: Final = "Still starting, shown as last known"
+STARTING_AS_KNOWN: Final = "Still starting, shown as last known"
 """Marks servers whose first attempt to connect is not over."""
+
+STARTING: Final = "Still starting (a script that imports one waits for it)"
+"""Marks those of them that nothing is known of."""
 
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 
@@ -54,21 +57,23 @@ def opening(catalog: Catalog) -> str:
         server.server_id: [tool.export_name for tool in server.tools] for server in catalog.servers.values()
     }
     head = "\n".join([PURPOSE, "", *_example(functions), "", *RULES, DECLARATIONS, ""])
-    lines = [head, HEADING if functions else "No server is connected."]
+    none = "No server is connected yet." if catalog.starting else "No server is connected."
+    lines = [head, HEADING if functions else none]
     end = absent(catalog, ABSENT_CHARS)
     room = OPENING_CHARS - sum(len(line) + 1 for line in (*lines, *end))
     return "\n".join([*lines, *rows_within(functions, room), *end])
 
 
 def absent(catalog: Catalog, room: int) -> list[str]:
-    """Returns a line for the servers that still start, and one for those that are not connected, with ids in `room`
-    characters each."""
-    lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
-    starting = [server_id for server_id in catalog.ids.values() if server_id in catalog.starting]
-    return [
-        *([f"{STARTING}: {listed_within(starting, room)}."] if starting else []),
-        *([f"Not connected: {listed_within(lost, room)}."] if lost else []),
-    ]
+    """Returns lines for the servers that still start, those of which something is known first, and one for those that
+    are not connected, with ids in `room` characters each."""
+    starting = catalog.who_starts
+    lines = {
+        STARTING_AS_KNOWN: [server_id for server_id in starting if server_id in catalog.servers],
+        STARTING: [server_id for server_id in starting if server_id not in catalog.servers],
+        "Not connected": [server_id for server_id in catalog.unavailable if server_id not in starting],
+    }
+    return [f"{words}: {listed_within(ids, room)}." for words, ids in lines.items() if ids]
 
 
 def listed_within(words: Sequence[str], room: int) -> str:

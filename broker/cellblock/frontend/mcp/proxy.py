@@ -2,7 +2,8 @@
 
 Policy, pins, budgets and bounds are in force as for scripts, and what results look like is learnt as from theirs. A
 budget counts the calls of one connection. What was learnt stands as `outputSchema` in a form that every object fits,
-and structured content is added where a server sends none, so that no client refuses a result because of it.
+and structured content is added where a server sends none, so that no client refuses a result because of it. What
+servers have beside tools is in `beside_tools`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pydantic_core import from_json
 
 from cellblock.apart.raw import Splices
 from cellblock.apart.share import OverBudget
-from cellblock.base.errors import CellblockError, ScriptError
+from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.catalog.definitions import (
     Published,
@@ -33,20 +34,25 @@ from cellblock.catalog.definitions import (
     published,
     structured,
 )
-from cellblock.catalog.model import Catalog
-from cellblock.frontend.client import Context, Owner, OwnerOf
+from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.catalog.requests import RequestEntry
+from cellblock.execution.events import Watcher
+from cellblock.frontend.client import Context, OwnerOf
+from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import ListChanges
 from cellblock.frontend.mcp.live import FAREWELL_SECONDS, LiveRun
-from cellblock.frontend.mcp.requests_back import ClientOfRun
-from cellblock.frontend.mcp.run_tool import RunTool
+from cellblock.frontend.mcp.requests_back import ClientOfRun, by_requests
+from cellblock.frontend.mcp.resource_updates import ResourceUpdates
+from cellblock.frontend.mcp.run_tool import RunTool, told
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.run_output import tokens_for
 from cellblock.frontend.service import RunService
 from cellblock.learning.sample import TooDeep, parse_document
-from cellblock.policy.asking import Approver, Grantee
+from cellblock.policy.asking import Grantee
 from cellblock.upstream.heavy import HeavyValue, heavy_value
+from cellblock.upstream.incoming import PASSED_ON
 from cellblock.upstream.lenience import BLOCKS, as_sent
 
 logger = logging.getLogger("cellblock.frontend")
@@ -137,25 +143,51 @@ class _Calls(RunTool):
     async def _begin(
         self,
         params: types.CallToolRequestParams,
-        owner: Owner,
-        live: LiveRun | None,
-        approver: Approver | None,
+        *,
+        client: str,
+        grantee: Grantee,
+        observer: Watcher | None,
         requester: ClientOfRun,
+        run_id: str = "",
     ) -> Any:
-        one = self._find(params.name, owner.principal)
-        used = self._used.setdefault(owner.client, Counter())
-        self._used.move_to_end(owner.client)
-        if len(self._used) > MAX_CLIENTS:
-            self._used.popitem(last=False)
+        one = self._find(params.name, grantee.principal)
         return await self._service.call_tool(
             one.server,
             one.tool,
             params.arguments or {},
-            client=owner.client,
-            grantee=Grantee(owner.principal, approver),
+            client=client,
+            grantee=grantee,
             requester=requester,
-            used=used,
+            used=self._used_by(client),
         )
+
+    async def ask(
+        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
+    ) -> Any:
+        """Sends a request that is no tool call, and gives its result with what is large in it in tokens' place.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+        """
+        owner = self._owner_of(context)
+        live = self._live(context, owner.client)
+        work = self._service.call_tool(
+            server,
+            request,
+            given,
+            client=owner.client,
+            grantee=Grantee(owner.principal),
+            requester=ClientOfRun(context, by_requests(context), live),
+            used=self._used_by(owner.client),
+        )
+        return await told(live, context, work)
+
+    def _used_by(self, client: str) -> Counter[tuple[int, str]]:
+        used = self._used.setdefault(client, Counter())
+        self._used.move_to_end(client)
+        if len(self._used) > MAX_CLIENTS:
+            self._used.popitem(last=False)
+        return used
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         wants_progress = "progress_token" in (context.meta or {})
@@ -189,9 +221,18 @@ class Proxy:
         self._promised: set[str] = set()
         self._calls = _Calls(service, owner_of, self._found)
         self.set_level: Final = self._calls.set_level
-        self.changes: Final = ListChanges(service, granted, owner_of, None)
+        beside = BesideTools(service, granted, owner_of, self._asked)
+        self._updates = ResourceUpdates(service, granted, owner_of, beside)
+        self.list_resources: Final = beside.list_resources
+        self.templates: Final = beside.templates
+        self.read_resource: Final = beside.read_resource
+        self.list_prompts: Final = beside.list_prompts
+        self.get_prompt: Final = beside.get_prompt
+        self.complete: Final = beside.complete
+        self.subscribe: Final = self._updates.subscribe
+        self.unsubscribe: Final = self._updates.unsubscribe
+        self.changes: Final = ListChanges(service, granted, owner_of, None, beside.lists)
         self.greeted: Final = self.changes.greeted
-        self.listen: Final = self.changes.listen
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
@@ -227,28 +268,26 @@ class Proxy:
             return await self._large(one, heavy)
         return _passed_on(as_sent(result), promised=one.name in self._promised)
 
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Handles `subscriptions/listen`."""
+        async with self._updates.told(context, params):
+            return await self.changes.listen(context, params)
+
     async def place_large(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Puts a large value's token in its place (a middleware of the SDK): the SDK would refuse it there."""
         result = await call_next(ctx)
+        if ctx.method in PASSED_ON and isinstance(result, dict):
+            meta: object = result.get("_meta")
+            if is_object(meta) and _LARGE in meta:
+                rest = {key: part for key, part in meta.items() if key != _LARGE}
+                return {**result, PASSED_ON[ctx.method]: meta[_LARGE], "_meta": rest}
         if ctx.method == "tools/call" and isinstance(result, dict):
             content: object = result.get("structuredContent")
             if is_object(content) and _LARGE in content:
                 return {**result, "structuredContent": content[_LARGE]}
         return result
-
-    async def list_resources(self, _context: Context, _params: Paged) -> types.ListResourcesResult:
-        """Handles `resources/list`: there are none."""
-        return types.ListResourcesResult(resources=[])
-
-    async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
-        """Handles `resources/templates/list`: there are none."""
-        return types.ListResourceTemplatesResult(resource_templates=[])
-
-    async def read_resource(
-        self, _context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        """Handles `resources/read`. Raises MCPError: there are none."""
-        raise MCPError(types.INVALID_PARAMS, f"There is no resource {params.uri}: only tools are passed on.")
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """Returns the input schema of a tool, for the SDK's look at headers; None when there is no such tool."""
@@ -285,6 +324,33 @@ class Proxy:
         lost = [f"{server_id} ({reason})" for server_id, reason in catalog.unavailable.items()]
         more = f" Not connected: {', '.join(lost)}." if lost else ""
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool {name[:200]!r}; list the tools to see all.{more}")
+
+    async def _asked(
+        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
+    ) -> Any:
+        """Sends a request that is no tool call; a token stands for what is large in its result until it is written.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+        """
+        result: Any = await self._calls.ask(context, server, request, given)
+        heavy = heavy_value(result)
+        if heavy is None:
+            return result
+        key = PASSED_ON[request.tool_name]
+        if self._splices is None:
+            plain = await asyncio.to_thread(from_json, heavy.body)
+            whole: type[types.Result] = result.__class__
+            return whole.model_validate({key: plain}, by_name=False)
+        try:
+            (token,) = tokens_for(self._splices, (heavy.body, b'"'))
+        except OverBudget:
+            raise ToolCallError(
+                f"{server.server_id} has answered, and the result is too large to be sent now.",
+                hint="Ask again later.",
+                certainty=Certainty.COMPLETED,
+            ) from None
+        return result.model_copy(update={"meta": {_LARGE: token}})
 
     async def _large(self, one: Published, heavy: HeavyValue) -> types.CallToolResult:
         """Makes a result of a value that is too large to be decoded here: tokens stand for it until it is written."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
@@ -19,7 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from cellblock.frontend.client import Context
-from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom
+from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom, RunIsOver
 from cellblock.frontend.mcp.live import LiveRun
 from cellblock.upstream.outstanding import ANSWER_BOUND_SECONDS
 
@@ -27,13 +26,28 @@ logger = logging.getLogger("cellblock.frontend")
 
 NO_WAY: Final = "The client cannot be asked over this connection."
 NO_ANSWER: Final = "The client has come back without an answer."
+RUN_IS_PARKED: Final = "The client is away: its run waits for this call without a process."
 NO_ROOM: Final = "Too many clients are being asked at the moment."
 
 WRONG_ANSWER: Final = "The client's answer is not what the protocol says."
 
-Ask = Callable[[types.InputRequest, type[BaseModel], float], Awaitable[BaseModel | types.ErrorData | None]]
-"""Asks the client: a request, what its result is, and the seconds for it, which the caller keeps. Gives None when the
-client has come back without an answer."""
+
+class Ask(Protocol):
+    """Asks the client of a run."""
+
+    async def __call__(
+        self, request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
+    ) -> BaseModel | types.ErrorData | None:
+        """Returns its answer; None when the client has come back without one.
+
+        Args:
+            request: What is asked.
+            result: What its result is.
+            bound: The seconds for it, which the caller keeps.
+            key: Names the question, also after the run was parked; empty: any name.
+        """
+        ...
+
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
@@ -111,7 +125,7 @@ def by_requests(context: Context) -> Ask:
     session = context.session
 
     async def ask(
-        request: types.InputRequest, result: type[BaseModel], _: float
+        request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
     ) -> BaseModel | types.ErrorData:
         if not session.can_send_request:
             return types.ErrorData(code=types.METHOD_NOT_FOUND, message=NO_WAY)
@@ -138,12 +152,14 @@ def by_rounds(run: HeldRun) -> Ask:
     numbers = itertools.count(1)
 
     async def ask(
-        request: types.InputRequest, _: type[BaseModel], bound: float
+        request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
     ) -> BaseModel | types.ErrorData | None:
         try:
-            return await run.ask(f"question-{next(numbers)}", request, bound)
+            return await run.ask(key or f"input-{next(numbers)}", request, bound)
         except NoRoom:
             return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ROOM)
+        except RunIsOver:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=RUN_IS_PARKED)
 
     return ask
 

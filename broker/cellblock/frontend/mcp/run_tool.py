@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 
+from cellblock.execution.events import Watcher
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, Owner, OwnerOf
-from cellblock.frontend.mcp.approvals import elicitor
-from cellblock.frontend.mcp.held_runs import HeldRuns
+from cellblock.frontend.mcp.approvals import answers_in, elicitor, parked_requests
+from cellblock.frontend.mcp.held_runs import RETURN_SECONDS, HeldRun, HeldRuns, nobody_waits
 from cellblock.frontend.mcp.live import LiveRun, LogLevels
+from cellblock.frontend.mcp.request_state import PURPOSE, RequestStates
 from cellblock.frontend.mcp.requests_back import (
     Ask,
     ClientOfRun,
@@ -22,18 +24,40 @@ from cellblock.frontend.mcp.requests_back import (
     can_show_forms,
     in_rounds,
 )
+from cellblock.frontend.mcp.task_models import Task
+from cellblock.frontend.mcp.tasks import Tasks, has_tasks
+from cellblock.frontend.mcp.unreadable import unreadable
 from cellblock.frontend.service import RunService
-from cellblock.policy.asking import Approver, Grantee
+from cellblock.policy.asking import Grantee
 
 T = TypeVar("T")
 
 
-class RunTool:
-    """Carries calls to the broker."""
+PARK_SECONDS: Final = 2.0
+"""Is waited, for a run that is due to be parked, until that is done."""
 
-    def __init__(self, service: RunService, owner_of: OwnerOf) -> None:
-        self._service, self._owner_of = service, owner_of
-        self._held = HeldRuns()
+Outcome = RunResponse | types.InputRequiredResult | Task
+"""Is what a call comes to: the response, a question for the user, or a task for later."""
+
+
+def states_of(service: RunService) -> RequestStates:
+    """Returns what signs and reads the words of a broker's clients."""
+    return RequestStates(lambda: service.parked_runs.signing_key(PURPOSE), broker=service.replica)
+
+
+class RunTool:
+    """Carries calls to the broker.
+
+    Args:
+        service: The broker.
+        owner_of: Says whose a request is.
+        tasks: Makes tasks of parked runs; None where there are none.
+    """
+
+    def __init__(self, service: RunService, owner_of: OwnerOf, tasks: Tasks | None = None) -> None:
+        self._service, self._owner_of, self._tasks = service, owner_of, tasks
+        self._states = states_of(service)
+        self._held = HeldRuns(self._states, lambda: service.parked_runs.good_seconds)
         self._levels = LogLevels()
 
     async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
@@ -41,10 +65,8 @@ class RunTool:
         self._levels.set(self._owner_of(context).client, params.level)
         return types.EmptyResult()
 
-    async def call(
-        self, context: Context, params: types.CallToolRequestParams
-    ) -> RunResponse | types.InputRequiredResult:
-        """Carries one call to its response, or to a question for the user.
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Outcome:
+        """Carries one call to its response, to a question for the user, or to a task.
 
         Raises:
             InvalidRequest: The request is malformed.
@@ -52,42 +74,149 @@ class RunTool:
         """
         owner = self._owner_of(context)
         if params.request_state is not None and in_rounds(context):
-            held = self._held.take(params, owner.principal)
-            return await _told(held.live, context, self._held.finish(held))
+            leaves = self._leaves(context, params)
+            held = self._held.take(params, owner.principal, leaves=leaves)
+            if held is None:
+                return await self._is_back(context, params, owner)
+            return await told(held.live, context, self._finish(context, held, leaves=leaves))
         live = self._live(context, owner.client)
-        restricted = (
-            "grants" in (params.arguments or {})
+        restricted = bool(
+            {"grants", "plan"} & (params.arguments or {}).keys()
             or self._service.policy.grants_of(owner.principal) is not None
         )
-
-        async def start(ask: Ask) -> Any:
-            approver = elicitor(ask) if restricted and can_show_forms(context) else None
-            return await self._begin(params, owner, live, approver, ClientOfRun(context, ask, live))
-
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
-            held.start(start(by_rounds(held)))
-            work = self._held.finish(held)
+            whom = self._whom(context, owner, live, by_rounds(held), held, restricted=restricted)
+            held.start(self._begin(params, **whom, run_id=held.id))
+            work = self._finish(context, held)
         else:
-            work = start(by_requests(context))
-        return await _told(live, context, work)
+            whom = self._whom(context, owner, live, by_requests(context), None, restricted=restricted)
+            work = self._task_or_response(context, self._begin(params, **whom))
+        return await told(live, context, work)
+
+    def _leaves(self, context: Context, params: types.CallToolRequestParams) -> bool:
+        """Says whether a client that has come back leaves its run as a task: it has brought no answer."""
+        return self._tasks is not None and not params.input_responses and has_tasks(context)
+
+    async def _task(self, context: Context, run_id: str | None) -> Task | None:
+        return None if self._tasks is None else await self._tasks.created(context, run_id)
+
+    async def _task_or_response(self, context: Context, work: Coroutine[Any, Any, Any]) -> Any:
+        found = await work
+        if isinstance(found, RunResponse) and found.parked:
+            return await self._task(context, found.usage.run_id) or found
+        return found
 
     async def _begin(
         self,
         params: types.CallToolRequestParams,
-        owner: Owner,
-        live: LiveRun | None,
-        approver: Approver | None,
+        *,
+        client: str,
+        grantee: Grantee,
+        observer: Watcher | None,
         requester: ClientOfRun,
+        run_id: str = "",
     ) -> Any:
         """Does what is asked for; may be given up while its client is away."""
         return await self._service.run_request(
             params.arguments or {},
-            observer=live.observer if live else None,
-            client=owner.client,
-            grantee=Grantee(owner.principal, approver),
+            client=client,
+            grantee=grantee,
+            observer=observer,
             requester=requester,
+            run_id=run_id,
         )
+
+    def _whom(
+        self,
+        context: Context,
+        owner: Owner,
+        live: LiveRun | None,
+        ask: Ask,
+        held: HeldRun | None,
+        *,
+        restricted: bool = True,
+    ) -> dict[str, Any]:
+        """Returns for whom a run is, and who is asked."""
+        approver = elicitor(ask) if restricted and can_show_forms(context) else None
+        return {
+            "observer": live.observer if live else None,
+            "client": owner.client,
+            "grantee": Grantee(
+                owner.principal,
+                approver,
+                None if held is None else lambda: held.round,
+                leaves=held is not None or (self._tasks is not None and has_tasks(context)),
+            ),
+            "requester": ClientOfRun(context, ask, live),
+        }
+
+    async def _finish(self, context: Context, held: HeldRun, *, leaves: bool = False) -> Outcome:
+        """Returns what a run comes to while its client is here; one that was parked just now asks its questions."""
+        found = await self._held.finish(held, self._patience(context, leaves=leaves))
+        if isinstance(found, RunResponse) and found.parked:
+            return (
+                await self._task(context, held.id)
+                or await self._asked_again(context, held.id, held.owner, held.round)
+                or found
+            )
+        return found
+
+    def _patience(self, context: Context, *, leaves: bool) -> float:
+        """Returns how long a run with questions is waited for until it is parked, and so a task."""
+        seconds = self._service.parked_runs.park_seconds
+        if self._tasks is None or not has_tasks(context) or not (leaves or seconds == 0):
+            return 0.0
+        return min(seconds, RETURN_SECONDS) + PARK_SECONDS
+
+    async def _asked_again(
+        self, context: Context, run_id: str, principal: str, number: int
+    ) -> types.InputRequiredResult | Task | None:
+        """Returns what the client of a run is told that is parked in this round; None for one that is not."""
+        parked = self._service.parked_runs
+        with unreadable():
+            waiting = await parked.questions(run_id, principal)
+        if waiting is None or waiting[0] != number:
+            return None
+        if (task := await self._task(context, run_id)) is not None:
+            return task
+        questions = waiting[1]
+        state = await self._states.signed(run_id, principal, number, parked.good_seconds)
+        # One that waits for tools alone has a word to come back with, and no question.
+        return types.InputRequiredResult(
+            input_requests=parked_requests(questions) or None, request_state=state
+        )
+
+    async def _is_back(self, context: Context, params: types.CallToolRequestParams, owner: Owner) -> Outcome:
+        """Goes on with a parked run whose client has come back.
+
+        Raises:
+            MCPError: No run waits for this word.
+        """
+        word = await self._states.read(params.request_state or "", owner.principal)
+        if word is None:
+            raise nobody_waits()
+        (run_id, number), parked = word, self._service.parked_runs
+        if self._leaves(context, params):
+            left = await self._asked_again(context, run_id, owner.principal, number)
+            if left is not None:
+                return left
+        answers = answers_in(params.input_responses or {})
+        with unreadable():
+            kept = await parked.taken(run_id, number, answers, owner.principal)
+            if kept is None:
+                # The user may have answered elsewhere.
+                response = await parked.answered_elsewhere(run_id, number, owner.principal)
+                if response is not None and not response.parked:
+                    return response
+                again = await self._asked_again(context, run_id, owner.principal, number)
+                if again is None:
+                    raise nobody_waits()
+                return again
+        live = self._live(context, owner.client)
+        held = self._held.new(owner.principal, live, run_id, kept.turn)
+        held.start(parked.go_on(kept, **self._whom(context, owner, live, by_rounds(held), held)))
+        return await told(live, context, self._finish(context, held))
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         level = self._levels.level_for(context, client)
@@ -96,7 +225,7 @@ class RunTool:
         return LiveRun(level, self._service.front_config.shown.progress_interval_ms / 1000)
 
 
-async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
+async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
     """Returns the outcome of `work`, of which the client is told meanwhile."""
     async with live.reporting(context) if live is not None else contextlib.nullcontext():
         return await work

@@ -15,6 +15,7 @@ from mcp import MCPError
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
+from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, OwnerOf, client_name
 from cellblock.frontend.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.frontend.mcp.extended import TOOLS, ExtendedTools
@@ -22,6 +23,9 @@ from cellblock.frontend.mcp.first_reference import SHORT_SIGHTED, FirstReference
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import ListChanges
 from cellblock.frontend.mcp.run_tool import RunTool
+from cellblock.frontend.mcp.task_changes import told_of_tasks
+from cellblock.frontend.mcp.task_models import Task
+from cellblock.frontend.mcp.tasks import Tasks
 from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
@@ -62,6 +66,15 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
             "description": "Narrows what this script may call, such as "
             '{"tools": ["files.read_*"], "readOnly": true, "budgets": {"files.*": 20}}.',
         },
+        "plan": {
+            "type": "boolean",
+            "description": "True: stop before each call that is not known to be read-only, until the user allows it.",
+        },
+        "durable": {
+            "type": "boolean",
+            "description": "True: survive a restart, and wait for the user's approval for days.",
+        },
+        "reuse": {"type": "boolean", "description": "False: a process of its own, whatever is configured."},
     },
     "required": ["code"],
     "additionalProperties": False,
@@ -104,7 +117,8 @@ class Surface:
         self._granted, self._uses = granted, uses
         self._owner_of = owner_of
         self._references = FirstReferences(service)
-        self._runs = RunTool(service, owner_of)
+        self._tasks = Tasks(service, owner_of, self._shown)
+        self._runs = RunTool(service, owner_of, self._tasks)
         self._kept = kept
         self._splices = splices
         shown = service.front_config.shown
@@ -115,7 +129,9 @@ class Surface:
         self.changes: Final = ListChanges(service, granted, owner_of, kept)
         self.set_level: Final = self._runs.set_level
         self.greeted: Final = self.changes.greeted
-        self.listen: Final = self.changes.listen
+        self.get_task: Final = self._tasks.get
+        self.update_task: Final = self._tasks.update
+        self.cancel_task: Final = self._tasks.cancel
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
@@ -139,7 +155,7 @@ class Surface:
 
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult | Task:
         """Handles `tools/call`."""
         extended = self._extended
         if extended is not None and extended.has(params.name):
@@ -154,15 +170,18 @@ class Surface:
             response = await self._runs.call(context, params)
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
-        if isinstance(response, types.InputRequiredResult):
+        if not isinstance(response, RunResponse):
             return response
+        self._uses.note(self._owner_of(context).principal, response.servers)
+        return await self._shown(context, response, (params.arguments or {}).get("code"))
+
+    async def _shown(
+        self, context: Context, response: RunResponse, code: object = None
+    ) -> types.CallToolResult:
+        """Returns the result of a run as its client gets it."""
         owner = self._owner_of(context)
-        self._uses.note(owner.principal, response.servers)
         declarations = await self._references.declarations_for(
-            owner.client,
-            self._granted.catalog(context),
-            response.servers,
-            (params.arguments or {}).get("code"),
+            owner.client, self._granted.catalog(context), response.servers, code
         )
         result = await tool_result(
             response, self._kept, owner, self._splices, declarations, with_media=self._shows_media
@@ -170,6 +189,13 @@ class Surface:
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
         return result
+
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Handles `subscriptions/listen`."""
+        async with told_of_tasks(self._tasks, context, params) as stream:
+            return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
         """Handles `resources/list`."""

@@ -26,6 +26,10 @@ class Unreached(Broken):
     """The daemon takes no connection: nothing was sent."""
 
 
+class HungUp(Broken):
+    """The daemon has ended the connection without an answer, as one does that is killed."""
+
+
 class Answer(Protocol):
     """Holds what the daemon answers."""
 

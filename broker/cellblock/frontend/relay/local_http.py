@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, Broken, Unreached
+from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, Broken, HungUp, Unreached
 from cellblock.frontend.relay.listeners import refuse_strangers
 
 PIECE_BYTES: Final = 256 * 1024
@@ -91,7 +91,10 @@ class LocalHttp:
             raise Unreached(*_broken(error).args) from None
         if self._own:
             try:
-                refuse_strangers(*writer.get_extra_info("peername")[:2])
+                # None where it was reset at once, as by a daemon that is killed.
+                if (address := writer.get_extra_info("peername")) is None:
+                    raise Unreached("it has hung up")
+                refuse_strangers(*address[:2])
             except Broken:
                 writer.close()
                 raise
@@ -180,8 +183,8 @@ async def _soon(work: Coroutine[Any, Any, bytes]) -> bytes:
 
 
 def _broken(error: Exception) -> Broken:
-    if isinstance(error, EOFError):
-        return Broken("it has hung up")
+    if isinstance(error, EOFError | ConnectionResetError | BrokenPipeError):
+        return HungUp("it has hung up")
     if isinstance(error, TimeoutError):
         return Broken("it is silent")
     if isinstance(error, ConnectionRefusedError):

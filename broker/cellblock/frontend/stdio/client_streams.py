@@ -10,20 +10,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from cellblock.apart.pool import Apart
 from cellblock.base.streams import ClosingStream
 from cellblock.frontend.intake import AS_IT_IS_BYTES, NotTaken, take
 from cellblock.frontend.mcp.granted import STDIO_CLIENT
 from cellblock.frontend.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
 from cellblock.frontend.stdio.stdin import LineTooLong, StdinLines
 from cellblock.frontend.stdio.stdout import StdoutLines
+
+if TYPE_CHECKING:
+    from cellblock.apart.pool import Apart
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""

@@ -16,7 +16,7 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.misread import INTERNAL_ERROR, Misread
-from cellblock.frontend.relay.channel import CONNECT_SECONDS, Broken, Channel, Unreached
+from cellblock.frontend.relay.channel import CONNECT_SECONDS, Broken, Channel, HungUp, Unreached
 from cellblock.frontend.relay.listeners import Stranger
 from cellblock.frontend.relay.local_http import LocalHttp
 from cellblock.frontend.relay.messages import Kind, Message, encoded, message_of_line
@@ -30,6 +30,10 @@ FIRST_REQUEST_SECONDS: Final = 5.0
 
 class NotThere(DaemonUnavailable):
     """Nobody listens, or a daemon is just ending."""
+
+
+class HangsUp(DaemonUnavailable):
+    """The listener answers nothing: it is a daemon that was killed, or another program."""
 
 
 class Daemon:
@@ -96,7 +100,8 @@ class Daemon:
 
         Raises:
             NotThere: Nobody listens, or it is just ending.
-            DaemonUnavailable: It does not, or nobody answers.
+            HangsUp: It answers nothing.
+            DaemonUnavailable: It does not.
             ConfigError: It serves another configuration.
         """
         try:
@@ -113,6 +118,9 @@ class Daemon:
                 f"The token is not shown at {self.url}: {error}.",
                 hint="Give --url with a port of your own; or --token-file, if that user's daemon is meant.",
             ) from None
+        except HungUp as error:
+            gone = self.gone(str(error))
+            raise HangsUp(gone.message, hint=gone.hint) from None
         except Broken as error:
             raise self.gone(str(error)) from None
         if status == 405:
@@ -186,7 +194,7 @@ async def relay_stdio(
                 daemon = find()
                 try:
                     channel = await reached(daemon)
-                except NotThere:
+                except (NotThere, HangsUp):
                     if start is None:
                         raise
                     channel = await revived()

@@ -61,6 +61,10 @@ class Reviewer:
         """Takes over other reactions; every server has to be reviewed anew then."""
         self._settings = settings
 
+    def quarantines(self, server: str) -> bool:
+        """Says whether only what was approved is there of a server."""
+        return self._settings.for_server(server) == "quarantine"
+
     def approved_meanwhile(self, server: str) -> bool:
         """Says whether the pins of a server with something to approve have changed since its last review."""
         return server in self._open and self._store.stamp(server) != self._open[server]

@@ -18,7 +18,7 @@ import zmq
 from cellblock.workers.link.router import LinkEvents, read_parts
 from cellblock.workers.link.zap import KeyGuard
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import KeyPair, prepare_listener
 from cellblock_worker.wire.loop_socket import LoopSocket
 from cellblock_worker.wire.wire_events import explain, watch
@@ -39,7 +39,7 @@ REFUSED_KEPT: Final = 1_000
 
 WHY_CHARS: Final = 500
 
-_PROBE: Final = pack_header(protocol.Cancel().model_dump())
+_PROBE: Final = protocol.Cancel().packed()
 """Cancels no run: the least that a host can be sent."""
 
 
@@ -109,7 +109,7 @@ class CurveLink:
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Sends one message. Raises PeerUnreachable (an OSError)."""
         try:
-            self._socket.send((host.removeprefix(PREFIX), token, pack_header(message.model_dump()), body))
+            self._socket.send((host.removeprefix(PREFIX), token, message.packed(), body))
         except OSError:
             # Its other runs should know now, and no new one should come to it.
             self._loop.call_soon(self._probe)

@@ -10,7 +10,7 @@ from typing import Protocol
 import zmq
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
 
 
@@ -91,7 +91,7 @@ class RouterLink:
 
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Sends one message. Raises PeerUnreachable (an OSError)."""
-        self._socket.send((host, token, pack_header(message.model_dump()), body))
+        self._socket.send((host, token, message.packed(), body))
 
     def close(self) -> None:
         """Closes the socket."""

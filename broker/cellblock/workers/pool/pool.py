@@ -7,6 +7,7 @@ or under none, is dropped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -28,6 +29,9 @@ TOKEN_BYTES: Final = 16
 RESERVED_SHARE: Final = 16
 """Keeps one place in so many for clients that hold none, so that long runs of one client do not keep another from
 running at all; a pool smaller than this keeps none. `pool.reserved_places` sets another number."""
+
+DEMAND_PAUSE_SECONDS: Final = 0.01
+"""Sets the pause between two words to shared hosts about how many runs wait."""
 
 HOST_SILENCE_SECONDS: Final = 8.0
 """A host says `Status` every second; after this long without a word it is hung and is replaced."""
@@ -88,6 +92,8 @@ class _Host:
     status: protocol.Status | None = None
     hello: protocol.Hello | None = None
     heard: float = field(default_factory=time.monotonic)
+    is_reached: bool = True
+    """Says whether the last message to it could be sent: one whose death is not noticed yet gets no run."""
 
 
 class _Waiting(NamedTuple):
@@ -118,6 +124,8 @@ class Pool:
         self._links: list[HostLink] = []
         self._closed = False
         self._greeted = False
+        self._told_waiting = 0
+        self._telling: asyncio.TimerHandle | None = None
 
     def use(self, link: HostLink) -> None:
         """Adds a wire that hosts are reached by."""
@@ -150,7 +158,7 @@ class Pool:
 
     @property
     def capacity(self) -> int:
-        """Returns how many places all hosts have."""
+        """Returns how many places all hosts have; of shared ones, what they have lent to this broker."""
         return sum(host.capacity for host in self._hosts.values())
 
     @property
@@ -201,7 +209,17 @@ class Pool:
         host = self._hosts.get(lease.host)
         if host is None:
             raise ConnectionError("the worker host is gone")
-        host.link.send(lease.host, lease.token, message, body)
+        try:
+            host.link.send(lease.host, lease.token, message, body)
+        except OSError:
+            host.is_reached = False
+            raise
+
+    def keep_keys(self, prefix: str) -> None:
+        """Has the hosts end what they keep for runs whose key begins otherwise: no such run will come."""
+        for host in self._hosts.values():
+            with contextlib.suppress(OSError):
+                host.link.send(host.identity, b"", protocol.Keys(prefix=prefix))
 
     def host_failed(self, identity: bytes, why: str) -> None:
         """Ends the runs of a host that broke its word or went silent, and has it replaced."""
@@ -232,6 +250,8 @@ class Pool:
     def close(self) -> None:
         """Refuses everything that waits."""
         self._closed = True
+        if self._telling is not None:
+            self._telling.cancel()
         for ticket in self._admission.clear():
             if not ticket.item.lease.done():
                 error = HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
@@ -248,8 +268,14 @@ class Pool:
         if state is None:
             return
         state.heard = time.monotonic()
+        if not state.is_reached:
+            state.is_reached = True
+            self._let_in()
         if isinstance(message, protocol.Status):
             state.status = message
+            return
+        if isinstance(message, protocol.Grant):
+            self._on_grant(state, message)
             return
         lease = state.leases.get(token)
         if lease is not None:
@@ -275,22 +301,62 @@ class Pool:
         if link is None:
             # Let go while its greeting was on the way.
             return
-        self._hosts[identity] = _Host(identity, link, capacity=hello.capacity, hello=hello)
+        capacity = 0 if hello.shared else hello.capacity
+        self._hosts[identity] = host = _Host(identity, link, capacity=capacity, hello=hello)
         self._greeted = True
         self._on_host_greeted(identity)
+        if hello.shared and self._told_waiting:
+            self._say(host, protocol.Demand(waiting=self._told_waiting))
         self._let_in()
+
+    def _on_grant(self, host: _Host, grant: protocol.Grant) -> None:
+        if host.hello is None or not host.hello.shared:
+            self.host_failed(host.identity, "broke the protocol: a grant of a host that is not shared")
+            return
+        host.capacity = grant.places
+        # Behind every run that has gone there: the host may lend to others what this broker has no more.
+        self._say(host, protocol.Granted(places=grant.places))
+        self._let_in()
+
+    def _say(self, host: _Host, message: protocol.ToHost) -> None:
+        with contextlib.suppress(OSError):
+            host.link.send(host.identity, b"", message)
+
+    def _note_demand(self) -> None:
+        """Tells shared hosts soon how many runs wait, at once of the first."""
+        if self._telling is not None or self._admission.waiting == self._told_waiting:
+            return
+        if not any(host.hello is not None and host.hello.shared for host in self._hosts.values()):
+            self._told_waiting = self._admission.waiting
+            return
+        if self._told_waiting == 0:
+            self._tell_demand()
+        self._telling = asyncio.get_running_loop().call_later(DEMAND_PAUSE_SECONDS, self._tell_changes)
+
+    def _tell_changes(self) -> None:
+        self._telling = None
+        if self._admission.waiting != self._told_waiting:
+            self._tell_demand()
+
+    def _tell_demand(self) -> None:
+        self._told_waiting = self._admission.waiting
+        for host in self._hosts.values():
+            if host.hello is not None and host.hello.shared:
+                self._say(host, protocol.Demand(waiting=self._told_waiting))
 
     def _free_host(self) -> _Host | None:
         best: _Host | None = None
         for host in self._hosts.values():
-            if len(host.leases) < host.capacity and (best is None or len(host.leases) < len(best.leases)):
+            is_free = host.is_reached and len(host.leases) < host.capacity
+            if is_free and (best is None or len(host.leases) < len(best.leases)):
                 best = host
         return best
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        total = self.capacity
+        # By host: one that has lent fewer places than this broker has runs there takes none from the others.
+        free = sum(max(0, host.capacity - len(host.leases)) for host in self._hosts.values())
         reserved = self._settings.reserved_places
-        return total - self.running, total // RESERVED_SHARE if reserved is None else reserved
+        return free, self.capacity // RESERVED_SHARE if reserved is None else reserved
 
     def _may_start(self, client: str) -> bool:
         return self._admission.may_start(client, *self._free_and_reserved())
@@ -304,10 +370,13 @@ class Pool:
         waiting = _Waiting(events, asyncio.get_running_loop().create_future())
         ticket = self._admission.join(client, waiting)
         seconds = self._settings.queue_wait_ms / 1000
+        self._note_demand()
         try:
             return await wait_turn(self._admission, ticket, waiting.lease, seconds, self.release)
         except TimeoutError:
             raise self._waited_too_long() from None
+        finally:
+            self._note_demand()
 
     def _waited_too_long(self) -> Overloaded | HostUnavailable:
         bound = f"within {self._settings.queue_wait_ms} ms (pool.queue_wait_ms)"

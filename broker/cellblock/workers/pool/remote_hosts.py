@@ -28,11 +28,13 @@ class Terms:
         message_bytes: The largest message that it takes.
         heap_mb: The largest heap that a script may have, in MiB.
         isolation: What is around a worker.
+        reuse: Whether one principal's runs may have one process; on other machines none have.
     """
 
     message_bytes: int
     heap_mb: int
     isolation: IsolationSettings
+    reuse: bool = False
 
 
 def listen_for_hosts(hosts: HostSettings, terms: Terms, pool: Pool) -> CurveLink:

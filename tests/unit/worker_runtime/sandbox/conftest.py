@@ -26,7 +26,8 @@ FLAGS = (
 # What boot does around the agent: keeps stdout, listens for uncaught errors, then applies the globals. The
 # agent's module is imported as a data: URL; it speaks through SEND, which is no part of the product.
 BOOT = """
-import {{ ALLOWED_GLOBALS, applyGlobals, DEVIATIONS }} from "{sandbox}/globals/globals.ts";
+import {{ ALLOWED_GLOBALS, applyGlobals, DEVIATIONS, makeDispatchEvent }} from "{sandbox}/globals/globals.ts";
+import {{ cancelTimer, createTimer }} from "{sandbox}/journal/journal.ts";
 const encoder = new TextEncoder();
 const write = Deno.stdout.writeSync.bind(Deno.stdout);
 const send = (kind: string, value: unknown) =>
@@ -41,7 +42,7 @@ for (const type of ["error", "unhandledrejection"]) {{
 {before}
 const now = performance.now.bind(performance);
 const start = now();
-applyGlobals();
+applyGlobals({{ createTimer, cancelTimer }}, makeDispatchEvent());
 const took = now() - start;
 const world = globalThis as any;
 const names = Reflect.ownKeys(world).map(String);

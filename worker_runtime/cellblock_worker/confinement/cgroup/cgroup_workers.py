@@ -120,6 +120,12 @@ class WorkerGroup:
         if self._memory is not None:
             self._set_limit(self._used() + memory_bytes + RUN_ROOM_BYTES)
 
+    def forget_peak(self) -> None:
+        """Counts the peak anew, for another run of the same process, where the kernel can."""
+        if self._peak >= 0 and self.lasts:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._peak, b"0", 0)
+
     def peak_bytes(self) -> int:
         """Returns the most memory that the group had since `prepare`; 0 where the kernel does not say."""
         if self._peak < 0:

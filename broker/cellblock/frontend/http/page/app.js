@@ -2,6 +2,8 @@
 // Everything that comes from scripts, tools and servers is hostile: it goes into text nodes and nowhere else.
 
 const POLL_MS = 1000;
+const KEPT_MS = 5000;
+const TEXTS = { ok: "ok-text", parked: "warn-text" };
 const byId = (id) => document.getElementById(id);
 
 function make(tag, options = {}, ...children) {
@@ -65,7 +67,7 @@ function runRow(item) {
 
 function tiles(state) {
   const { pool, runs, latency } = state;
-  const failed = runs.total - (runs.byOutcome.ok ?? 0);
+  const failed = runs.total - (runs.byOutcome.ok ?? 0) - (runs.byOutcome.parked ?? 0);
   const last = state.perSecond.slice(-10);
   const rate = last.reduce((sum, [all]) => sum + all, 0) / last.length;
   const shown = [
@@ -123,7 +125,7 @@ function show(state) {
     [run.lastLog ?? "", "", run.lastLog ?? ""],
   ]));
   syncRows(byId("recent"), state.recent, (run) => run.id, runRow, (row, run) => cells(row, [
-    row.cells[0].firstChild, [run.outcome, run.outcome === "ok" ? "ok-text" : "bad-text"],
+    row.cells[0].firstChild, [run.outcome, TEXTS[run.outcome] ?? "bad-text"],
     [time(run.elapsedMs), "n"], [time(run.queueMs), "n"], [run.calls, "n"],
     ago(state.time - run.acceptedAt - run.elapsedMs / 1000),
   ]));
@@ -154,6 +156,173 @@ function show(state) {
   // A live region is read aloud: only what has gone wrong is worth that.
   status.setAttribute("aria-live", "off");
   status.textContent = text;
+}
+
+let keptAt = -Infinity;
+
+async function showKept() {
+  if (performance.now() - keptAt < KEPT_MS) return;
+  keptAt = performance.now();
+  const response = await fetch("/dashboard/kept");
+  if (!response.ok) return;
+  const { runs, error = "" } = await response.json();
+  byId("kept-part").hidden = runs.length === 0 && !error;
+  byId("kept-error").hidden = !error;
+  byId("kept-error").textContent = error;
+  syncRows(byId("kept"), runs, (run) => run.id, runRow, (row, run) => cells(row, [
+    row.cells[0].firstChild, [run.outcome ?? "no end", run.outcome === "ok" ? "ok-text" : "bad-text"],
+    [run.principal, "", run.principal], [run.calls, "n"], ago(Date.now() / 1000 - run.acceptedAt),
+  ]));
+}
+
+// ---- runs that wait for a person --------------------------------------------------------------------------
+
+// The cookie alone changes nothing. The key comes in the fragment of the address, which no server is sent.
+const KEY = "cellblock-key";
+let key = "";
+
+function takeKey() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("key");
+  try {
+    if (given) sessionStorage.setItem(KEY, given);
+    key = given ?? sessionStorage.getItem(KEY) ?? "";
+  } catch { key = given ?? ""; /* it holds until the page is left */ }
+  if (given) history.replaceState(null, "", location.pathname);
+}
+
+const keyed = () => key ? { "X-Cellblock-Key": key } : {};
+const until = (seconds) => seconds < 60 ? "less than a minute" : seconds < 3600 ? `${Math.round(seconds / 60)} min`
+  : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+const nameOf = (question) => `${question.server}.${question.tool}`;
+const countOf = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
+
+let parkedAt = -Infinity;
+let parkedCount = 0;
+let parkedAsked = 0;
+let parkedError = "";
+
+async function showParked(count) {
+  if (count === parkedCount && performance.now() - parkedAt < KEPT_MS) return;
+  parkedAt = performance.now();
+  parkedCount = count;
+  const asked = ++parkedAsked;
+  const response = await fetch("/dashboard/parked", { headers: keyed() });
+  if (!response.ok) return;
+  const { runs, decides, error = "" } = await response.json();
+  if (asked !== parkedAsked) return;
+  if (error !== parkedError) byId("parked-said").textContent = parkedError = error;
+  byId("parked-part").hidden = runs.length === 0 && byId("parked-said").textContent === "";
+  byId("parked-how").hidden = decides || runs.length === 0;
+  byId("waiting").hidden = runs.length === 0;
+  byId("waiting").textContent = `${runs.length} waiting for you`;
+  document.title = runs.length ? `(${runs.length}) Cellblock` : "Cellblock";
+  // The oldest first: what comes later moves no button under a pointer.
+  const items = runs.reverse().flatMap((run) => [{ run, key: run.id },
+    ...run.questions.map((question) => ({ run, question, key: `${run.id} ${question.call}` }))]);
+  syncRows(byId("parked"), items, (item) => item.key, parkedRow, (row, item) => {
+    row.shown = item;
+    for (const button of row.querySelectorAll(".answers button")) button.disabled = !decides;
+    if (!item.question) parkedRun(row, item.run);
+  });
+}
+
+function parkedRow(item) {
+  return item.question ? questionRow(item) : parkedRunRow(item);
+}
+
+function answerButton(row, text, name, word) {
+  const button = make("button", { text });
+  button.type = "button";
+  button.setAttribute("aria-label", name);
+  button.addEventListener("click", () => {
+    const { run, question } = row.shown;
+    decide(row, run, word, question ? [question] : run.questions);
+  });
+  return button;
+}
+
+function parkedRunRow(item) {
+  const row = make("tr", { class: "parked-run" });
+  const open = make("button", { class: "run", text: item.run.id.slice(0, 8), title: "Timeline and logs" });
+  open.type = "button";
+  open.setAttribute("aria-haspopup", "dialog");
+  open.addEventListener("click", () => openRun(item.run.id));
+  row.insertCell().append(open);
+  for (let at = 0; at < 4; at++) row.insertCell();
+  const answer = row.insertCell();
+  answer.className = "answer";
+  const of = `run ${item.run.id.slice(0, 8)}`;
+  answer.append(make("div", { class: "answers" }, answerButton(row, "Allow all", `Allow all calls of ${of}`, "approve"),
+    answerButton(row, "Refuse all", `Refuse all calls of ${of}`, "deny"),
+    answerButton(row, "Cancel", `Cancel ${of}`, "cancel")));
+  return row;
+}
+
+function parkedRun(row, run) {
+  const [, whose, began, waits, calls] = row.cells;
+  const now = Date.now() / 1000;
+  const texts = [[whose, run.principal], [began, ago(now - run.since)],
+    [waits, run.until === null ? "–" : until(run.until - now)], [calls, countOf(run.questions.length, "call")]];
+  for (const [cell, text] of texts) if (cell.textContent !== text) cell.textContent = text;
+  whose.title = run.principal;
+}
+
+function questionRow(item) {
+  const row = make("tr", { class: "parked-call" });
+  row.append(make("td", { class: "n", text: String(item.question.call) }));
+  const question = make("td", { class: "question" });
+  question.colSpan = 4;
+  question.append(...described(item.question));
+  const answer = make("td", { class: "answer" });
+  const of = `call ${item.question.call}: ${nameOf(item.question)}`;
+  answer.append(make("div", { class: "answers" }, answerButton(row, "Allow", `Allow ${of}`, "approve"),
+    answerButton(row, "Refuse", `Refuse ${of}`, "deny")));
+  row.append(question, answer);
+  return row;
+}
+
+function described(question) {
+  const parts = [make("strong", { text: nameOf(question) })];
+  if (question.destructive) parts.push(make("span", { class: "bad-text", text: " can destroy data" }));
+  if (question.input === undefined) return parts;
+  const input = make("pre", { text: question.input });
+  input.tabIndex = 0;
+  input.setAttribute("aria-label", `Input of call ${question.call}`);
+  parts.push(input);
+  if (!question.whole) {
+    parts.push(make("span", { class: "warn-text", text: `The beginning; it has ${question.bytes} bytes in all.` }));
+  }
+  return parts;
+}
+
+async function decide(row, run, word, questions) {
+  const risky = word === "approve" ? questions.filter((question) => question.destructive) : [];
+  if (risky.length && !(await isConfirmed(risky))) return;
+  // The calls that were shown: one that the run asks for later is not among them.
+  const body = word === "cancel" ? {} : { calls: questions.map((question) => question.call) };
+  for (const button of row.querySelectorAll(".answers button")) button.disabled = true;
+  let said;
+  try {
+    const { ok, status } = await fetch(`/dashboard/parked/${encodeURIComponent(run.id)}/${word}`, {
+      method: "POST", headers: { "Content-Type": "application/json", ...keyed() }, body: JSON.stringify(body) });
+    said = ok ? "" : status === 404 || status === 409 ? `Run ${run.id.slice(0, 8)} no longer waits for this answer.`
+      : status === 401 || status === 403 ? "This tab may not answer: open the URL that `cellblock dashboard` prints."
+      : `The answer was not taken: the daemon answers with status ${status}.`;
+  } catch { said = "The answer was not taken: the daemon does not answer."; }
+  byId("parked-said").textContent = said;
+  parkedAt = -Infinity;
+  await showParked(parkedCount).catch(() => { /* the next poll says it */ });
+  if (!row.isConnected) (byId("parked").querySelector(".answers button") ?? byId("recent-title")).focus();
+}
+
+function isConfirmed(questions) {
+  const dialog = byId("confirm");
+  byId("confirm-calls").replaceChildren(...questions.map((question) => make("li", {}, ...described(question))));
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
 }
 
 // ---- one run ----------------------------------------------------------------------------------------------
@@ -189,6 +358,7 @@ async function showRun() {
   if (run.usage) facts.push(["Used", `CPU ${time(run.usage.cpuMs)}, memory ${
     (run.usage.peakMemoryBytes / 1048576).toFixed(1)} MiB, waited for tools ${time(run.usage.toolWaitMs)}`]);
   if (run.workerEnd) facts.push(["Worker", run.workerEnd]);
+  if (run.kept) facts.push(["Replay", `cellblock replay ${run.id}`]);
   byId("detail-facts").replaceChildren(...facts.flatMap(([name, value]) =>
     [make("dt", { text: name }), make("dd", { text: value })]));
   const whole = Math.max(run.elapsedMs, 1);
@@ -221,7 +391,10 @@ async function poll() {
     const response = await fetch("/dashboard/state");
     if (response.status === 401) throw new Error("signed out: open the URL that `cellblock dashboard` prints");
     if (!response.ok) throw new Error(`the daemon answers with status ${response.status}`);
-    show(await response.json());
+    const state = await response.json();
+    show(state);
+    await showParked(state.parked);
+    await showKept();
     if (byId("detail").open && openId) await showRun();
   } catch (error) {
     const status = byId("status");
@@ -267,13 +440,18 @@ function step(by) {
   return at >= 0;
 }
 
+function toParked() {
+  (byId("parked").querySelector(".answers button:enabled") ?? byId("parked-title")).focus();
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const open = byId("detail").open || byId("keys").open;
+  const open = byId("detail").open || byId("keys").open || byId("confirm").open;
   if (event.key === "p") switchPause();
   else if (event.key === "t") switchTheme();
   else if (open) return;
   else if (event.key === "?") byId("keys").showModal();
+  else if (event.key === "w") toParked();
   else if (event.key === "r") (document.querySelector("#recent button.run") ?? byId("recent-title")).focus();
   else if (event.key === "ArrowDown" && step(1)) event.preventDefault();
   else if (event.key === "ArrowUp" && step(-1)) event.preventDefault();
@@ -283,9 +461,13 @@ byId("theme").addEventListener("click", switchTheme);
 byId("pause").addEventListener("click", switchPause);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("detail-close").addEventListener("click", () => byId("detail").close());
+byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
+byId("confirm-no").addEventListener("click", () => byId("confirm").close(""));
+byId("waiting").addEventListener("click", toParked);
 byId("keys-close").addEventListener("click", () => byId("keys").close());
 byId("detail").addEventListener("close", () => { openId = null; });
 document.addEventListener("visibilitychange", poll);
 applyTheme();
+takeKey();
 setInterval(poll, POLL_MS);
 poll();

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from cellblock.apart import pool, worker
-from cellblock.apart.pool import Apart, ApartFailed, Bill, TookTooLong
-from cellblock.apart.worker import Task
+from cellblock.apart.pool import Apart, Bill
+from cellblock.apart.task import ApartFailed, Task, TookTooLong
 from cellblock.base.errors import HostUnavailable
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
@@ -193,7 +193,7 @@ async def test_a_pool_that_is_closed_while_processes_start_or_work_holds_nothing
 
 async def test_a_process_dies_with_a_broker_that_is_killed() -> None:
     program = (
-        "import asyncio\nfrom cellblock.apart.pool import Apart\nfrom cellblock.apart.worker import Task\n"
+        "import asyncio\nfrom cellblock.apart.pool import Apart\nfrom cellblock.apart.task import Task\n"
         "asyncio.run(Apart().do(Task('apart_work:spin', ''), {}, key='k'))"
     )
     broker = await spawn(sys.executable, "-c", program, env={**os.environ, "PYTHONPATH": str(WORK)})

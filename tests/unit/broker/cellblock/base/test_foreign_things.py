@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.socket_dir import SocketDir
@@ -22,7 +23,7 @@ from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import AuditSettings, ServerConfig
 from cellblock.frontend.http.token import ensure_token
 from cellblock.frontend.outputs.outputs_disk import write_within
-from cellblock.learning.store import Store, StoreError
+from cellblock.learning.store import Store
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.store import read_login, write_login

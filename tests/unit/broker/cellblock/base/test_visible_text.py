@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.base.visible_text import is_visible, legible
+from cellblock.base.visible_text import is_visible, legible, spelled_out
 
 
 @pytest.mark.parametrize("character", list("a ü✓日❤🎉\u0301\u093f\u1820\U0001f3fd"))
@@ -31,3 +31,12 @@ def test_emoji_stay_as_they_are_and_nothing_hides_behind_one() -> None:
     assert legible("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e") == "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"
     assert legible("❤\ufe0f\ufe0f\ufe0f") == "❤\ufe0f\ufffd\ufffd"
     assert legible("\ufe0fa\x1b\ufe0f") == "\ufffda\ufffd\ufffd"
+
+
+def test_what_is_to_be_judged_is_spelled_out() -> None:
+    assert (
+        spelled_out("rm \u202egnp\x1b[2J\n\u200b\U000e0041") == "rm \\u202egnp\\x1b[2J\\n\\u200b\\U000e0041"
+    )
+    assert spelled_out("a" + " " * 16 + "b") == "a" + " " * 16 + "b"
+    assert spelled_out("a" + " " * 400 + "b") == "a\\x20{400}b"
+    assert spelled_out("\ud800") == "\\ud800"

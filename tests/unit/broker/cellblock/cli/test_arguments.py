@@ -29,7 +29,7 @@ def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -
         (["serv"], "Did you mean `cellblock serve`?"),
         (["docter"], "Did you mean `cellblock doctor`?"),
         (["auth", "logn"], "Did you mean `cellblock auth login`?"),
-        (["xyzzy"], "There are: run, serve,"),
+        (["xyzzy"], "There are: run, record,"),
         (["auth", "xyzzy"], "There are: login, status, logout."),
     ],
 )

@@ -220,6 +220,25 @@ def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(tmp_path:
         checked.usable()
 
 
+def test_a_policys_faults_are_told_beside_errors_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(
+        """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
+  "pins": {"servers": {"b": "warn"}},
+  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}"""
+    )
+    assert found(file) == [
+        ("error", 1, 34, "mcpServers.a.command"),
+        ("error", 1, 70, "cellblock.pool.warm"),
+        ("error", 2, 24, "cellblock.pins.servers.b"),
+        ("error", 3, 36, "cellblock.policy.default.tools.0"),
+    ]
+    # What a reference of it stands for is not known then, and a policy with errors has those alone.
+    for wrong in ('{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}'):
+        file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
+        assert not any("names no server" in problem.message for problem in check_config(file).problems)
+
+
 def test_a_server_with_the_name_of_the_python_tools_is_found(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text('{"servers": {"local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')

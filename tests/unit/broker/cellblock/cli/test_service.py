@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import plistlib
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.cli.main import main
 from cellblock.cli.service import ServiceCommand, launchd_plist, systemd_unit
 
 COMMAND = ServiceCommand(
@@ -115,3 +117,44 @@ def test_without_a_configuration_none_is_named() -> None:
     )
     assert "--config" not in command.arguments
     assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]
+
+
+def test_what_the_service_will_lack_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its variables are those of its own file, and not of the shell that prints the unit."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OF_THE_SHELL", "hunter2")
+    header = {
+        "A": "${env:OF_THE_SHELL}",
+        "B": "${env:IN_THE_FILE} ${HOME}",
+        "C": "${file:none}",
+        "D": "${D:-x}",
+    }
+    section = {"log": {"file": "${env:NOWHERE}/x"}}
+    config = tmp_path / "c.json"
+    config.write_text(
+        json.dumps({"mcpServers": {"w": {"url": "https://w", "headers": header}}, "cellblock": section})
+    )
+    own = tmp_path / ".config" / "cellblock" / "environment"
+    own.parent.mkdir(parents=True)
+    own.write_text("# mine\nIN_THE_FILE=hunter3\n")
+
+    def said(*words: str) -> list[str]:
+        state = ("--state-dir", str(tmp_path / "s"))
+        assert main(["service", "--config", str(config), *state, *words]) == 0
+        printed = capsys.readouterr()
+        assert "hunter" not in printed.out + printed.err
+        return printed.err.splitlines()
+
+    a, c, log = said("--systemd")
+    assert (
+        "mcpServers.w.headers.A: ${env:OF_THE_SHELL}: the environment variable OF_THE_SHELL is not set." in a
+    )
+    assert "Set OF_THE_SHELL in ~/.config/cellblock/environment, or" in a
+    assert "Until then the server w is not started." in a
+    assert "mcpServers.w.headers.C" in c and "cellblock.log.file: ${env:NOWHERE}" in log
+    assert ["headers.B" in line for line in said("--launchd")] == [False, True, False, False]
+    own.write_text("IN_THE_FILE=hunter3\nOF_THE_SHELL=hunter2\nNOWHERE=/x\n")
+    (tmp_path / "none").write_text("hunter4")
+    assert said("--systemd") == []

@@ -239,19 +239,39 @@ def test_a_limit_that_is_neither_is_refused_with_its_place(given: Any) -> None:
         parse_settings({"cellblock": {"limits": {"timeout_ms": given}}})
 
 
-def test_all_exceptions_for_servers_that_are_none_are_told_at_once() -> None:
-    section = {
-        "pins": {"servers": {"trackr": "warn"}},
+MISPLACED = {
+    ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
+    ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
+    ("cellblock.auth.servers.wiki", "There are: tracker."),
+    ("cellblock.upstream.servers.nope", "There are: tracker."),
+    ("cellblock.schemas.servers.loca", "Did you mean local?"),
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "also"),
+    [
+        ({}, set[str]()),
+        # pydantic looks at the whole only when each part is sound.
+        (
+            {"pol": {}, "pool": {"warm": -1}, "pins": {"reaction": "perhaps"}},
+            {"cellblock.pol", "cellblock.pool.warm", "cellblock.pins.reaction"},
+        ),
+    ],
+    ids=["alone", "beside others"],
+)
+def test_all_exceptions_for_servers_that_are_none_are_told_at_once(
+    more: dict[str, Any], also: set[str]
+) -> None:
+    section: dict[str, Any] = {
         "auth": {"servers": {"tracker": {}, "wiki": {}}},
         "upstream": {"servers": {"nope": {}}},
         "schemas": {"servers": {"loca": {}}},
+        **more,
     }
+    section["pins"] = {**more.get("pins", {}), "servers": {"trackr": "warn"}}
     with pytest.raises(ConfigProblems) as raised:
         parse_settings({"mcpServers": {"tracker": {"command": "x"}}, "cellblock": section})
-    assert {(problem.place, problem.hint) for problem in raised.value.problems} == {
-        ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
-        ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
-        ("cellblock.auth.servers.wiki", "There are: tracker."),
-        ("cellblock.upstream.servers.nope", "There are: tracker."),
-        ("cellblock.schemas.servers.loca", "Did you mean local?"),
-    }
+    found = {(problem.place, problem.hint) for problem in raised.value.problems}
+    assert found >= MISPLACED and len(raised.value.problems) == len(MISPLACED | also)
+    assert {place for place, _ in found - MISPLACED} == also

@@ -137,7 +137,7 @@ def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> 
     raw = b'{"jsonrpc":"2.0","id":5,"result":{' + content + b"}}"
     tool = ToolEntry("tool", "tool", parse_text=parse_text, box=box)
     facts, parts = answers_apart.lighten(
-        {"calls": {"5": [parse_text, box]}, "token": "t", "cursor": "c"}, raw
+        {"calls": {"5": [parse_text, box, None]}, "token": "t", "cursor": "c"}, raw
     )
     small = outcome(parts[0], tool)
     whole = outcome(raw, tool)

@@ -14,32 +14,42 @@ from pydantic_core import to_json
 
 from cellblock.apart.light import LIGHT_BYTES
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.catalog.model import ToolEntry
 from cellblock.execution import payload
-from cellblock.execution.calls import ToolCalls
+from cellblock.execution.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.execution.events import Observer, RunEvents
 from cellblock.execution.response import TraceEntry
+from cellblock.learning.observation import Kind
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 
 
 class Calls:
-    """Tool calls with what was answered and traced."""
+    """Tool calls with what was answered, traced and learnt from."""
 
-    def __init__(self, *, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool) -> None:
+    def __init__(
+        self, *, most: int = 3, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool
+    ) -> None:
         upstreams = FakeUpstreams({"echo": echo, **tools})
         self.replies: dict[int, tuple[bool, Any]] = {}
         self.traced: list[TraceEntry] = []
+        self.learnt: list[bytes] = []
         self._changed = asyncio.Event()
         events = RunEvents()
         events.add(Observer(on_call=self.traced.append))
         context = run_context(
             upstreams.catalog,
             upstreams,
-            calls=3,
+            calls=most,
             concurrent_calls=concurrent,
             max_message_bytes=max_reply_bytes,
             watch=events.open("tests", ""),
+            learner=self,
         )
         self.calls = ToolCalls(context, self._reply, always, free_clock())
+
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+        """Takes a result, as a learner does."""
+        self.learnt.append(body)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         assert call_id not in self.replies, "answered twice"
@@ -182,8 +192,31 @@ async def test_a_tool_that_awaits_something_cancelled_is_answered() -> None:
         future.cancel()
         await future
 
-    ok, error = await Calls(unlucky=unlucky).call("unlucky")
-    assert (ok, error["errorClass"], error["certainty"]) == (False, "ToolCallError", "may_have_run")
+    async def odd(_: dict[str, Any]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    made = Calls(unlucky=unlucky, odd=odd)
+    for tool in ("unlucky", "odd"):
+        ok, error = await made.call(tool)
+        assert (ok, error["errorClass"], error["certainty"]) == (False, "ToolCallError", "may_have_run")
+
+
+async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_many() -> None:
+    made = Calls(most=100)
+    bodies = [b'{"a":%d}' % number for number in range(NOTED_ANSWERS + 1)]
+    for body in bodies[:-1]:
+        assert not made.learnt
+        await made.call(body=body)
+    await turns()
+    assert made.learnt == bodies[:-1]
+    await made.call(body=bodies[-1])
+    await turns()
+    assert made.learnt == bodies[:-1]
+    await made.calls.cancel()
+    assert made.learnt == bodies
 
 
 @pytest.mark.parametrize(

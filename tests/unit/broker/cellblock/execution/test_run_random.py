@@ -1,4 +1,5 @@
-"""A state machine of a broker with several runs: hosts say anything in any order, vanish and come back; callers go.
+"""A state machine of a broker with several runs: hosts say anything in any order, vanish and come back; callers go;
+runs wait for people, are parked, and go on.
 
 Beside the broker runs a model (`run_model`); after every step the two must agree on the state of each run, on what was
 executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
@@ -16,18 +17,27 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cellblock.execution.keeping import KeptRun
+from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
+from cellblock.journal.recording import Recording
+from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
+from support.memory_keeper import MemoryKeeper, Park
 from support.run_model import MAX_CALLS, ModelRun, Tools
 from support.virtual_time import VirtualTimeLoop
 
-TOOLS = ("echo", "slow", "hangs", "fails", "cancels")
+TOOLS = ("echo", "slow", "hangs", "fails", "cancels", "asks")
 TURNS = 12
 """Of the loop: more than any chain of callbacks that one step starts."""
 
 TIMEOUT_MS = 20_000
-"""Each run asks for a little more than the one before it, and is known by that at its host."""
+LOG_BYTES = 60_000
+"""Each run asks for a little more than the one before it, and is known by that at its hosts."""
+
+PARKED_BY_NOW = 0.1
+"""Seconds after which a run is being parked that waits for nothing but people."""
 
 QUEUE = 3
 HOSTS = 5
@@ -52,6 +62,16 @@ sayings = st.one_of(
 )
 """A message and its body, or a call by its id and tool."""
 
+while_parking = st.sampled_from(
+    [
+        (protocol.Log(level="log", ms=1), b"text"),
+        (protocol.Done(ms=1), b'"result"'),
+        (protocol.Ended(reason="crashed"), b""),
+        (9, "echo"),
+    ]
+)
+"""The last is a call."""
+
 number = st.integers(0, 20)
 
 
@@ -67,29 +87,49 @@ class Histories(RuleBasedStateMachine):
         self.loop = VirtualTimeLoop()
         self.tools = Tools()
         self.runs: list[ModelRun] = []
-        self.hosts_made = 0
+        self.keeper = MemoryKeeper(self._parks)
+        self.hosts_made = self.begun = 0
 
     def settle(self) -> None:
         """Lets everything happen that is under way, and tells the model what hosts and clocks have done by it."""
         self.loop.run_until_complete(turns(TURNS))
-        by_timeout = {hosted.message.timeout_ms: hosted for host in self.world.hosts for hosted in host.runs}
         for run in self.runs:
-            run.hosted = run.hosted or by_timeout.get(TIMEOUT_MS + run.number)
+            # One that goes on has another host before it can lose that.
+            run.hosted = run.hosted or self._hosted(run)
             if run.hosted is None:
                 continue
             if run.state is State.KILLING and run.hosted.host.confirms:
                 run.hear(protocol.Ended(reason="cancelled"), b"")
-            if run.hosted.host not in self.alive:
+            while (
+                run.hosted is not None and run.state is not State.OVER and run.hosted.host not in self.alive
+            ):
                 run.lose()
+                run.hosted = run.hosted or self._hosted(run)
+
+    def _hosted(self, run: ModelRun) -> HostedRun | None:
+        seen = [hosted for host in self.world.hosts for hosted in host.runs if hosted not in run.earlier]
+        return next((hosted for hosted in seen if hosted.message.log_bytes == LOG_BYTES + run.number), None)
+
+    def _parks(self, park: Park) -> None:
+        log_bytes = Recording.unpack(park.packed).limits["max_log_bytes"]
+        # The last of them goes on with the others.
+        [run for run in self.runs if LOG_BYTES + run.number == log_bytes][-1].parks(park)
 
     @initialize()
     def start(self) -> None:
         async def make() -> World:
             names = {name: getattr(self.tools, name) for name in TOOLS}
-            return World(tools=names, pool={"queue_size": QUEUE}, upstream={"max_concurrent_calls": 2})
+            return World(
+                tools=names,
+                keeper=self.keeper,
+                pool={"queue_size": QUEUE},
+                upstream={"max_concurrent_calls": 2},
+                policy={"default": {"approve": ["tools.asks"]}},
+            )
 
         self.world = self.loop.run_until_complete(make())
         self.new_host(confirms=True)
+        self.begin(count=1, durable=True)
 
     @property
     def alive(self) -> list[ScriptedHost]:
@@ -110,6 +150,12 @@ class Histories(RuleBasedStateMachine):
             for run in self.leased
             if run.state is State.RUNNING and run.hosted is not None and run.hosted.host in self.alive
         ]
+
+    @property
+    def durable(self) -> list[ModelRun]:
+        """Runs that could be parked, or will be."""
+        states = (State.SENT, State.RUNNING)
+        return [run for run in self.leased if run.durable and run.state in states]
 
     # ---- what happens --------------------------------------------------------------------------------
 
@@ -132,33 +178,123 @@ class Histories(RuleBasedStateMachine):
         self.loop.run_until_complete(work)
         self.settle()
 
-    @rule(count=st.integers(1, 4))
-    def begin(self, count: int) -> None:
-        async def make(request: dict[str, Any]) -> ModelRun:
-            task = self.loop.create_task(self.world.executor.run(request))
-            return ModelRun(len(self.runs), task)
+    @property
+    def being_parked(self) -> list[ModelRun]:
+        return [run for run in self.runs if run.park is not None and not run.park.written.done()]
 
+    @property
+    def parked(self) -> list[ModelRun]:
+        """Runs that are parked; what goes on with one takes its park."""
+        return [run for run in self.runs if run.parked and run.park is not None]
+
+    @rule(count=st.integers(1, 4), durable=st.booleans())
+    def begin(self, count: int, durable: bool) -> None:
         for _ in range(count):
-            limits = {"timeoutMs": TIMEOUT_MS + len(self.runs), "maxToolCalls": MAX_CALLS}
-            self.runs.append(self.loop.run_until_complete(make({"code": "1", "limits": limits})))
+            limits = {
+                "timeoutMs": TIMEOUT_MS,
+                "maxLogBytes": LOG_BYTES + self.begun,
+                "maxToolCalls": MAX_CALLS,
+            }
+            request = {"code": "1", "limits": limits, "durable": durable}
+            self._begin(request, self.begun, durable=durable, name=f"run {self.begun}")
+            self.begun += 1
         self.settle()
+
+    def _begin(self, request: dict[str, Any], number: int, kept: KeptRun | None = None, **more: Any) -> None:
+        async def make() -> asyncio.Task[RunResponse]:
+            return self.loop.create_task(self.world.executor.run(request, kept=kept))
+
+        self.runs.append(ModelRun(number, self.loop.run_until_complete(make()), self.tools, **more))
+
+    @precondition(lambda self: self.durable)
+    @rule(
+        which=number,
+        tools=st.lists(st.sampled_from(TOOLS), max_size=2),
+        seconds=st.sampled_from([0.0, 0.2, 3.0]),
+        meanwhile=st.lists(while_parking, max_size=2),
+        disk=st.sampled_from([True, True, False, None]),
+    )
+    def a_person_is_needed(
+        self, which: int, tools: list[str], seconds: float, meanwhile: list[Any], disk: bool | None
+    ) -> None:
+        """The script calls what must be allowed, and others at once; it goes on while it is written down."""
+        run = self.durable[which % len(self.durable)]
+        calls = [(run.last_id + 1 + place, tool) for place, tool in enumerate([*tools, "asks"])]
+        if run.last_id == 0 and run.known:
+            # It goes on, and comes to where it was first.
+            calls = self._known(run)
+        self._say(run, (protocol.Leased(wait_ms=0), b""), *calls)
+        self.time_passes(seconds)
+        if run.hosted is not None and run.hosted.host in self.alive:
+            self._say(run, *meanwhile)
+            self.settle()
+        if disk is not None and run in self.being_parked:
+            self._disk_answers(run, ok=disk)
+
+    @staticmethod
+    def _known(run: ModelRun) -> list[tuple[int, str]]:
+        return [(call, tool) for call, tool in sorted(run.known.items()) if tool]
+
+    def _say(self, run: ModelRun, *said: Any) -> None:
+        for saying in said:
+            if run.hosted is not None:
+                message, body = self._message(run, saying)
+                run.hosted.say(message, body)
+                if not isinstance(message, protocol.Status):
+                    run.hear(message, body)
+
+    @precondition(lambda self: self.being_parked)
+    @rule(which=number, ok=st.booleans())
+    def disk_answers(self, which: int, ok: bool) -> None:
+        self._disk_answers(self.being_parked[which % len(self.being_parked)], ok=ok)
+
+    def _disk_answers(self, run: ModelRun, *, ok: bool) -> None:
+        assert run.park is not None
+        run.park.written.set_result(ok)
+        run.is_written(ok)
+        self.settle()
+
+    @precondition(lambda self: self.parked)
+    @rule(which=number, verdict=st.sampled_from([Verdict.ACCEPTED, Verdict.DECLINED]), replays=st.booleans())
+    def wake(self, which: int, verdict: Verdict, replays: bool) -> None:
+        """A person has answered; the run goes on, though its worker may not be dead yet, and makes the same calls."""
+        run = self.parked[which % len(self.parked)]
+        assert run.park is not None and run.hosted is not None
+        verdicts = {question.call: verdict for question in run.park.parked.questions}
+        kept = self.keeper.woken(run.park, verdicts)
+        run.park = None
+        more = {
+            "known": dict(run.known),
+            "answered": set(run.answered),
+            "earlier": [*run.earlier, run.hosted],
+        }
+        self._begin(
+            kept.journal.request, run.number, kept, durable=True, name=run.name, verdicts=verdicts, **more
+        )
+        self.settle()
+        woken = self.runs[-1]
+        if replays and woken.hosted is not None:
+            self._say(woken, (protocol.Leased(wait_ms=0), b""), *self._known(woken))
+            self.settle()
 
     @precondition(lambda self: self.leased)
     @rule(picks=st.lists(st.tuples(number, sayings), min_size=1, max_size=6), then=st.sampled_from("  ca"))
     def say(self, picks: list[tuple[int, Any]], then: str) -> None:
         """Messages in one turn, early, late or twice as it happens; a caller may go or a stop come in that turn."""
         for which, saying in picks:
+            if not self.leased:
+                break
             run = self.leased[which % len(self.leased)]
             assert run.hosted is not None
             message, body = self._message(run, saying)
             run.hosted.say(message, body)
             if run.hosted.host in self.alive and not isinstance(message, protocol.Status):
                 run.hear(message, body)
-        chosen = self.leased[picks[0][0] % len(self.leased)]
-        if then == "c":
-            self._cancel(chosen)
-        elif then == "a":
-            self._abort(chosen)
+        for chosen in self.leased[picks[0][0] % len(self.leased) :][:1] if self.leased else ():
+            if then == "c":
+                self._cancel(chosen)
+            elif then == "a":
+                self._abort(chosen)
         self.settle()
 
     @precondition(lambda self: self.running)
@@ -190,7 +326,7 @@ class Histories(RuleBasedStateMachine):
         first, second = saying
         if isinstance(first, protocol.Message):
             return first, second
-        body = json.dumps({"run": run.token, "id": first}).encode()
+        body = json.dumps({"run": run.name, "id": first}).encode()
         return protocol.Call(id=first, server="tools", tool=second), body
 
     @precondition(lambda self: self.runs)
@@ -234,12 +370,14 @@ class Histories(RuleBasedStateMachine):
         """Deadlines of leases, runs, kills, queues and tools. A host that misses one is replaced."""
         self.loop.run_until_complete(_sleep(seconds))
         self.settle()
+        if seconds > PARKED_BY_NOW:
+            assert not [run for run in self.running if run.waits_for_people_alone]
 
     # ---- what holds ----------------------------------------------------------------------------------
 
     @invariant()
     def nothing_runs_twice_or_unasked(self) -> None:
-        asked = {(run.token, call) for run in self.runs for call in run.calls}
+        asked = {(run.name, call) for run in self.runs for call in run.known}
         assert set(self.tools.begun) <= asked
         assert all(count == 1 for count in self.tools.begun.values())
 
@@ -278,6 +416,8 @@ class Histories(RuleBasedStateMachine):
         """Once every run has ended, a new one is served at once."""
         if not self.alive:
             self.new_host(confirms=True)
+        for run in self.being_parked:
+            self._disk_answers(run, ok=True)
         # Each end lets one more in from the queue.
         while running := [run for run in self.leased if run.state is not State.OVER]:
             for run in running:
@@ -306,7 +446,7 @@ class Histories(RuleBasedStateMachine):
                 json.dumps(run.task.result().as_json(), allow_nan=False)
                 run.check_response(self.tools)
             else:
-                codes = [found.code for found in run.task.result().diagnostics]
+                codes = [found.code for found in run.task.result().diagnostics if found.code != "RUN_RESUMED"]
                 assert codes in (["OVERLOADED"], ["WORKER_UNAVAILABLE"], ["HOST_LOST"]), codes
         assert self.world.pool.running == 0 and self.world.pool.queued == 0
         assert not self.world.executor._live  # pyright: ignore[reportPrivateUsage]

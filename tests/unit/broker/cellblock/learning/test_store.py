@@ -1,20 +1,25 @@
-"""The store: what goes in comes out, through kills, damage, full disks, and several brokers at once."""
+"""The store: what goes in comes out, through kills, full disks, and several brokers at once."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import store as measuring
+from cellblock.base import postgresql
+from cellblock.base.database import StoreError
+from cellblock.base.postgresql import PostgresServer
+from cellblock.base.sqlite import SqliteDatabase
 from cellblock.learning.infer import shape_of, to_schema
+from cellblock.learning.memory import Memory
 from cellblock.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, Store, StoreError
+from cellblock.learning.store import FILE_NAME, MAX_DEFINITIONS, MAX_VERSIONS, Store, Where
+from support.postgresql import Cutting, Postgres
 
 KILLS = 20
 KEY = ToolKey("files", "read", "0" * 16)
@@ -26,15 +31,21 @@ def seen(value: Any, at: float = 1.0, **fields: Any) -> Observation:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "schemas.sqlite3"
+    return tmp_path / FILE_NAME
 
 
-def test_what_was_merged_is_there_after_opening_again(path: Path) -> None:
-    store = Store(path)
+@pytest.fixture
+def where(kept_in: Path | PostgresServer) -> Where:
+    """Each place where a store may be."""
+    return kept_in / FILE_NAME if isinstance(kept_in, Path) else kept_in
+
+
+def test_what_was_merged_is_there_after_opening_again(where: Where) -> None:
+    store = Store(where)
     store.merge({KEY: seen({"id": 1}, 5.0, disagreement="at /x", disagreements=1, sample='{"id":1}')})
     merged = store.merge({KEY: seen({"id": "a"}, 3.0, texts=True)})[KEY]
     store.close()
-    again = Store(path)
+    again = Store(where)
     assert again.load() == {KEY: merged}
     assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
     assert to_schema(merged.value)["properties"]["id"] == {"type": ["string", "integer"]}
@@ -42,19 +53,20 @@ def test_what_was_merged_is_there_after_opening_again(path: Path) -> None:
         (1, shape_of([{"id": 1}]))
     ]
     again.close()
-    assert path.stat().st_mode & 0o777 == 0o600
+    if isinstance(where, Path):
+        assert where.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_again_is_no_new_version(path: Path) -> None:
-    store = Store(path)
+def test_the_same_again_is_no_new_version(where: Where) -> None:
+    store = Store(where)
     for _ in range(3):
         merged = store.merge({KEY: seen({"id": 1})})
     assert (merged[KEY].version, merged[KEY].samples, store.versions("files", "read")) == (1, 3, [])
     store.close()
 
 
-def test_versions_and_definitions_are_bounded(path: Path) -> None:
-    store = Store(path)
+def test_versions_and_definitions_are_bounded(where: Where) -> None:
+    store = Store(where)
     for number in range(MAX_VERSIONS + 5):
         store.merge({KEY: seen({f"k{number}": 1})})
     assert len(store.versions("files", "read")) == MAX_VERSIONS
@@ -67,8 +79,8 @@ def test_versions_and_definitions_are_bounded(path: Path) -> None:
     store.close()
 
 
-def test_clear(path: Path) -> None:
-    store = Store(path)
+def test_clear(where: Where) -> None:
+    store = Store(where)
     others = [ToolKey("files", "write", "0"), ToolKey("mail", "read", "0")]
     store.merge(dict.fromkeys([KEY, *others], seen(1)))
     assert store.clear("files", "read") == 1
@@ -91,33 +103,6 @@ def test_kills_while_it_writes(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"not a database, but long enough to be taken for one" * 100, b"SQLite format 3\0" * 99]
-)
-def test_a_damaged_file_is_set_aside(path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    path.write_bytes(content)
-    with caplog.at_level(logging.WARNING):
-        store = Store(path)
-    assert store.load() == {}
-    store.merge({KEY: seen(1)})
-    store.close()
-    aside = list(path.parent.glob("*.damaged-*"))
-    assert [file.read_bytes() for file in aside] == [content]
-    assert "damaged" in caplog.text and aside[0].name in caplog.text
-
-
-def test_damage_in_the_middle_is_found_at_opening(path: Path) -> None:
-    store = Store(path)
-    store.merge({ToolKey("s", f"t{number}", "0"): seen({"id": number}) for number in range(200)})
-    store.close()
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    again = Store(path)
-    assert again.load() == {}
-    again.close()
-    assert list(path.parent.glob("*.damaged-*"))
-
-
-@pytest.mark.parametrize(
     "body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"weight": 1%s}}' % ("0" * 400)]
 )
 def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
@@ -131,53 +116,28 @@ def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
     store.close()
 
 
-def test_another_programs_database_is_left_alone(path: Path) -> None:
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE mine (x)")
-    other.close()
-    path.chmod(0o600)
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="a database that Cellblock has not made"):
-        Store(path)
-    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
-
-
-def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
-    Store(path).close()
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version = 99")
-    other.close()
-    with pytest.raises(StoreError, match="newer Cellblock"):
-        Store(path)
-    assert not list(path.parent.glob("*.damaged-*"))
-
-
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     store = Store(path)
+    database = cast("SqliteDatabase", store._database)
     store.merge({KEY: seen({"id": 1})})
-    store._connection.execute("PRAGMA max_page_count = 1")
+    database.connection.execute("PRAGMA max_page_count = 1")
     wide = {
         ToolKey("files", f"t{number}", "0"): seen({f"k{i}": i for i in range(100)}) for number in range(50)
     }
     with pytest.raises(StoreError, match="full"):
         store.merge(wide)
     assert list(store.load()) == [KEY]
-    store._connection.execute("PRAGMA max_page_count = 100000")
+    database.connection.execute("PRAGMA max_page_count = 100000")
     assert len(store.merge(wide)) == 50
     store.close()
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        Store(tmp_path / "absent" / "schemas.sqlite3")
-
-
-def test_two_brokers_write_one_file(path: Path) -> None:
+def test_two_brokers_write_one_store(where: Where) -> None:
     failures: list[BaseException] = []
 
     def broker(name: str) -> None:
         try:
-            store = Store(path)
+            store = Store(where)
             for number in range(40):
                 store.merge({KEY: seen({name: number})})
             store.close()
@@ -190,24 +150,11 @@ def test_two_brokers_write_one_file(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failures
-    store = Store(path)
+    store = Store(where)
     merged = store.load()[KEY]
     store.close()
     assert merged.samples == 80
     assert set(to_schema(merged.value)["properties"]) == {"left", "right"}
-
-
-def test_a_broker_waits_for_another_that_is_making_the_file(path: Path) -> None:
-    """SQLite by itself gives up at once here, whatever its timeout is."""
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    done = threading.Timer(0.3, other.execute, ["COMMIT"])
-    done.start()
-    store = Store(path)
-    store.merge({KEY: seen(1)})
-    store.close()
-    done.join()
-    other.close()
 
 
 def test_a_fingerprint_is_of_the_definition() -> None:
@@ -217,10 +164,81 @@ def test_a_fingerprint_is_of_the_definition() -> None:
     assert fingerprint(object(), None) == fingerprint(object(), None)
 
 
-def test_names_without_a_utf_8_form_are_stored(path: Path) -> None:
-    store = Store(path)
+def test_names_without_a_utf_8_form_are_stored(where: Where) -> None:
+    store = Store(where)
     key = tool_key("s", "\ud800", "0")
     store.merge({key: seen(1)})
     assert store.merge({key: seen(1)})[key].samples == 2
     assert list(store.load()) == [key]
     store.close()
+
+
+def test_what_others_have_changed_is_seen_and_ones_own_is_not(where: Where) -> None:
+    store, other = Store(where), Store(where)
+    assert not store.changed()
+    store.merge({KEY: seen(1)})
+    assert not store.changed() and other.changed() and not other.changed()
+    other.clear()
+    assert store.changed() and not store.changed() and not other.changed()
+    for one in (store, other):
+        one.close()
+
+
+def test_a_name_that_is_no_text_in_postgresql_stops_no_other(where: Where) -> None:
+    store = Store(where)
+    odd = ToolKey("files", "re\0ad", "0")
+    store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
+    merged = store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
+    assert (merged[odd].samples, merged[KEY].samples, len(store.load())) == (2, 2, 2)
+    store.close()
+
+
+def test_a_memory_writes_all_once_when_postgresql_is_back(
+    postgres_server: PostgresServer, postgres: Postgres
+) -> None:
+    memory = Memory(postgres_server, lambda key: None)
+    postgres.stop()
+    try:
+        memory.open()
+        memory.add(KEY, seen({"a": 1}))
+        assert memory.is_shared and not memory.write() and memory.has_unwritten
+    finally:
+        postgres.start()
+    assert memory.write() and not memory.has_unwritten
+    memory.add(KEY, seen({"a": 1}))
+    memory.add(KEY, seen({"b": 1}))
+    postgres.stop()
+    try:
+        assert not memory.write()
+        memory.add(KEY, seen({"c": 1}))
+    finally:
+        postgres.start()
+    assert memory.write()
+    store = Store(postgres_server)
+    found = store.load()[KEY]
+    assert found.samples == 4 and set(to_schema(found.value)["properties"]) == {"a", "b", "c"}
+    assert memory.known[KEY] == found
+    store.close()
+    memory.close()
+
+
+@pytest.mark.parametrize("is_back_soon", [True, False])
+def test_a_merge_whose_answer_is_lost_counts_once(
+    postgres_url: str, short_path: Path, monkeypatch: pytest.MonkeyPatch, is_back_soon: bool
+) -> None:
+    cutting = Cutting(postgres_url, short_path, after=True)
+    server = PostgresServer(cutting.url)
+    cutting.cuts = False
+    memory = Memory(server, lambda key: None)
+    memory.open()
+    memory.add(KEY, seen({"a": 1}))
+    cutting.cuts = True
+    if not is_back_soon:
+        monkeypatch.setattr(postgresql, "UNSURE_SECONDS", 0.0)
+    assert memory.write() == is_back_soon and not cutting.cuts
+    memory.add(KEY, seen({"a": 1}))
+    assert memory.write()
+    store = Store(server)
+    assert store.load()[KEY].samples == 2 == memory.known[KEY].samples
+    server.close()
+    cutting.close()

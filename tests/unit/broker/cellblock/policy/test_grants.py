@@ -17,6 +17,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.grants import Grants
 from cellblock.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
+from cellblock.schemas.validation import Allowance
 
 
 def server(server_id: str, **tools: dict[str, Any] | None) -> ServerEntry:
@@ -120,8 +121,11 @@ def test_a_request_never_widens_what_its_client_has(own: Grant, asked: Grant, ar
                 assert narrow is not None and layer in narrow.layers
                 if layer.asks_about(entry.server_id, tool):
                     assert any(one.asks_about(entry.server_id, tool) for one in narrow.layers)
-                if layer.violation(entry.server_id, tool, arguments):
-                    assert any(one.violation(entry.server_id, tool, arguments) for one in narrow.layers)
+                if layer.violation(entry.server_id, tool, arguments, Allowance(arguments)):
+                    assert any(
+                        one.violation(entry.server_id, tool, arguments, Allowance(arguments))
+                        for one in narrow.layers
+                    )
 
 
 def test_what_is_not_granted_is_not_found_and_says_so() -> None:

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock import tool
+from cellblock.apart.pool import Bill, paying
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.python_tools.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.python_tools.python_tools import read_tool
@@ -39,6 +40,35 @@ async def brief() -> AsyncIterator[PythonCalls]:
 class Item:
     name: str
     when: datetime.datetime
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_making_a_result_plain_takes_is_on_the_runs_bill(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    plain = ResultForm.plain
+
+    def slow(self: ResultForm, value: Any, **told: Any) -> Any:
+        ends = time.thread_time() + 0.1
+        while time.thread_time() < ends:
+            pass
+        return plain(self, value, **told)
+
+    monkeypatch.setattr(ResultForm, "plain", slow)
+    bill = Bill()
+    paying.set(bill)  # of this test's own context
+
+    def in_thread():
+        return {"rows": list(range(100_000))}
+
+    async def on_loop():
+        return {"rows": list(range(100_000))}
+
+    calls = PythonCalls(bound=BOUND, threads=1)
+    await calls.call(read_tool(on_loop if is_async else in_thread), {})
+    await calls.close()
+    # Of the computing of this thread, and so whatever else the machine does.
+    assert 100 <= bill.cpu_ms < 5_000
 
 
 async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
@@ -100,7 +130,7 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
 
 
 async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
-    release = asyncio.Event()
+    release, ended = asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
         while not release.is_set():
@@ -109,9 +139,54 @@ async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(
             except asyncio.CancelledError:
                 continue
 
+        ended.set()
+
     with pytest.raises(ToolCallError, match="did not end"):
         await within(brief.call(read_tool(stubborn), {}))
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
+    assert not ended.is_set()
     release.set()
+    await within(ended.wait())
+
+
+async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
+    calls = PythonCalls(bound=0.01, threads=1)
+    heeded = asyncio.Event()
+    times = 0
+
+    async def stubborn() -> None:
+        nonlocal times
+        while not heeded.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                times += 1
+                if times == 3:
+                    heeded.set()
+
+    with pytest.raises(ToolCallError, match="did not end"):
+        await within(calls.call(read_tool(stubborn), {}))
+    await until(lambda: times == 2, "it goes on by itself")
+    await within(calls.close())
+    assert heeded.is_set()
+
+
+async def test_a_function_may_have_bounds_of_its_own(calls: PythonCalls) -> None:
+    async def retries() -> dict[str, int]:
+        failed = 0
+        while failed < 3:
+            try:
+                async with asyncio.timeout(0.001):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                failed += 1
+                await asyncio.sleep(0)
+        return {"failed": failed}
+
+    assert await within(calls.call(read_tool(retries), {})) == {"failed": 3}
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling()
 
 
 async def test_a_cancelled_call_of_a_thread_ends_at_once(calls: PythonCalls) -> None:

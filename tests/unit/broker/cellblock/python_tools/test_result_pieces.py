@@ -176,6 +176,25 @@ def test_pieces_are_what_the_whole_is(monkeypatch: pytest.MonkeyPatch, annotatio
     assert pieces_of(adapter).dumped(value) == whole
 
 
+@dataclass
+class Link:
+    """Names what it belongs to."""
+
+    below: Any
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "dataclass"])
+def test_what_holds_itself_is_told_at_its_second_sight(kind: str) -> None:
+    """Each look at such a value counts thousands of others: a look at every level up to the interpreter's took 4 s."""
+    below: list[Any] = []
+    circle: Any = {"list": below, "dict": {"below": below}, "dataclass": Link(below)}[kind]
+    below.append(circle)
+    with pytest.raises(ValueError, match="id repeated"):
+        pieces_of(None).dumped(circle)
+    shared = [1] * 2 * STEP_WEIGHT
+    assert pieces_of(None).dumped([shared, shared]) == [shared, shared]
+
+
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_results, "is_small", lambda _: False)
     monkeypatch.setattr(result_pieces, "STEP_WEIGHT", 3)

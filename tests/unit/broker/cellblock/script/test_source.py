@@ -325,3 +325,45 @@ def test_many_places_in_a_line_of_many_imports_take_no_longer_than_in_one_of_few
     ratios = [seconds(900) / seconds(9) for _ in range(5)]
     # It was eighty.
     assert min(ratios) < 10
+
+
+def own(code: str) -> Script:
+    return prepare(code, known, IMPORT_URL, own_import=True)
+
+
+def test_an_import_becomes_a_call_of_a_name_of_its_length() -> None:
+    """No column moves; the place of the call is told as the engine tells that of an import: by its argument."""
+    script = own("const a = 1; await import( name, {});")
+    first, _, last = script.text.partition("\n")
+    assert first == f"const a = 1; await $im000( {FUNCTION}(name), {{}});"
+    assert last == f'import {{ importable as {FUNCTION}, load as $im000 }} from "{IMPORT_URL}";\n'
+    assert script.fits_context and script.computed
+    assert script.place(1, 20) == "script.js:1:28"
+    assert script.has_namespace("a") is False
+    assert own("const files = await import('@codemode/x')").has_namespace("files")
+
+
+def test_the_name_is_none_that_the_script_has() -> None:
+    assert "await $im001(" in own("let $im000 = 1; await import('@codemode/x');").text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await import(/* why */ '@codemode/x');",
+        f"await import({' ' * 100}'@codemode/x');",
+        "enum A { B }",
+        f"/* {' '.join(f'$im{number:03}' for number in range(1000))} */ await import('@codemode/x');",
+    ],
+    ids=["a comment", "far away", "Deno compiles it", "all names are taken"],
+)
+def test_what_cannot_run_in_a_context_is_told(code: str) -> None:
+    """And it is sent as ever."""
+    script = own(code)
+    assert not script.fits_context
+    assert script.text == rewrite(code).text
+
+
+def test_what_has_no_import_fits() -> None:
+    assert own("let a = 1;").fits_context
+    assert own("import '@codemode/x';").text == rewrite("import '@codemode/x';").text

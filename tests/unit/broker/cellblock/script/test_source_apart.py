@@ -14,7 +14,7 @@ import pytest
 from cellblock.apart import pool
 from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
 from cellblock.apart.share import Share, share_of_one
-from cellblock.apart.worker import Answer, Task
+from cellblock.apart.task import Answer, Task
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports

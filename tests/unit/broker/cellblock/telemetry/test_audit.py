@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.config.settings import AuditSettings
+from cellblock.execution.events import Decision
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
 from support.memory_host import HostedRun, World
 
@@ -53,6 +54,16 @@ async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_pat
     assert lines[0]["script"] == CODE
     assert json.loads(lines[1]["input"]) == json.loads(lines[2]["output"]) == {"text": "in the input"}
     assert json.loads(lines[-1]["output"]) == {"text": "in the result"}
+
+
+async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: Path) -> None:
+    world, audit = make_world(), AuditLog(AuditSettings(), tmp_path)
+    world.events.add(audit)
+    world.events.decided(Decision(run="a1", verdict="accepted", calls=(1, 2), by="token"))
+    audit.close()
+    (line,) = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    assert line.pop("time").endswith("Z")
+    assert line == {"event": "decision", "run": "a1", "verdict": "accepted", "calls": [1, 2], "by": "token"}
 
 
 async def test_long_values_are_cut_and_marked(make_world: MakeWorld, tmp_path: Path) -> None:

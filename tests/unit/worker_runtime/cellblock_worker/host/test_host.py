@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ import pytest
 import zmq
 from pydantic import ValidationError
 
+from cellblock_worker.confinement import confinement
 from cellblock_worker.host import host as host_module
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
+from cellblock_worker.worker.reuse import ReuseBounds
 from support.fake_worker import FakeWorkers
 from support.processes import name_of
 
@@ -226,7 +229,7 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
         """
         ready()
         read()
-        frame(b'{"a":1}', t="call", id=1, server="s", tool="t")
+        frame(b'{"a":1}', t="call", id=1, server="s", tool="t", events="")
         frame(read().body, t="done", ms=0)
         hang()
         """
@@ -235,6 +238,8 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
     broker.say(RUN, b"token", b"{}")
     await broker.until(lambda: "call" in broker.run_of(b"token"))
     broker.say(protocol.Reply(id=1, ok=True), b"another", b"foreign")
+    turned = dict(reversed(protocol.Reply(id=1, ok=True).model_dump().items()))
+    broker.raw(b"token", pack_header(turned), b"in another order")
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"mine")
     await broker.end_of(b"token")
     assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"mine"]
@@ -386,3 +391,74 @@ async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run
     assert ended.reason == "protocol"
     assert len(ended.detail) <= protocol.MAX_DETAIL_CHARS
     await broker.status(running=0, warm=1)
+
+
+AGAIN = """
+ready()
+while True:
+    start = read()
+    if start.body == b"calls":
+        frame(b"{}", t="call", id=1, server="s", tool="t", events="")
+        read()
+    frame(str(os.getpid()).encode(), t="done", ms=0)
+    ready()
+"""
+BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=3_600_000, principal_warm=1)
+
+
+async def _pid_of(broker: Broker, token: bytes) -> int:
+    """The process that this run had."""
+    await broker.end_of(token)
+    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "done")
+
+
+async def _reused(broker: Broker, run: protocol.Run, tokens: Iterator[bytes]) -> bytes:
+    """The token of a run that got a process of one before it: its `Ready` may come after the next run."""
+    for token in itertools.islice(tokens, 100):
+        broker.say(run, token, b"1")
+        if (await broker.end_of(token)).reused:
+            return token
+    raise AssertionError("no process was reused")
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(BOUND):
+        while psutil.pid_exists(pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_a_process_that_no_run_can_have_any_more_ends(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """One that is kept, and one that has a run when it is told."""
+    fake_workers.run(AGAIN)
+    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    tokens = (f"run {number}".encode() for number in itertools.count())
+    old, new = RUN.model_copy(update={"key": "old 1"}), RUN.model_copy(update={"key": "new 1"})
+    await _reused(broker, old, tokens)
+    broker.say(old, busy := next(tokens), b"calls")
+    await broker.until(lambda: "call" in broker.run_of(busy))
+    broker.say(old, other := next(tokens), b"1")
+    kept = await _pid_of(broker, other)
+    broker.say(new, token := next(tokens), b"1")
+    await broker.end_of(token)
+    broker.say(protocol.Keys(prefix="new"))
+    await _gone(kept)
+    broker.say(protocol.Reply(id=1, ok=True), busy, b"1")
+    await _gone(await _pid_of(broker, busy))
+    await _reused(broker, new, tokens)
+
+
+async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier run's memory would count as a later one's."""
+    monkeypatch.setattr(confinement, "_LINUX", False)
+    fake_workers.run(AGAIN)
+    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    (hello,) = broker.of(protocol.Hello)
+    assert any(layer.startswith("reuse: ") for layer in hello.missing)
+    assert not any(layer.startswith("reuse: ") for layer in hello.layers)
+    broker.say(RUN.model_copy(update={"key": "a"}), b"run", b"1")
+    await _gone(await _pid_of(broker, b"run"))

@@ -77,7 +77,7 @@ async def test_a_host_does_not_dial_a_bare_tcp_endpoint() -> None:
     context: Any = zmq.Context(io_threads=1)
     try:
         with pytest.raises(EndpointError, match="only with keys"):
-            Host(config, context)
+            Host(config, context).announce()
     finally:
         context.destroy(linger=0)
 
@@ -90,7 +90,12 @@ async def test_a_host_does_not_dial_a_bare_tcp_endpoint() -> None:
         (["--connect", "tcp://h:1", "--server-key", SERVER], "only with keys"),
         (["--connect", "ipc:///x", "--key", "KEY", "--server-key", SERVER], "tcp://HOST:PORT"),
         (["--connect", "tcp://h:1", "--key", "none", "--server-key", SERVER], "cannot be read"),
+        (["--connect", "dns://h", "--key", "KEY", "--server-key", SERVER], "tcp://HOST:PORT"),
         (["--connect", "tcp://h:1", "--key", "KEY", "--server-key", "zz"], "--server-key: a public key"),
+        (
+            ["--connect", "tcp://h:1", "--key", "KEY", "--server-key", SERVER, "zz"],
+            "--server-key: a public key",
+        ),
         (["--connect", "tcp://h:1", "--key", "KEY", "--server-key", SERVER, "--capacity", "0"], "capacity"),
         (["--connect", "tcp://h:1", "--key", "OPEN", "--server-key", SERVER], "chmod 600"),
     ],
@@ -104,3 +109,12 @@ def test_what_cannot_be_used_is_said_before_anything_starts(
     paths = [str(tmp_path / word) if word in ("KEY", "OPEN") else word for word in arguments]
     assert remote.main(paths) == remote.EXIT_USAGE
     assert said in capsys.readouterr().err
+
+
+def test_names_and_server_keys_may_be_given_apart(tmp_path: Path) -> None:
+    own = make_key_file(tmp_path / "KEY")
+    other = "cd" * 32
+    words = ["--connect", "tcp://a:1", "--connect=tcp://b:2", "--key", str(tmp_path / "KEY")]
+    given = remote.read_arguments([*words, f"--server-key={SERVER}", "--server-key", other, "--drain=60"])
+    assert given.names.endpoints == ["tcp://a:1", "tcp://b:2"] and given.drain_seconds == 60
+    assert given.keys == [DialKeys(own, bytes.fromhex(SERVER)), DialKeys(own, bytes.fromhex(other))]

@@ -154,6 +154,19 @@ def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
     assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
 
 
+def test_what_a_process_uses_after_a_run_is_its_clients_and_a_little_of_it_makes_no_run_long() -> None:
+    turns = Turns()
+    turns.ended(QUIET, BRIEF_CPU_SECONDS / 2, 0.0, 1.0)
+    turns.tidied(QUIET, BRIEF_CPU_SECONDS / 2, 1.0)
+    assert turns.goes_first(QUIET, 1.0)
+    turns.tidied(QUIET, BRIEF_CPU_SECONDS * 2, 1.0)
+    assert not turns.goes_first(QUIET, 1.0)
+    turns.ended(QUIET, BRIEF_CPU_SECONDS / 2, 0.0, 1.0)
+    turns.tidied(QUIET, HEAVY_CPU_SECONDS, 1.0)
+    turns.ended(OTHER, BRIEF_CPU_SECONDS, 0.0, 1.0)
+    assert turns.gives_way(QUIET, 1.0)
+
+
 def test_who_was_brief_and_light_lately_goes_first() -> None:
     turns = Turns()
     assert not turns.goes_first(QUIET, 0.0), "nothing is known of it"

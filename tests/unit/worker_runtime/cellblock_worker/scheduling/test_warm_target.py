@@ -81,3 +81,10 @@ def test_who_keeps_none_warm_keeps_none_after_a_burst() -> None:
     for _ in range(8):
         target.used(0.0)
     assert target.at(0.0) == 0
+
+
+def test_runs_that_need_no_warm_worker_keep_the_target_and_do_not_raise_it() -> None:
+    target = made(most=8, floor=1, idle_after=60.0)
+    for _ in range(8):
+        target.came(50.0)
+    assert [target.at(now) for now in (109.0, 110.0)] == [4, 1]

@@ -20,16 +20,19 @@ MESSAGES: list[Message] = [
     protocol.Ready(protocol=1),
     protocol.Log(level="warn", ms=3),
     protocol.Call(id=1, server="files", tool="read/ü"),
-    protocol.Query(id=2, op="searchTools"),
+    protocol.Query(id=2, op="searchTools", events="c1795524565651*3a1"),
     protocol.Took(bytes=2**53 - 1),
     protocol.Notice(),
     protocol.Done(ms=2**53 - 1),
     protocol.Failed(ms=0, kind="rejection"),
+    protocol.Noted(),
+    protocol.Live(),
     protocol.Warm(),
     protocol.Start(log_bytes=0, message_bytes=1),
     protocol.Reply(id=MAX_CALL_ID, ok=False),
     protocol.Hello(protocol=1, pid=1, capacity=65535, deno="/deno", layers=["a", "b"]),
     protocol.Status(warm=0, booting=1, running=2, wanted=1),
+    protocol.Grant(places=65535),
     protocol.Leased(wait_ms=0),
     protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
@@ -37,6 +40,9 @@ MESSAGES: list[Message] = [
     protocol.Resume(),
     protocol.Cancel(),
     protocol.Pool(warm=4),
+    protocol.Granted(places=0),
+    protocol.Demand(waiting=2**31 - 1),
+    protocol.Keys(prefix="a"),
     protocol.Shutdown(),
 ]
 
@@ -50,7 +56,13 @@ PARSERS: dict[str, tuple[Parse, tuple[type[Message], ...]]] = {
 
 
 def wire(message: Message) -> dict[str, Any]:
-    return unpack_header(pack_header(message.model_dump()))
+    return unpack_header(message.packed())
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.t)
+def test_a_packed_message_has_all_its_fields_in_their_order(message: Message) -> None:
+    assert message.packed() == pack_header(message.model_dump())
+    assert list(wire(message)) == list(type(message).model_fields)
 
 
 def test_the_examples_cover_every_message_of_every_direction() -> None:

@@ -21,11 +21,13 @@ def test_every_move_is_in_the_table_or_refused(state: State, event: Event) -> No
             advance(state, event)
 
 
-def test_life_is_one_way() -> None:
-    assert all(ORDER.index(after) > ORDER.index(before) for (before, _), after in TRANSITIONS.items())
+def test_life_is_one_way_but_for_a_worker_that_is_reused() -> None:
+    back = [move for move, after in TRANSITIONS.items() if ORDER.index(after) <= ORDER.index(move[0])]
+    assert back == [(State.RETURNING, Event.READY)]
+    assert TRANSITIONS[back[0]] is State.WARM
 
 
-def test_every_living_state_can_be_killed_or_exit_and_none_is_leased_twice() -> None:
+def test_every_living_state_can_be_killed_or_exit_and_only_a_warm_one_is_leased() -> None:
     for state in State:
         assert ((state, Event.EXIT) in TRANSITIONS) == (state is not State.GONE)
         assert ((state, Event.KILL) in TRANSITIONS) == (state not in (State.ENDING, State.GONE))
@@ -37,4 +39,5 @@ def test_what_may_be_said() -> None:
     assert MAY_SAY[State.WARM] == MAY_SAY[State.GONE] == ()
     assert MAY_SAY[State.BOOTING] == (protocol.Ready,)
     assert MAY_SAY[State.ENDING] == (protocol.Log,)
+    assert MAY_SAY[State.RETURNING] == (protocol.Ready,)
     assert protocol.Ready not in MAY_SAY[State.RUNNING]

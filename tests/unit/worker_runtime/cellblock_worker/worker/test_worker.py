@@ -132,7 +132,7 @@ async def test_memory_ends_at_its_cap(code: str) -> None:
 
 
 async def test_memory_is_sampled_where_the_kernel_keeps_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.confinement, "limit_at_lease", lambda *_: False)
+    monkeypatch.setattr(worker.confinement, "limit_at_lease", lambda *_, **__: False)
     code = """
         const kept = [];
         for (let size = 0; size < 400; size += 8) {

@@ -20,7 +20,7 @@ async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
         ready()
         start = read()
         assert start.header["t"] == "start" and start.body == b"script", start
-        frame(b"{}", t="call", id=1, server="s", tool="t")
+        frame(b"{}", t="call", id=1, server="s", tool="t", events="")
         reply = read()
         frame(reply.body, t="done", ms=reply.header["id"])
         hang()
@@ -30,11 +30,11 @@ async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
     made.lease(b"token", make_run(), b"script")
     await owner.until("says")
     reply = protocol.Reply(id=1, ok=True)
-    made.deliver(worker.pack_header(reply.model_dump()), b'"answer"')
+    made.deliver(reply.packed(), b'"answer"')
     ended = await owner.end()
     assert ended.reason == "finished"
     assert owner.said[-1] == ({"t": "done", "ms": 1}, b'"answer"')
-    made.deliver(worker.pack_header(reply.model_dump()), b"late")
+    made.deliver(reply.packed(), b"late")
 
 
 VIOLATIONS = {
@@ -92,7 +92,7 @@ async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
         ready()
         read()
         {FLOOD}
-        frame(b"{{}}", t="call", id=1, server="s", tool="t")
+        frame(b"{{}}", t="call", id=1, server="s", tool="t", events="")
         read()
         {FLOOD}
         frame(b"1", t="done", ms=8)
@@ -104,7 +104,7 @@ async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
     while "call" not in [header["t"] for header, _ in owner.said]:
         owner.events.clear()
         await owner.until("says")
-    made.deliver(worker.pack_header(protocol.Reply(id=1, ok=True).model_dump()), b"1")
+    made.deliver(protocol.Reply(id=1, ok=True).packed(), b"1")
     await owner.until("gone")
     [(ended, _)] = owner.ended
     assert ended.reason == "finished" and ended.dropped_log_bytes == 6000 * 5 - 12
@@ -226,11 +226,11 @@ async def test_exit_code_0_without_an_outcome_is_a_crash(fake_workers: FakeWorke
 
 
 async def test_a_worker_that_does_not_read_its_replies_is_killed(fake_workers: FakeWorkers) -> None:
-    fake_workers.run("ready()\nread()\nframe(b'', t='call', id=1, server='s', tool='t')\nhang()")
+    fake_workers.run("ready()\nread()\nframe(b'', t='call', id=1, server='s', tool='t', events='')\nhang()")
     made, owner = await booted(max_frame_bytes=256 * 1024)
     made.lease(b"token", make_run(), b"{}")
     await owner.until("says")
-    header = worker.pack_header(protocol.Reply(id=1, ok=True).model_dump())
+    header = protocol.Reply(id=1, ok=True).packed()
     for _ in range(10):
         made.deliver(header, b"x" * (200 * 1024))
     ended = await owner.end()

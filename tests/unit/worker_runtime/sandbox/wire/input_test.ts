@@ -1,4 +1,6 @@
 import { deepStrictEqual as same, ok, throws } from "node:assert/strict";
+import { useChannel } from "../../../../../worker_runtime/sandbox/wire/channel.ts";
+import { pipes } from "../../../../../worker_runtime/sandbox/wire/pipes.ts";
 import { type Flaw, jsonBody, MAX_INPUT_DEPTH } from "../../../../../worker_runtime/sandbox/wire/input.ts";
 
 class Refused extends Error {
@@ -6,9 +8,10 @@ class Refused extends Error {
     super(flaw.why);
   }
 }
+useChannel(pipes);
 const decoder = new TextDecoder();
 const sent = (value: unknown, cap = 1 << 20) =>
-  decoder.decode(jsonBody(value, cap, (flaw) => new Refused(flaw)));
+  decoder.decode(jsonBody(value, cap, (flaw) => new Refused(flaw)) as unknown as Uint8Array);
 const flawOf = (value: unknown, cap = 1 << 20): Flaw => {
   let flaw: Flaw | undefined;
   throws(() => sent(value, cap), (error: unknown) => {

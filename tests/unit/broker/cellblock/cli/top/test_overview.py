@@ -33,9 +33,10 @@ def test_it_fits_any_window_and_texts_control_nothing(
 def test_what_it_says() -> None:
     text = "\n".join(render(state(), 120, 0, Painter(None)))
     assert re.search(r"places +█░+ 1/16", text)
-    assert "queue   2 of 256    warm 3/4    booting 1    hosts 1" in text
+    assert "queue   2 of 256    warm 3/4    booting 1    hosts 1    3 parked, waiting for you" in text
     assert "p50 4.2 ms  p95 9.9 ms  p99 120 ms" in text
     assert "queue p50 4.2 ms  p95 9.9 ms" in text
+    assert "runs    7 (1 with an error)" in text
     assert "7 (1 with an error)    1.5/s, highest 8  " in text
     assert "1/2" in text and "waiting: " in text
     assert text.count("SANDBOX_LIMIT") == 50

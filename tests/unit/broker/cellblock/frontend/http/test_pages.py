@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from cellblock.frontend.http.pages import (
-    CODE_PATH,
-    CODE_SECONDS,
-    COOKIE_SECONDS,
-    LOGIN_PATH,
-    MAX_CODES,
-    MAX_COOKIES,
-    METRICS_PATH,
-    STATE_PATH,
-    Pages,
-)
+from cellblock.frontend.http.logins import CODE_SECONDS, COOKIE_SECONDS, MAX_CODES, MAX_COOKIES
+from cellblock.frontend.http.page_parts import Page
+from cellblock.frontend.http.pages import CODE_PATH, LOGIN_PATH, METRICS_PATH, STATE_PATH, Pages
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
@@ -55,19 +48,29 @@ def pages(clock: Clock) -> Pages:
     return Pages(View(Still(), tally, Board(10), "1"), Metrics(tally, Still()), clock=clock)
 
 
+def answer(pages: Pages, method: str, path: str, query: bytes) -> Page:
+    return asyncio.run(pages.answer(method, path, query))
+
+
 def code_of(pages: Pages) -> str:
-    return json.loads(pages.answer("POST", CODE_PATH, b"").body)["path"].partition("code=")[2]
+    return json.loads(answer(pages, "POST", CODE_PATH, b"").body)["path"].partition("code=")[2]
 
 
 def log_in(pages: Pages, code: str) -> tuple[int, dict[bytes, bytes]]:
-    page = pages.answer("GET", LOGIN_PATH, f"code={code}".encode())
+    page = answer(pages, "GET", LOGIN_PATH, f"code={code}".encode())
     return page.status, dict(page.headers)
 
 
-def cookie_of(pages: Pages) -> bytes:
+def login_of(pages: Pages) -> tuple[bytes, bytes]:
+    """A new login's cookie and key."""
     status, headers = log_in(pages, code_of(pages))
-    assert (status, headers[b"location"]) == (303, b"/dashboard")
-    return headers[b"set-cookie"].split(b";")[0]
+    path, _, key = headers[b"location"].partition(b"#key=")
+    assert (status, path) == (303, b"/dashboard") and len(key) == 43
+    return headers[b"set-cookie"].split(b";")[0], key
+
+
+def cookie_of(pages: Pages) -> bytes:
+    return login_of(pages)[0]
 
 
 def test_a_code_logs_in_once(pages: Pages) -> None:
@@ -99,6 +102,19 @@ def test_codes_and_cookies_end(pages: Pages, clock: Clock) -> None:
     assert not pages.knows(STATE_PATH, cookie)
 
 
+def test_a_key_counts_with_its_own_cookie_alone(pages: Pages, clock: Clock) -> None:
+    (cookie, key), (other, others_key) = login_of(pages), login_of(pages)
+    who = pages.decider(cookie, key)
+    assert who is not None and key.decode() not in who and cookie.decode() not in who
+    assert pages.decider(other, others_key) not in (None, who)
+    for wrong in (b"", b"x", key[:-1], key + b"x", others_key, cookie, b"\xff", b"%b, %b" % (key, key)):
+        assert pages.decider(cookie, wrong) is None
+    assert pages.decider(b"", key) is None
+    assert pages.decider(cookie + b"; " + other, others_key) is not None
+    clock.now += COOKIE_SECONDS + 1
+    assert pages.decider(cookie, key) is None
+
+
 @pytest.mark.parametrize(
     "cookie",
     [b"", b"cellblock_dashboard=", b"cellblock_dashboard=x", b"x=y; cellblock_dashboard", b"\xff\xfe;=;;"],
@@ -127,16 +143,16 @@ def test_codes_and_cookies_are_bounded(pages: Pages) -> None:
 @pytest.mark.parametrize("path", ["/dashboard", STATE_PATH, "/dashboard/runs/x", METRICS_PATH, LOGIN_PATH])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_can_be_changed(pages: Pages, path: str, method: str) -> None:
-    assert pages.answer(method, path, b"").status == 405
+    assert answer(pages, method, path, b"").status == 405
 
 
 def test_a_code_is_not_given_to_a_link(pages: Pages) -> None:
-    assert pages.answer("GET", CODE_PATH, b"").status == 405
+    assert answer(pages, "GET", CODE_PATH, b"").status == 405
 
 
 @pytest.mark.parametrize("path", ["/dashboard", "/dashboard/app.js", "/dashboard/app.css", STATE_PATH])
 def test_every_page_is_guarded_by_its_headers(pages: Pages, path: str) -> None:
-    page = pages.answer("GET", path, b"")
+    page = answer(pages, "GET", path, b"")
     headers = dict(page.headers)
     assert page.status == 200
     policy = headers[b"content-security-policy"].decode()
@@ -147,16 +163,23 @@ def test_every_page_is_guarded_by_its_headers(pages: Pages, path: str) -> None:
 
 def test_the_page_needs_nothing_from_elsewhere(pages: Pages) -> None:
     for path in ("/dashboard", "/dashboard/app.js", "/dashboard/app.css"):
-        text = pages.answer("GET", path, b"").body.decode()
+        text = answer(pages, "GET", path, b"").body.decode()
         assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
         assert "innerHTML" not in text and "onclick" not in text and "<style" not in text
 
 
 @pytest.mark.parametrize(
-    "path", ["/dashboard/../mcp", "/dashboard/runs/", "/dashboard/runs/../state", "/dashboard/x"]
+    "path",
+    [
+        "/dashboard/parked",
+        "/dashboard/../mcp",
+        "/dashboard/runs/",
+        "/dashboard/runs/../state",
+        "/dashboard/x",
+    ],
 )
 def test_unknown_paths(pages: Pages, path: str) -> None:
-    assert pages.answer("GET", path, b"").status == 404
+    assert answer(pages, "GET", path, b"").status == 404
 
 
 def test_what_is_off_has_no_path() -> None:

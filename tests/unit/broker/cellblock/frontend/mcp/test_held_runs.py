@@ -13,11 +13,21 @@ from mcp import MCPError
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp import held_runs
 from cellblock.frontend.mcp.approvals import elicitor
-from cellblock.frontend.mcp.held_runs import HeldRuns
+from cellblock.frontend.mcp.held_runs import HeldRun, HeldRuns, nobody_waits
+from cellblock.frontend.mcp.request_state import RequestStates
 from cellblock.frontend.mcp.requests_back import by_rounds
 from cellblock.policy.asking import Approver, Question, Verdict
 
 BOUND = 20.0
+
+
+def held() -> HeldRuns:
+    """Runs whose words are signed with a key."""
+
+    async def key() -> bytes:
+        return bytes(32)
+
+    return HeldRuns(RequestStates(key))
 
 
 class Script:
@@ -32,7 +42,9 @@ class Script:
     async def start(self, approver: Approver) -> RunResponse:
         try:
             for number in range(self.questions):
-                self.said.append(await approver(Question("files", "write", False, {"n": number}, 5.0)))
+                self.said.append(
+                    await approver(Question("files", "write", False, {"n": number}, 5.0, number + 1))
+                )
         except asyncio.CancelledError:
             self.cancelled = True
             raise
@@ -43,15 +55,22 @@ class Script:
 
 def params(state: str | None = None, action: str | None = None) -> types.CallToolRequestParams:
     answer = types.ElicitResult.model_validate({"action": action}) if action else None
-    responses: Any = {f"question-{number}": answer for number in (1, 2)} if answer else None
+    responses: Any = {f"question-{number + 1}": answer for number in (0, 1)} if answer else None
     return types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=responses)
+
+
+def taken(runs: HeldRuns, made: types.CallToolRequestParams, owner: str = "ann") -> HeldRun:
+    found = runs.take(made, owner)
+    if found is None:
+        raise nobody_waits()
+    return found
 
 
 async def call(
     runs: HeldRuns, made: types.CallToolRequestParams, owner: str, start: Any
 ) -> RunResponse | types.InputRequiredResult:
     if made.request_state is not None:
-        return await runs.finish(runs.take(made, owner))
+        return await runs.finish(taken(runs, made, owner))
     run = runs.new(owner, None)
     run.start(start(elicitor(by_rounds(run))))
     return await runs.finish(run)
@@ -64,7 +83,7 @@ async def asked(runs: HeldRuns, made: types.CallToolRequestParams, script: Scrip
 
 
 async def test_a_run_goes_on_where_it_was_and_each_word_is_good_once() -> None:
-    runs, script = HeldRuns(), Script(2)
+    runs, script = held(), Script(2)
     first = await asked(runs, params(), script)
     second = await asked(runs, params(first, "accept"), script)
     assert first != second
@@ -76,14 +95,43 @@ async def test_a_run_goes_on_where_it_was_and_each_word_is_good_once() -> None:
 
 
 async def test_who_comes_back_without_an_answer_has_not_chosen() -> None:
-    runs, script = HeldRuns(), Script()
+    runs, script = held(), Script()
     found = await call(runs, params(await asked(runs, params(), script)), "ann", script.start)
     assert isinstance(found, RunResponse) and found.result == ["cancelled"]
 
 
+async def test_who_leaves_its_run_answers_nothing_and_waits_until_it_is_parked() -> None:
+    runs, parks = held(), asyncio.Event()
+    rounds: list[int] = []
+
+    async def start(approver: Approver) -> RunResponse:
+        asked = asyncio.ensure_future(approver(Question("files", "write", False, {}, 5.0, 1)))
+        await parks.wait()
+        assert not asked.done()
+        asked.cancel()
+        rounds.append(run.round)
+        return RunResponse(logs=[], diagnostics=[], parked=True)
+
+    run = runs.new("ann", None)
+    run.start(start(elicitor(by_rounds(run))))
+    first = await runs.finish(run)
+    assert isinstance(first, types.InputRequiredResult)
+    assert runs.take(params(first.request_state), "ann", leaves=True) is run
+    # It is not parked in time: the client is asked again.
+    second = await runs.finish(run, 0.05)
+    assert isinstance(second, types.InputRequiredResult) and second.request_state != first.request_state
+    assert second.input_requests == first.input_requests
+    assert runs.take(params(second.request_state), "ann", leaves=True) is run
+    asyncio.get_running_loop().call_later(0.05, parks.set)
+    found = await asyncio.wait_for(runs.finish(run, BOUND), BOUND)
+    assert isinstance(found, RunResponse) and found.parked
+    # No word that the client has is for that round.
+    assert rounds == [run.round] and rounds[0] > 2
+
+
 async def test_a_client_that_does_not_come_back_loses_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_runs, "RETURN_SECONDS", -4.9)
-    runs, script = HeldRuns(), Script()
+    runs, script = held(), Script()
     state = await asked(runs, params(), script)
     await asyncio.wait_for(script.ended.wait(), BOUND)
     assert script.cancelled
@@ -92,7 +140,7 @@ async def test_a_client_that_does_not_come_back_loses_its_run(monkeypatch: pytes
 
 
 async def test_a_call_that_is_cancelled_ends_its_run() -> None:
-    runs, script = HeldRuns(), Script()
+    runs, script = held(), Script()
     state = await asked(runs, params(), script)
     going_on, ended = asyncio.Event(), asyncio.Event()
 
@@ -115,7 +163,7 @@ async def test_a_call_that_is_cancelled_ends_its_run() -> None:
 
 async def test_over_the_maximum_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_runs, "MAX_HELD", 1)
-    runs, script = HeldRuns(), Script()
+    runs, script = held(), Script()
     state = await asked(runs, params(), script)
     found = await call(runs, params(), "ann", Script().start)
     assert isinstance(found, RunResponse) and found.result == ["cannot ask"]
@@ -143,7 +191,7 @@ async def round_trip(runs: HeldRuns, run: Awaitable[Any], wanted: set[str]) -> s
 
 async def test_questions_of_several_calls_travel_together_and_each_gets_its_answer() -> None:
     """One asked while the client is away is its next question; one given up meanwhile is nobody's."""
-    runs = HeldRuns()
+    runs = held()
     run = runs.new("ann", None)
     ask: Any = run.ask
     later = asyncio.Event()
@@ -154,8 +202,8 @@ async def test_questions_of_several_calls_travel_together_and_each_gets_its_answ
 
     async def fourth() -> str:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await ask("d", form("four?"), 0.01)
+            async with asyncio.timeout(0.5):
+                await ask("d", form("four?"), 0.5)
         later.set()
         return "too late"
 
@@ -172,9 +220,9 @@ async def test_questions_of_several_calls_travel_together_and_each_gets_its_answ
     await asyncio.sleep(0)
     answers: Any = {"a": answer("1"), "c": answer("guessed"), "d": answer("late"), "x": answer("forged")}
     back = types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=answers)
-    state = await round_trip(runs, runs.finish(runs.take(back, "ann")), {"c"})
+    state = await round_trip(runs, runs.finish(taken(runs, back)), {"c"})
     back = types.CallToolRequestParams(
         name="codemode.run", request_state=state, input_responses={"c": answer("3")}
     )
-    found = await asyncio.wait_for(runs.finish(runs.take(back, "ann")), BOUND)
+    found = await asyncio.wait_for(runs.finish(taken(runs, back)), BOUND)
     assert isinstance(found, RunResponse) and found.result == ["1", None, "3", "too late"]

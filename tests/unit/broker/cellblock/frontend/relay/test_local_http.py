@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 
 import pytest
 
 from cellblock.frontend.relay import local_http
-from cellblock.frontend.relay.channel import Broken, whole
+from cellblock.frontend.relay.channel import Broken, Unreached, whole
 from cellblock.frontend.relay.local_http import LocalHttp
-from support.waits import within
+from support.waits import until, within
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -148,6 +150,33 @@ async def test_nobody_there_and_silence(monkeypatch: pytest.MonkeyPatch) -> None
         async with serving(silent) as url:
             with pytest.raises(Broken, match="silent"):
                 await within(asked(channel, url))
+
+
+async def test_a_connection_that_is_reset_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is killed while one connects: the kernel does not know the peer any more."""
+    opening = asyncio.open_connection
+
+    async def reset(host: str, port: int, *, limit: int) -> object:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = socket.create_connection(server.getsockname())
+            accepted, _ = server.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+        await until(lambda: not has_peer(client), "the reset has come")
+        client.setblocking(False)
+        return await opening(sock=client, limit=limit)
+
+    monkeypatch.setattr(asyncio, "open_connection", reset)
+    with closing(LocalHttp({}, own=True)) as channel, pytest.raises(Unreached, match="hung up"):
+        await within(asked(channel, "http://127.0.0.1:1/mcp"))
+
+
+def has_peer(one: socket.socket) -> bool:
+    try:
+        one.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 async def test_a_refusal_that_comes_before_all_is_sent_is_read() -> None:

@@ -79,6 +79,14 @@ def test_headers_are_those_of_the_sdk(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_tasks_are_named_by_their_ids(method: str) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": "run.tag", "_meta": meta}}
+    found = message_of_line(json.dumps(body).encode())
+    assert isinstance(found, Message) and found.headers()["mcp-name"] == "run.tag"
+
+
 def test_half_an_emoji_in_a_name_is_no_failure() -> None:
     params = '{"uri":"\\ud83d","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}'
     found = message_of_line(

@@ -12,7 +12,8 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.workers.pool import pool as pool_module
 from cellblock.workers.pool.pool import Lease
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, World, hold, turns
+from support.memory_host import BOUND, ScriptedHost, World, hold, turns
+from support.waits import until
 
 MakeWorld = Callable[..., World]
 
@@ -260,6 +261,25 @@ async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(make
 RUN = protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1)
 
 
+async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(make_world: MakeWorld) -> None:
+    """Its death is noticed by a message that cannot be sent, before it is told."""
+    world = make_world()
+    host = await world.host(hold, capacity=4)
+    lease = await got(acquire(world))
+    world.link.detach(host.identity)
+    with pytest.raises(OSError, match="no such host"):
+        lease.send(protocol.Cancel(), b"")
+    waiting = acquire(world)
+    await turns(5)
+    assert not waiting.done()
+    world.link.attach(host.identity, host)
+    world.pool.host_says(host.identity, b"", protocol.Status(warm=1, booting=0, wanted=1, running=0), b"")
+    other = await got(waiting)
+    assert other.host == host.identity
+    other.release()
+    lease.release()
+
+
 async def test_only_a_leases_own_host_speaks_under_its_token(make_world: MakeWorld) -> None:
     world = make_world()
     owner = await world.host(hold, identity=b"a")
@@ -371,3 +391,60 @@ async def test_a_host_is_not_silent_while_nobody_listens(
     await asyncio.sleep(0.06)
     world.pool.check_silence()
     assert [identity for identity, _ in world.failed] == [b"a"]
+
+
+async def test_every_host_that_can_be_reached_is_told_which_keys_come(make_world: MakeWorld) -> None:
+    world = make_world()
+    gone, host = await world.host(hold, identity=b"a"), await world.host(hold, identity=b"b")
+    world.link.detach(gone.identity)
+    world.pool.keep_keys("new")
+    async with asyncio.timeout(BOUND):
+        while host.keys != ["new"]:
+            await turns()
+    assert gone.keys == []
+
+
+async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=8, shared=True)
+    first, second = acquire(world), acquire(world)
+    await until(lambda: host.places == [protocol.Demand(waiting=1), protocol.Demand(waiting=2)], "demand")
+    assert world.pool.capacity == 0 and not first.done()
+
+    host.say(protocol.Grant(places=1))
+    lease = await got(first)
+    await until(lambda: host.places[2:] == [protocol.Granted(places=1), protocol.Demand(waiting=1)], "told")
+    assert not second.done()
+
+    host.say(protocol.Grant(places=0))
+    await until(lambda: host.places[-1] == protocol.Granted(places=0), "it is repeated, whatever runs")
+    lease.release()
+    await turns()
+    assert not second.done() and world.pool.capacity == 0
+
+    host.say(protocol.Grant(places=1))
+    (await got(second)).release()
+    await until(lambda: host.places[-1] == protocol.Demand(waiting=0), "nobody waits")
+
+
+async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(make_world: MakeWorld) -> None:
+    world = make_world(pool={"reserved_places": 0})
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=2, shared=True)
+    host.say(protocol.Grant(places=2))
+    leases = [await got(acquire(world)), await got(acquire(world))]
+    host.say(protocol.Grant(places=0))
+    await until(lambda: world.pool.capacity == 0, "taken back")
+    await world.host(hold, identity=b"own", capacity=1)
+    third = await got(acquire(world))
+    assert third.host == b"own"
+    for lease in (*leases, third):
+        lease.release()
+
+
+async def test_a_host_that_is_not_shared_grants_nothing(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold, capacity=2)
+    host.say(protocol.Grant(places=9))
+    await until(lambda: world.pool.hosts == [], "it is given up")

@@ -1,0 +1,69 @@
+"""A database is where a store keeps its rows: a file of this machine, or a PostgreSQL that brokers share.
+
+Statements are those of SQL that both read alike, with `?` for values. Any failure is a `StoreError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+
+class StoreError(Exception):
+    """The store cannot be read or written; the text says why."""
+
+
+class Away(StoreError):
+    """PostgreSQL does not answer. What was to be written can be written when it is back."""
+
+
+class Database(Protocol):
+    """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
+
+    def close(self) -> None:
+        """Closes it."""
+        ...
+
+    def transaction(self, key: str = "", *, safe: bool = False) -> AbstractContextManager[None]:
+        """Does the block's statements all or not at all.
+
+        Args:
+            key: Names what the block is about: of two blocks with one key, the second waits for the first's end.
+            safe: Whether it is to outlive a power cut as soon as it is done.
+
+        Raises:
+            Away: PostgreSQL has not answered: nothing was written, unless `came_through` says so.
+            StoreError: Nothing was written.
+        """
+        ...
+
+    def execute(self, statement: str, *values: Any) -> int:
+        """Does a statement of a transaction, and says how many rows it has changed."""
+        ...
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Does a statement of a transaction for each of several rows."""
+        ...
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """Returns the rows that a statement finds. Raises StoreError."""
+        ...
+
+    def changes(self) -> int:
+        """Returns a number that differs from the last one if somebody else may have changed something. Raises
+        StoreError."""
+        ...
+
+    def used_bytes(self) -> int | None:
+        """Returns what is used of the disk; None where that is not to be known. Raises StoreError."""
+        ...
+
+    def give_back(self, pages: int) -> None:
+        """Gives space that is free back to the disk, where that is not done by itself. Raises StoreError."""
+        ...
+
+    def came_through(self) -> bool:
+        """Says whether the last transaction, which has raised `Away`, was done all the same. Raises Away: It does not
+        answer yet."""
+        ...

@@ -1,0 +1,138 @@
+"""Presence says to the brokers of one PostgreSQL that this one lives: a session of its own holds a lock of its name.
+
+The lock ends with the session, so nobody's clock is trusted. A session may end without its broker, as when PostgreSQL
+is restarted; so a broker counts as dead only when nobody has held its lock for a while. Who was taken for dead and is
+not can write nothing of a run that another has taken: each write names the owner that it expects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from typing import Final
+
+from cellblock.base.database import Away, StoreError
+from cellblock.base.postgresql import PostgresServer, lock_number, named_errors
+
+logger = logging.getLogger("cellblock.state")
+
+BEAT_SECONDS: Final = 1.0
+"""Separates two looks at whether PostgreSQL is there."""
+
+SILENT_SECONDS: Final = 5.0
+"""Passes without an answer until PostgreSQL counts as away."""
+
+GRACE_SECONDS: Final = 10.0
+"""Passes, in one session of who looks, with nobody holding a broker's lock, until it counts as dead: after a restart of
+PostgreSQL the brokers that live need a second or two to be back."""
+
+
+class Presence:
+    """Holds the lock of a name, and knows whether PostgreSQL is there. Owns a thread and a connection.
+
+    Args:
+        server: PostgreSQL.
+
+    Attributes:
+        name: What the runs of this broker are written down under.
+    """
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.name: Final = f"broker-{secrets.token_hex(8)}"
+        self._server = server
+        self._closing = threading.Event()
+        self._is_held = threading.Event()
+        self._trouble: str | None = None
+        self._answered = time.monotonic()
+        self._session = 0
+        self._free: dict[str, tuple[int, float]] = {}
+        self._thread = threading.Thread(target=self._serve, name="cellblock-presence", daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self._thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """Says why PostgreSQL cannot be asked now; None: it can."""
+        if self._trouble is not None:
+            return self._trouble
+        silent = time.monotonic() - self._answered
+        return f"PostgreSQL has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else None
+
+    @property
+    def was_reached(self) -> bool:
+        """Says whether PostgreSQL was there once."""
+        return self._session > 0
+
+    def hold(self) -> None:
+        """Waits until the lock is held for the first time. Raises Away: It is not soon."""
+        if not self._is_held.wait(SILENT_SECONDS):
+            raise Away(self.trouble or "PostgreSQL has not answered")
+
+    def is_own(self, name: str) -> bool:
+        """Says whether a name is this one."""
+        return name == self.name
+
+    def lives(self, name: str) -> bool:
+        """Says whether the broker of a name runs, as far as can be seen; blocks. Raises StoreError."""
+        if self.is_own(name):
+            return True
+        number = lock_number(name) & 0xFFFF_FFFF_FFFF_FFFF
+        with self._server.connection() as connection, named_errors(connection):
+            held = connection.execute(
+                b"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
+                b"AND CAST(classid AS BIGINT) = %s AND CAST(objid AS BIGINT) = %s "
+                b"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                (number >> 32, number & 0xFFFF_FFFF),
+            ).fetchone()
+        if held:
+            self._free.pop(name, None)
+            return True
+        session, since = self._free.get(name, (0, 0.0))
+        now = time.monotonic()
+        if session != self._session:
+            self._free[name], since = (self._session, now), now
+        return now - since < GRACE_SECONDS
+
+    def close(self) -> None:
+        """Gives the lock up: runs that go on are anybody's then."""
+        self._closing.set()
+
+    # ---- inside: the thread -----------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._hold()
+            except StoreError as error:
+                self._went(str(error))
+            self._closing.wait(BEAT_SECONDS)
+
+    def _hold(self) -> None:
+        with contextlib.closing(self._server.connect()) as connection, named_errors(connection):
+            # The session before may count as living still: then its lock does, and this one waits behind it.
+            connection.execute(b"SET lock_timeout = 0; SET statement_timeout = 0")
+            connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(self.name),))
+            self._session += 1
+            self._came()
+            while not self._closing.wait(BEAT_SECONDS):
+                connection.execute(b"SELECT 1")
+                self._answered = time.monotonic()
+
+    def _came(self) -> None:
+        self._answered = time.monotonic()
+        if self._trouble is not None:
+            logger.warning("PostgreSQL is there again")
+        self._trouble = None
+        self._is_held.set()
+
+    def _went(self, why: str) -> None:
+        if self._trouble is None:
+            logger.warning(
+                "PostgreSQL is away, what is to be written waits, and what needs it is refused: %s", why
+            )
+        self._trouble = why

@@ -1,0 +1,178 @@
+"""Parked answers runs that wait for a person: `runs approve|deny|cancel|resume`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, Final
+
+from cellblock.base.database import StoreError
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal import harmless
+from cellblock.cli.help import EXIT_NO, EXIT_OK
+from cellblock.cli.loading import with_state_dir
+from cellblock.cli.runs import opened_runs
+from cellblock.cli.streams import write_data, write_json
+from cellblock.config.settings import Settings
+from cellblock.daemon.broker import Broker
+from cellblock.daemon.parked_runs import CANCELLED, ParkedRun, parked_run
+from cellblock.execution.events import Decision
+from cellblock.journal.parked import Answer, ParkedQuestion
+from cellblock.journal.rows import WAITING
+from cellblock.journal.store import JournalStore
+from cellblock.telemetry.audit import FILE_NAME, AuditLog
+from cellblock.telemetry.logs import logging_as_configured
+
+TAKEN_SECONDS: Final = 6.0
+"""Bounds the wait for a daemon to go on with a run; one looks every 2 s."""
+
+LOOK_SECONDS: Final = 0.1
+
+BY: Final = "cli"
+"""Names who has decided, in the audit log: who can write to the state directory."""
+
+
+def approve(parsed: argparse.Namespace) -> int:
+    """Allows the calls of a parked run. Raises ConfigError: It does not wait."""
+    return _answer(parsed, "accepted")
+
+
+def deny(parsed: argparse.Namespace) -> int:
+    """Refuses the calls of a parked run, whose script is told so. Raises ConfigError: It does not wait."""
+    return _answer(parsed, "declined")
+
+
+def cancel(parsed: argparse.Namespace) -> int:
+    """Ends a parked run. Raises ConfigError: It does not wait."""
+    settings = with_state_dir(parsed)
+    with opened_runs(settings) as store, _audited(settings) as tell:
+        working = _waiting(store, parsed.run).working
+        if not store.end(parsed.run, CANCELLED):
+            raise _waits_not(parsed.run)
+        tell(Decision(run=parsed.run, verdict="cancelled", calls=(), by=BY))
+    sys.stdout.write(
+        f"{parsed.run} is ended; {'calls that are at work are cancelled' if working else 'its calls were not made'}\n"
+    )
+    return EXIT_OK
+
+
+def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Goes on with a parked run that has its answers, in this process, and prints its response.
+
+    Raises:
+        ConfigError: It does not wait, or has no answer yet.
+    """
+    settings = with_state_dir(parsed).for_one_run()
+    with opened_runs(settings) as store:
+        questions = _waiting(store, parsed.run).questions
+    if questions:
+        raise ConfigError(
+            f"Run {parsed.run} waits for answers: {_named(questions)}.",
+            hint=f"`cellblock runs approve {parsed.run}` allows the calls, `cellblock runs deny` refuses them.",
+        )
+    return _resumed(parsed.run, settings)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+async def _resumed(run_id: str, settings: Settings) -> int:
+    section = settings.cellblock
+    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+        async with Broker(settings) as broker:
+            await broker.settled()
+            await broker.parked_runs.answer(run_id, {})
+            response = await broker.parked_runs.outcome(run_id)
+    if response is None:
+        raise _waits_not(run_id)
+    write_json(response.as_json())
+    return EXIT_OK if response.ok else EXIT_NO
+
+
+def _answer(parsed: argparse.Namespace, answer: Answer) -> int:
+    wanted: list[int] = parsed.call
+    settings = with_state_dir(parsed)
+    with opened_runs(settings) as store, _audited(settings) as tell:
+        waiting = _waiting(store, parsed.run)
+        questions = {question.call: question for question in waiting.questions}
+        if waiting.working and not questions:
+            raise _waits_not(parsed.run)
+        for call in wanted:
+            if call not in questions:
+                raise ConfigError(
+                    f"Run {parsed.run} does not wait for call {call}.",
+                    hint=f"`cellblock runs show {parsed.run}` lists what it waits for.",
+                )
+        found = store.answer(parsed.run, dict.fromkeys(wanted, answer) if wanted else answer)
+        if found is None:
+            raise _waits_not(parsed.run)
+        head, _, known = found
+        done = [question for call, question in questions.items() if call in known]
+        left = [question for call, question in questions.items() if call not in known]
+        if done:
+            calls = tuple(question.call for question in done)
+            tell(Decision(run=parsed.run, verdict=answer, calls=calls, by=BY))
+        write_data(harmless(f"{answer}: {_named(done)}\n"))
+        if left:
+            write_data(harmless(f"{head.id} still waits: {_named(left)}\n"))
+        elif head.owner is not None:
+            sys.stdout.write(f"{head.id} goes on when its tools have answered\n")
+        elif _is_taken(store, head.id):
+            sys.stdout.write(f"{head.id} goes on\n")
+        else:
+            sys.stdout.write(
+                f"no daemon of this state directory goes on with it yet: start one, or run "
+                f"`cellblock runs resume {head.id}`\n"
+            )
+    return EXIT_OK
+
+
+@contextlib.contextmanager
+def _audited(settings: Settings) -> Generator[Callable[[Decision], None]]:
+    """Gives what writes decisions to the audit log, where there is one: opened first, so that none is without its line.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    audit, state_dir = settings.cellblock.audit, settings.state_dir
+    if not (audit.enabled or (audit.enabled is None and (state_dir / FILE_NAME).exists())):
+        yield lambda decision: None
+        return
+    log = AuditLog(audit, state_dir)
+    try:
+        yield log.run_decided
+    finally:
+        log.close()
+
+
+def _waiting(store: JournalStore, run_id: str) -> ParkedRun:
+    read = store.read(run_id, kinds=WAITING)
+    if read is None or read[0].state != "parked":
+        raise _waits_not(run_id)
+    return parked_run(*read)
+
+
+def _is_taken(store: JournalStore, run_id: str) -> bool:
+    until = time.monotonic() + TAKEN_SECONDS
+    while time.monotonic() < until:
+        try:
+            head = store.head(run_id)
+        except StoreError:
+            return False
+        if head is None or head.state != "parked":
+            return True
+        time.sleep(LOOK_SECONDS)
+    return False
+
+
+def _named(questions: Sequence[ParkedQuestion]) -> str:
+    return ", ".join(f"call {question.call} of {question.server}.{question.tool}" for question in questions)
+
+
+def _waits_not(run_id: str) -> ConfigError:
+    return ConfigError(
+        f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
+    )

@@ -1,0 +1,108 @@
+"""Waiting_runs shows the runs of a broker that wait for a person, without the configuration's secrets, and takes what
+the person says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from cellblock.base.visible_text import spelled_out
+from cellblock.config.secrets.redaction import redacting
+from cellblock.daemon.broker import Broker
+from cellblock.daemon.parked_runs import ParkedRun
+from cellblock.execution.events import Decision
+from cellblock.frontend.http.parked_pages import NotAsked
+from cellblock.journal.parked import SHOWN_BYTES, Answer, ParkedQuestion
+
+logger = logging.getLogger("cellblock.frontend")
+
+MAX_SHOWN: Final = 100
+"""Bounds the runs that the page lists."""
+
+Redacted = Callable[[Any], Any]
+
+
+class WaitingRuns:
+    """Implements `frontend.http.parked_pages.WaitingRuns`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
+        """Returns the newest of all clients; `inputs` says whether with what is to be sent."""
+        redacted = redacting(self._broker.settings.servers.values())
+        return [
+            _shown(run, redacted, inputs=inputs)
+            for run in await self._broker.parked_runs.waiting(limit=MAX_SHOWN)
+            if run.questions
+        ]
+
+    async def answer(
+        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str
+    ) -> dict[str, Any] | None:
+        """Answers questions of a run; says which, and which are left."""
+        runs = self._broker.parked_runs
+        found = await runs.questions(run_id)
+        if found is None:
+            return None
+        waiting = [question.call for question in found[1]]
+        wanted = waiting if calls is None else sorted(set(calls))
+        if not wanted or not set(wanted) <= set(waiting):
+            raise NotAsked
+        run = await runs.answer(run_id, dict.fromkeys(wanted, answer))
+        if run is None:
+            return None
+        self._tell(Decision(run=run_id, verdict=answer, calls=tuple(wanted), by=by))
+        left = [question.call for question in run.questions]
+        return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
+
+    async def cancel(self, run_id: str, by: str) -> bool:
+        """Ends a run that waits."""
+        is_done = await self._broker.parked_runs.cancel(run_id)
+        if is_done:
+            self._tell(Decision(run=run_id, verdict="cancelled", calls=(), by=by))
+        return is_done
+
+    def _tell(self, decision: Decision) -> None:
+        calls = ", ".join(map(str, decision.calls)) or "all"
+        logger.info("run %s: calls %s %s by %s", decision.run, calls, decision.verdict, decision.by)
+        self._broker.events.decided(decision)
+
+
+def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "principal": spelled_out(run.principal),
+        "since": run.began,
+        "until": run.expires,
+        "questions": [_question(question, redacted, inputs=inputs) for question in run.questions],
+    }
+
+
+def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
+    shown = {
+        "call": question.call,
+        "server": spelled_out(redacted(question.server)),
+        "tool": spelled_out(redacted(question.tool)),
+        "destructive": question.destructive,
+        "bytes": question.bytes,
+    }
+    return {**shown, **_input(question, redacted)} if inputs else shown
+
+
+def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
+    """Returns what is shown of an input, and whether that is all of it."""
+    text: str = redacted(question.input)
+    if question.bytes > SHOWN_BYTES:
+        # A secret that is cut in two is not known for one: it can only stand at the end, which is left out.
+        return {"input": spelled_out(text[: len(text) // 2]), "whole": False}
+    try:
+        value = json.loads(text)
+        if (without := redacted(value)) != value:
+            # A secret that JSON writes with escapes.
+            text = json.dumps(without, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        pass
+    return {"input": spelled_out(text), "whole": True}

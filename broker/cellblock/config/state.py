@@ -1,0 +1,58 @@
+"""Settings of state say where brokers keep what they share."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator, model_validator
+
+from cellblock.config.sections import Section
+
+KEY_BYTES: Final = 32
+
+
+class StateSettings(Section):
+    """Sets where kept and parked runs and observed shapes are: in files of the state directory, or in a PostgreSQL that
+    brokers on several machines share."""
+
+    url: Annotated[str, Field(pattern=r"^(sqlite:|postgresql://\S+)$")] = "sqlite:"
+    """Names `sqlite:`, the files of the state directory, or a PostgreSQL from 13 on, as `postgresql://user@host/database`
+    with the parameters of libpq (`sslmode=verify-full&sslrootcert=…`). That wants `cellblock[postgresql]` and a `key`.
+    Give a password by reference: `${env:NAME}`."""
+
+    key: str | None = None
+    """Encrypts kept runs, and signs what clients come back with: 32 bytes in base64, the same for all brokers, by
+    reference (`${env:NAME}`, `${file:/path}`). `openssl rand -base64 32` makes one. Without it brokers with files
+    make their own."""
+
+    @field_validator("key")
+    @classmethod
+    def _is_key(cls, key: str | None) -> str | None:
+        if key is not None and len(_decoded(key)) != KEY_BYTES:
+            raise ValueError(f"a key is {KEY_BYTES} bytes in base64: `openssl rand -base64 32` makes one")
+        return key
+
+    @model_validator(mode="after")
+    def _shares_key(self) -> StateSettings:
+        if self.is_shared and self.key is None:
+            raise ValueError("brokers that share a PostgreSQL share a key: give state.key by reference")
+        return self
+
+    @property
+    def is_shared(self) -> bool:
+        """Says whether brokers on several machines share it."""
+        return self.url.startswith("postgresql:")
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """Returns the key, where one is given."""
+        return None if self.key is None else _decoded(self.key)
+
+
+def _decoded(key: str) -> bytes:
+    try:
+        return base64.b64decode(key.strip(), validate=True)
+    except (ValueError, binascii.Error):
+        return b""

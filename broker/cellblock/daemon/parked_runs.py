@@ -1,0 +1,675 @@
+"""Parked_runs lets runs go on that were written down: parked ones when people have answered, others when their broker
+has died.
+
+A run is one row of the journals' file, and whoever moves the row has the run: of several brokers that share a state
+directory one goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+from cellblock.base.database import StoreError
+from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.execution.events import Watcher
+from cellblock.execution.keeping import KeptRun
+from cellblock.execution.outcome import run_parked
+from cellblock.execution.response import RunResponse, Usage, error_diagnostic
+from cellblock.frontend.service import ParkedStatus
+from cellblock.journal.journals import Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.recording import UnreadableRecording
+from cellblock.journal.rows import KINDS, WAITING, Head, Piece, parked_questions, waiting_in
+from cellblock.journal.run_rows import MAX_LISTED
+from cellblock.journal.store import JournalStore
+from cellblock.policy.asking import Grantee
+from cellblock.telemetry.keeper import Keeper, response_in
+from cellblock.upstream.requester import Requester
+
+logger = logging.getLogger("cellblock.journal")
+
+LOOK_SECONDS: Final = 2.0
+"""Passes between two looks at what other processes have answered."""
+
+ADOPT_SECONDS: Final = 30.0
+"""Passes between two looks for runs whose broker has died."""
+
+OUTCOME_SECONDS: Final = 660.0
+"""Bounds the wait for the end of a run that goes on elsewhere: a run takes ten minutes at most as configured."""
+
+OUTCOME_LOOK_SECONDS: Final = 0.25
+
+MAX_WOKEN: Final = 8
+"""Bounds the runs that go on at once without a client that waits: others want workers, too."""
+
+AGAIN_SECONDS: Final = 2.0
+"""Passes before a run goes on that found no worker."""
+
+REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
+"""Names diagnostics of a run that was not started, and may be later."""
+
+T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """Runs requests; `execution.executor.Executor` does."""
+
+    async def run(
+        self,
+        raw: Mapping[str, Any],
+        *,
+        observer: Watcher | None = None,
+        client: str,
+        grantee: Grantee,
+        requester: Requester | None = None,
+        kept: KeptRun | None = None,
+    ) -> RunResponse:
+        """Runs a request, or goes on with one."""
+        ...
+
+    async def park_waiting(self, *, away: bool) -> bool:
+        """Parks the runs that wait for people and for nothing else, and says whether there were any."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedRun:
+    """Describes a run that waits for a person.
+
+    Args:
+        id: The run.
+        principal: Whom it is for.
+        began: When, in Unix time.
+        expires: Until when it waits, in Unix time.
+        questions: What is not answered yet.
+        turn: Counts the rounds in which it was parked.
+        working: Calls that a broker goes on with meanwhile.
+    """
+
+    id: str
+    principal: str
+    began: float
+    expires: float | None
+    questions: tuple[ParkedQuestion, ...]
+    turn: int
+    working: tuple[WorkingCall, ...] = ()
+
+
+class ParkedRuns:
+    """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
+
+    Args:
+        journals: Where they are written down.
+        keeper: Opens what watches them.
+        owner: Names this broker.
+        runs: Runs them.
+    """
+
+    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Runs) -> None:
+        self._journals = journals
+        self._keeper = keeper
+        self._owner = owner
+        self._runs = runs
+        self._awake: dict[str, asyncio.Task[RunResponse]] = {}
+        self._places = asyncio.Semaphore(MAX_WOKEN)
+        self._unsure: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._at_work = keeper.at_work
+        self._at_work.on_ready = self._is_ready
+        self._waking: set[asyncio.Task[None]] = set()
+        self.count = 0
+        """Counts the runs that wait, at the last look."""
+
+    def start(self) -> None:
+        """Begins to look for what has been answered or lost."""
+        self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def stop_looking(self) -> None:
+        """Wakes no run any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+
+    async def close(self) -> None:
+        """Waits for the runs that go on, which the executor has ended, and for tools that are at work."""
+        await self._at_work.close()
+        for task in (tasks := list(self._awake.values())):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ---- what people do ------------------------------------------------------------------------------
+
+    async def waiting(self, principal: str | None = None, limit: int = MAX_LISTED) -> list[ParkedRun]:
+        """Returns the runs that wait, the newest first. Raises StoreError.
+
+        Args:
+            principal: Whose; None: everybody's, for the user of this machine.
+            limit: At most so many.
+        """
+
+        def look(store: JournalStore) -> list[ParkedRun]:
+            found: list[ParkedRun] = []
+            for head in store.heads(principal, limit=limit, state="parked"):
+                with contextlib.suppress(StoreError):
+                    if (read := store.read(head.id, kinds=WAITING)) is not None:
+                        found.append(parked_run(*read))
+            return found
+
+        return await self._journals.asked(look, [])
+
+    async def answer(
+        self, run_id: str, answers: Mapping[int, Answer] | Answer, principal: str | None = None
+    ) -> ParkedRun | None:
+        """Answers questions of a parked run, which goes on when all are answered.
+
+        Args:
+            run_id: The run.
+            answers: By the numbers of the calls, or one for all that are open.
+            principal: As for `waiting`.
+
+        Returns:
+            What is still asked; None when no such run is parked.
+
+        Raises:
+            StoreError: The answer is not written down.
+        """
+        found = await self._journals.asked(lambda store: store.answer(run_id, answers, principal), None)
+        if found is None:
+            return None
+        head, parked, known = found
+        if head.is_answered:
+            await self._wake(run_id)
+        left = tuple(question for question in parked.questions if question.call not in known)
+        return ParkedRun(
+            id=head.id,
+            principal=head.principal,
+            began=head.began,
+            expires=head.expires,
+            questions=left,
+            turn=head.turn,
+            working=parked.working if head.owner is not None else (),
+        )
+
+    async def cancel(self, run_id: str, principal: str | None = None) -> bool:
+        """Ends a parked run, and cancels its calls that are at work. Says whether there was one. Raises StoreError."""
+        is_done = await self._journals.asked(
+            lambda store: store.end(run_id, CANCELLED, principal), default=False
+        )
+        if is_done:
+            self._at_work.cancel(run_id)
+        return is_done
+
+    async def outcome(self, run_id: str, principal: str | None = None) -> RunResponse | None:
+        """Returns the response of a run that was parked, as soon as it has one; None when there is none to come.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        until = time.monotonic() + OUTCOME_SECONDS
+        while True:
+            # Another broker may have it, or a client of this one that is back.
+            head = await self._journals.asked(lambda store: store.head(run_id, principal), None)
+            if head is not None and (task := self._awake.get(run_id)) is not None:
+                response = await asyncio.shield(task)
+                if not (response.parked and self._at_work.is_all(run_id)):
+                    return response
+            elif head is not None and head.state == "parked" and await self._waits_for_tools(head):
+                # As long as it takes: their calls have bounds of their own.
+                until = time.monotonic() + OUTCOME_SECONDS
+            elif head is None or head.state != "running" or time.monotonic() >= until:
+                break
+            await asyncio.sleep(OUTCOME_LOOK_SECONDS)
+        read = await self._journals.read(run_id, principal) if head and head.state == "ended" else None
+        return None if read is None else response_in(read[1])
+
+    async def to_its_end(
+        self,
+        response: RunResponse,
+        *,
+        grantee: Grantee,
+        client: str,
+        observer: Watcher | None = None,
+        requester: Requester | None = None,
+    ) -> RunResponse:
+        """Waits, for a client that does not go away, while its run is parked for tools; gives its response. When this
+        is cancelled, so is the run. The arguments are as for `go_on`."""
+        while response.parked and not grantee.leaves and self._at_work.is_all(response.usage.run_id):
+            run_id = response.usage.run_id or ""
+            try:
+                with _readable():
+                    kept = await self._done(run_id)
+            except asyncio.CancelledError:
+                # It may have been taken in this moment, and nobody goes on with it.
+                self._journals.do(
+                    lambda store, run=run_id: (
+                        store.end(run, CANCELLED) or store.give_up(run, self._owner.name, CANCELLED)
+                    )
+                )
+                self._at_work.cancel(run_id)
+                raise
+            if self._at_work.is_closed:
+                return response
+            if kept is None:
+                with _readable():
+                    return await self.outcome(run_id) or _ended_meanwhile(response)
+            response = await self.go_on(
+                kept, grantee=grantee, client=client, observer=observer, requester=requester
+            )
+        return response
+
+    # ---- for programs that embed the broker ----------------------------------------------------------
+
+    async def listed(self, principal: str | None) -> list[ParkedRun]:
+        """Returns what `Broker.parked` does."""
+        with _readable():
+            return await self.waiting(principal)
+
+    async def resume(
+        self, run_id: str, answer: Answer | Mapping[int, Answer], principal: str | None
+    ) -> RunResponse:
+        """Returns what `Broker.resume` does."""
+        with _readable():
+            found = await self.answer(run_id, answer, principal)
+            if found is not None and found.questions:
+                return parked_response(run_id, found.questions)
+            response = None if found is None else await self.outcome(run_id, principal)
+        if response is None:
+            raise InvalidRequest(
+                f"No run {run_id} waits for an answer.", hint="`await broker.parked()` lists those that do."
+            )
+        return response.decoded()
+
+    # ---- for front-ends ------------------------------------------------------------------------------
+
+    @property
+    def good_seconds(self) -> float:
+        """Says for how long a run waits at most."""
+        return self._keeper.settings.parked_ttl_ms / 1000
+
+    @property
+    def park_seconds(self) -> float:
+        """Says how long a run waits in its process before it is parked."""
+        return self._keeper.settings.park_after_ms / 1000
+
+    async def signing_key(self, purpose: str) -> bytes:
+        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+        if self._keeper.settings.parks:
+            return await self._journals.signing_key(purpose)
+        raise StoreError("cellblock.journal is off")
+
+    async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
+        """Returns the response of a run that was answered by somebody else in this round, as soon as there is one; None
+        where there is none to come. Raises StoreError."""
+        is_its = await self._journals.asked(
+            lambda store: store.end_round(run_id, turn, principal), default=False
+        )
+        return await self.outcome(run_id, principal) if is_its else None
+
+    async def questions(
+        self, run_id: str, principal: str | None = None
+    ) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
+        """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
+        read = await self._journals.asked(lambda store: store.read(run_id, principal, WAITING), None)
+        if read is None or read[0].state != "parked":
+            return None
+        run = parked_run(*read)
+        return run.turn, run.questions
+
+    async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
+        """Says where a run is that was parked; None where none of this principal is kept, or nobody answers it any
+        more. Raises StoreError."""
+
+        def look(store: JournalStore) -> tuple[Head, list[Piece]] | None:
+            head = store.head(run_id, principal)
+            if head is None:
+                return None
+            kinds = {"running": (), "parked": WAITING}.get(head.state, KINDS)
+            return (head, []) if not kinds else store.read(run_id, principal, kinds)
+
+        read, now = await self._journals.asked(look, None), time.time()
+        if read is None or read[0].outcome == EXPIRED:
+            return None
+        head, pieces = read
+        kept_seconds = self._keeper.settings.expire_ms / 1000
+        if head.state == "parked" and not head.is_answered:
+            state, until = "parked", head.expires or 0.0
+        elif head.state == "ended":
+            state, until = "ended", (head.ended or 0.0) + kept_seconds
+        else:
+            state, until = "running", now + kept_seconds
+        if until <= now:
+            return None
+        return ParkedStatus(
+            id=head.id,
+            began=head.began,
+            changed=head.changed or head.began,
+            until=until,
+            state=state,
+            outcome=head.outcome if state == "ended" else None,
+            questions=parked_run(head, pieces).questions if state == "parked" else (),
+            response=_kept_response(head, pieces) if state == "ended" else None,
+        )
+
+    async def park(self, *, away: bool) -> bool:
+        """Parks the runs that wait for people and for nothing else, as `Executor.park_waiting`."""
+        return await self._runs.park_waiting(away=away)
+
+    async def holder(self, run_id: str) -> str:
+        """Names the broker that goes on with a run; empty where none does. Raises StoreError."""
+        owned = await self._journals.asked(lambda store: store.owned(), [])
+        return dict(owned).get(run_id, "")
+
+    async def stop(self, run_id: str, principal: str) -> bool:
+        """Ends a parked run, or one that goes on without a client, whose last calls may have been made; another broker
+        that has it is asked to. Says whether there was one. Raises StoreError."""
+        if await self.cancel(run_id, principal):
+            return True
+        task = self._awake.get(run_id)
+        if task is None:
+            return await self._journals.asked(
+                lambda store: store.ask_to_end(run_id, principal), default=False
+            )
+        if await self._journals.asked(lambda store: store.head(run_id, principal), None) is None:
+            return False
+        await self._end(run_id, task)
+        return True
+
+    # ---- a client that is back ------------------------------------------------------------------------
+
+    async def taken(
+        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+    ) -> KeptRun | None:
+        """Takes a parked run for a client that has come back; it is run with `go_on`.
+
+        Args:
+            run_id: The run.
+            turn: The round in which the client was told of it.
+            answers: The client's; a question without one counts as dismissed.
+            principal: Who the client is.
+
+        Returns:
+            The run; None when none of this principal is parked in this round.
+
+        Raises:
+            StoreError: It cannot be read; it stays parked.
+        """
+
+        owner = self._owner.name
+
+        def take(store: JournalStore) -> tuple[Head, list[Piece]] | Literal["at work"] | None:
+            head = store.head(run_id, principal)
+            if head is not None and (head.state, head.turn) == ("parked", turn) and head.owner is not None:
+                return "at work"
+            return store.take(run_id, owner, principal=principal, turn=turn, answers=answers)
+
+        read = await self._sure(run_id, take)
+        if isinstance(read, str):
+            return await self._waited_for(run_id, turn, answers, principal)
+        return None if read is None else self._reopened(*read)
+
+    async def go_on(
+        self,
+        kept: KeptRun,
+        *,
+        grantee: Grantee,
+        client: str,
+        observer: Watcher | None = None,
+        requester: Requester | None = None,
+    ) -> RunResponse:
+        """Goes on with a run that was taken, to its response or its next park. The arguments are as for `Broker.run`.
+
+        Raises:
+            InvalidRequest: The limits that are in force now do not allow it.
+        """
+        while True:
+            try:
+                response = await self._runs.run(
+                    kept.journal.request,
+                    observer=observer,
+                    client=client,
+                    grantee=grantee,
+                    requester=requester,
+                    kept=kept,
+                )
+            except InvalidRequest:
+                self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
+                raise
+            refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
+            if not refused or self._at_work.is_closed:
+                return response
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _done(
+        self, run_id: str, principal: str | None = None, turn: int | None = None
+    ) -> KeptRun | None:
+        """Waits for the calls of a run that are at work here, and takes it; None where it waits no longer."""
+        owner = self._owner.name
+        async with self._at_work.done(run_id):
+            if self._at_work.is_closed:
+                return None
+            read = await self._sure(
+                run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
+            )
+        return None if read is None else self._reopened(*read)
+
+    async def _waited_for(
+        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+    ) -> KeptRun | None:
+        """Takes a run for a client that is back while tools are at work, when they have ended; what it says to
+        questions is written down before that."""
+        waiting = await self.questions(run_id, principal)
+        if waiting is None or waiting[0] != turn:
+            return None
+        asked = {question.call for question in waiting[1]}
+        if asked:
+            dismissed: Answer = "cancelled"
+            if answers and not answers.keys() & asked:
+                return None
+            given: dict[int, Answer] = {call: answers.get(call, dismissed) for call in asked}
+            await self._journals.asked(lambda store: store.answer(run_id, given, principal), None)
+        return await self._done(run_id, principal, turn)
+
+    async def _waits_for_tools(self, head: Head) -> bool:
+        """Says whether a parked run goes on by itself: it waits for tools, or is about to be taken."""
+        if head.is_answered:
+            return True
+        waiting = None if head.owner is None else await self.questions(head.id)
+        return waiting is not None and not waiting[1]
+
+    async def _end(self, run_id: str, task: asyncio.Task[RunResponse]) -> None:
+        task.cancel()
+        await asyncio.wait([task])
+        # For one that had not begun: the end of others is written by whoever runs them.
+        self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
+
+    def _is_ready(self, run_id: str) -> None:
+        """Goes on with a run whose last tool has answered."""
+
+        async def wake() -> None:
+            # What fails here is tried again at the next look.
+            with contextlib.suppress(StoreError, OSError):
+                await self._wake(run_id)
+
+        task = asyncio.create_task(wake())
+        self._waking.add(task)
+        task.add_done_callback(self._waking.discard)
+
+    async def _look(self) -> None:
+        adopt_at, seen = 0.0, -1
+        while True:
+            try:
+                now = time.monotonic()
+                version = await self._journals.asked(lambda store: store.version, 0)
+                due, expired = await self._journals.asked(lambda store: store.due(time.time()), ([], []))
+                self.count = await self._journals.asked(lambda store: store.count_parked(), 0)
+                for run_id in expired:
+                    await self._journals.asked(
+                        lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
+                    )
+                for run_id in due:
+                    await self._wake(run_id)
+                await self._at_work.look()
+                await self._end_those_asked()
+                if self._keeper.settings.parks and (now >= adopt_at or version != seen):
+                    adopt_at, seen = now + ADOPT_SECONDS, version
+                    await self._adopt()
+            except StoreError as error:
+                logger.info("parked runs cannot be looked at: %s", error)
+            except OSError as error:
+                logger.warning("parked runs cannot go on here: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _end_those_asked(self) -> None:
+        """Ends runs that other brokers want ended; one that a client has come back for goes on."""
+        if self._awake:
+            owner = self._owner.name
+            for run_id in await self._journals.asked(lambda store: store.asked_to_end(owner), []):
+                if (task := self._awake.get(run_id)) is not None:
+                    await self._end(run_id, task)
+
+    async def _adopt(self) -> None:
+        """Goes on with the runs of brokers that have died; what tools had of them may have run."""
+        unsure, self._unsure = self._unsure, set[str]()
+
+        def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
+            held, owned = store.held(), store.owned()
+            owners = {owner for _, owner, _ in held} | {owner for _, owner in owned}
+            dead = {owner for owner in owners if not self._owner.lives(owner)}
+            # One that was to be taken when PostgreSQL went away may have been: nobody goes on with it then.
+            return [one for one in held if one[1] in dead], [
+                (run, owner)
+                for run, owner in owned
+                if owner in dead or (run in unsure and self._owner.is_own(owner))
+            ]
+
+        try:
+            let_go, left = await self._journals.asked(look, ([], []))
+        except StoreError:
+            self._unsure |= unsure
+            raise
+        for run_id, owner, turn in let_go:
+            if await self._journals.asked(
+                lambda store, run=run_id, dead=owner, of=turn: store.release(run, of, dead, is_lost=True),
+                default=False,
+            ):
+                logger.info("run %s goes on: the broker that had its calls has died", run_id)
+                await self._wake(run_id)
+        for run_id, owner in left:
+            found = await self._sure(
+                run_id, lambda store, run=run_id, dead=owner: store.adopt(run, dead, self._owner.name)
+            )
+            if found is not None and any(piece.kind == "cancel" for piece in found[1]):
+                self._journals.do(lambda store, run=run_id: store.give_up(run, self._owner.name, CANCELLED))
+            elif found is not None:
+                logger.info("run %s goes on: its broker has died", run_id)
+                self._begin(run_id, self._reopened(*found))
+
+    async def _wake(self, run_id: str) -> None:
+        """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
+        found = await self._sure(run_id, lambda store: store.take(run_id, self._owner.name))
+        if found is not None:
+            self._begin(run_id, self._reopened(*found))
+
+    async def _sure(self, run_id: str, take: Callable[[JournalStore], T | None]) -> T | None:
+        """Takes a run; where it is not certain that it was, that is looked at later. Raises StoreError."""
+        try:
+            return await self._journals.asked(take, None)
+        except StoreError:
+            self._unsure.add(run_id)
+            raise
+
+    def _begin(self, run_id: str, kept: KeptRun | None) -> None:
+        if kept is None:
+            return
+        task = asyncio.create_task(self._going_on(kept), name="a run that goes on")
+        self._awake[run_id] = task
+
+        def is_over(done: asyncio.Task[RunResponse]) -> None:
+            if self._awake.get(run_id) is done:
+                del self._awake[run_id]
+            _tell(run_id, done)
+
+        task.add_done_callback(is_over)
+
+    async def _going_on(self, kept: KeptRun) -> RunResponse:
+        async with self._places:
+            return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
+
+    def _reopened(self, head: Head, pieces: list[Piece]) -> KeptRun | None:
+        try:
+            return self._keeper.reopened(head, pieces)
+        except (StoreError, UnreadableRecording) as error:
+            logger.warning("run %s cannot go on: %s", head.id, error)
+            self._journals.do(lambda store: store.give_up(head.id, self._owner.name, LOST))
+            return None
+
+
+def parked_run(head: Head, pieces: list[Piece]) -> ParkedRun:
+    """Describes a parked run of its row and pieces. Raises StoreError: It is not parked."""
+    return ParkedRun(
+        id=head.id,
+        principal=head.principal,
+        began=head.began,
+        expires=head.expires,
+        questions=parked_questions(pieces),
+        turn=head.turn,
+        working=waiting_in(pieces)[0].working if head.owner is not None else (),
+    )
+
+
+def _kept_response(head: Head, pieces: list[Piece]) -> RunResponse | None:
+    try:
+        response = response_in(pieces)
+    except UnreadableRecording as error:
+        logger.info("the response of run %s cannot be read: %s", head.id, error)
+        return None
+    if response is None:
+        return None
+    return response.model_copy(update={"usage": response.usage.model_copy(update={"run_id": head.id})})
+
+
+def parked_response(run_id: str, questions: tuple[ParkedQuestion, ...]) -> RunResponse:
+    """Makes the response of a run that waits, and has not run since its last one."""
+    diagnostic = run_parked(run_id, Parked(questions=questions))
+    return RunResponse(logs=[], diagnostics=[diagnostic], usage=Usage(run_id=run_id), parked=True)
+
+
+def _ended_meanwhile(response: RunResponse) -> RunResponse:
+    """Makes the response of a run that somebody has ended while it waited for tools."""
+    diagnostic = error_diagnostic(
+        "CANCELLED",
+        "The run was cancelled while it waited for its tools; their calls may have run.",
+        "Check whether they took effect, and run the script again if it is still wanted.",
+    )
+    return response.model_copy(update={"diagnostics": [diagnostic], "parked": False})
+
+
+@contextlib.contextmanager
+def _readable() -> Generator[None]:
+    """Words what the journals' file raises for a program."""
+    try:
+        yield
+    except StoreError as error:
+        raise CellblockError(
+            f"What is parked cannot be read or written: {error}.", hint="Check the state directory."
+        ) from None
+
+
+def _tell(run_id: str, task: asyncio.Task[RunResponse]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if isinstance(error, InvalidRequest | CellblockError):
+        logger.warning("run %s cannot go on: %s", run_id, error)
+    elif error is not None:
+        logger.error("run %s cannot go on", run_id, exc_info=error)

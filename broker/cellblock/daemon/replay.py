@@ -1,0 +1,110 @@
+"""Replay runs a recording again, in a broker of its own that has no server and no tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cellblock.config.sections import LimitSettings
+from cellblock.config.settings import Settings, parse_settings
+from cellblock.daemon.broker import Broker
+from cellblock.execution.journaled import STOPPED
+from cellblock.execution.response import RunResponse
+from cellblock.journal.differences import differences
+from cellblock.journal.journal import Journal
+from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.policy.asking import Grantee
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Holds what came of a replay.
+
+    Args:
+        response: The response, as a run gives it.
+        differences: The first places at which it is not the recorded one: `path`, `recorded`, `replayed`. None where
+            there is nothing to compare with: another script, a stop before a call, a recording of a run that goes on.
+        trace: The script's requests, each with its place in the script.
+        missed: The ids of those that had no recorded answer, and were made (`Live`).
+    """
+
+    response: RunResponse
+    differences: list[dict[str, Any]] | None
+    trace: list[tuple[RecordedCall, str | None]] = field(
+        default_factory=list[tuple[RecordedCall, str | None]]
+    )
+    missed: tuple[int, ...] = ()
+
+    @property
+    def same(self) -> bool | None:
+        """Says whether the response is the recorded one; None where there is nothing to compare with."""
+        return None if self.differences is None else not self.differences
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Says how calls of another script are made that have no recorded answer.
+
+    Args:
+        settings: Of the broker that makes them.
+        grantee: For whom; its user is asked before each call.
+        asks: Whether the user is asked; False where that was done.
+    """
+
+    settings: Settings
+    grantee: Grantee
+    asks: bool = True
+
+
+async def replay(
+    recording: Recording, *, script: str | None = None, until: int | None = None, live: Live | None = None
+) -> Replayed:
+    """Runs a recording again: offline, under the limits that it was made with; its calls are answered from it.
+
+    Args:
+        recording: What to run.
+        script: Another script, to be run in place of the recorded one: its calls get the recorded answers by tool and
+            input.
+        until: Number of the call, from 1, to stop before.
+        live: Makes the calls of another script that have no recorded answer; None: they end the run.
+
+    Raises:
+        ConfigError: The limits of the recording are none.
+        UnreadableRecording: Another release has made it, which has other limits.
+        HostUnavailable: The worker host cannot be started.
+    """
+    on_miss = "no" if live is None else "asks" if live.asks else "yes"
+    journal = Journal.replaying_offline(recording, other_script=script, until=until, live_on_miss=on_miss)
+    async with Broker(_settings(recording) if live is None else live.settings) as broker:
+        if live is not None:
+            await broker.settled()
+        grantee = Grantee("cli") if live is None else live.grantee
+        response = await broker.run_request(journal.request, journal=journal, grantee=grantee)
+    compared = None
+    if script is None and until is None and recording.response is not None:
+        own = None if journal.lost is not None else journal.snapshot().response
+        compared = differences(recording.response, own or response.as_json())
+    return Replayed(response.decoded(), compared, journal.trace, tuple(journal.missed))
+
+
+def is_well(found: Replayed, recording: Recording) -> bool:
+    """Says whether a replay came to the recorded response, as far as that can be said; or another script to its end."""
+    codes = {diagnostic.code for diagnostic in found.response.diagnostics}
+    if found.same is None:
+        return found.response.ok or STOPPED in codes
+    return found.same or (not recording.exact and not any(code.startswith("REPLAY_") for code in codes))
+
+
+def _settings(recording: Recording) -> Settings:
+    if unknown := sorted(recording.limits.keys() - LimitSettings.model_fields.keys()):
+        raise UnreadableRecording(
+            f"Cellblock {recording.made_by} has made the recording; this release has no limit {unknown[0]!r}.",
+            hint="Replay it with the release that made it, or record the run again.",
+        )
+    section = {
+        "limits": recording.limits,
+        "max_message_bytes": recording.message_bytes,
+        "frontend": {"strict": not recording.conventions},
+        "typecheck": "off",
+    }
+    return parse_settings({"cellblock": section}, source="the recording").for_one_run()

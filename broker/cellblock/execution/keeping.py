@@ -1,0 +1,109 @@
+"""Says what the executor needs of whoever writes runs down: to look at them later, and to go on with them."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from cellblock.execution.events import CallFacts, Watcher
+from cellblock.execution.response import RunResponse
+from cellblock.journal.journal import Journal
+from cellblock.journal.parked import Parked
+from cellblock.journal.recording import Recording
+from cellblock.policy.asking import EarlierQuestions
+
+
+class KeptRun(Watcher, ABC):
+    """Watches one run that may be written down.
+
+    Attributes:
+        run_id: Names the run, also over its parks; empty for a new run until it has begun.
+        principal: Whom it is for.
+        client: Whose place in the queue it has.
+        journal: Records the run.
+        park_seconds: How long the run waits for a person in its process; None for one that is never parked.
+        park_tools_seconds: How long a tool may be at work before the run is parked; None: as long as it takes.
+        is_durable: Whether the run is written down as it goes: it goes on when its worker or host is lost.
+        is_waited_for: Whether its client waits for the response when it is parked for tools alone.
+        turn: Counts how often the run was parked.
+        earlier: What became of its questions before it was parked.
+        earlier_cpu_ms: CPU time that it has used before.
+        resumed: Counts how often it has gone on in another process.
+        is_left: Whether its end here is none: another process goes on with it.
+    """
+
+    run_id: str = ""
+    principal: str
+    client: str = ""
+    journal: Journal
+    park_seconds: float | None = None
+    park_tools_seconds: float | None = None
+    is_durable: bool = False
+    is_waited_for: bool = False
+    turn: int = 0
+    earlier: EarlierQuestions | None = None
+    earlier_cpu_ms: int = 0
+    resumed: int = 0
+    is_left: bool = False
+
+    @abstractmethod
+    async def before_call(self, call_id: int) -> None:
+        """Waits until it is written down that a call is made, where whoever goes on with the run must know; bounded.
+
+        Raises:
+            ToolCallError: That is not certain, so the call is not made.
+        """
+
+    @abstractmethod
+    async def named(self, response: RunResponse) -> RunResponse:
+        """Gives the response, with the id of the run where it is certain that it is kept. Called when all watchers have
+        been told of the end; bounded."""
+
+    @abstractmethod
+    async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
+        """Writes the run down to go on later, and says whether that is certain; bounded."""
+
+    @abstractmethod
+    def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Takes over the calls of a run that was parked while tools are at work; it goes on when they have ended."""
+
+    @abstractmethod
+    def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
+        """Takes the answer of such a call, before its task ends."""
+
+    @abstractmethod
+    def given_up(self) -> None:
+        """Hears that the client of a run that was parked has gone: one that it waits for ends, with its calls."""
+
+    @abstractmethod
+    async def unpark(self) -> bool:
+        """Takes a park back, as the run goes on where it is. Says whether nobody else has taken the run; bounded."""
+
+    @abstractmethod
+    def goes_on(self, recording: Recording) -> None:
+        """Hears that the run goes on from a recording of itself, here: its process was lost."""
+
+    @abstractmethod
+    def parked(self, cpu_ms: int) -> None:
+        """Hears what CPU time a run has used by the time that its process ended."""
+
+
+class RunKeeper(Protocol):
+    """Writes runs down; `telemetry.keeper.Keeper` does."""
+
+    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+        """Gives what watches a new run of a client; None where it is not to be written down.
+
+        Args:
+            principal: Whom the run is for.
+            client: Whose place in the queue it has.
+            may_park: Whether it may wait for a person.
+            durable: Whether its request wants it to survive the loss of its process.
+        """
+        ...
+
+    def is_off(self, principal: str) -> bool:
+        """Says whether a client wants nothing of runs that go on: one whose host is lost ends then."""
+        ...

@@ -1,0 +1,159 @@
+"""Parking decides when a run is written down and its process ended: when all that it waits for is people, or tools
+that have been at work for long.
+
+Other calls that are under way hold the run where it is: what they come to must not be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+from cellblock.policy.asking import Question
+
+GATHER_SECONDS: Final = 0.05
+"""Passes at least before a run is parked: what a script asks for at once is asked together."""
+
+
+class Parking:
+    """Knows which calls of one run wait for a person or a tool; implements `policy.rules.Waits`.
+
+    Args:
+        after: Seconds that an answer is waited for in the process; None: for as long as the client is there.
+        in_flight: Counts the run's calls that are under way.
+        park: Parks the run; called once, until `failed`.
+        tools_after: Seconds that a tool's answer is waited for in the process; None: for as long as it takes.
+
+    Attributes:
+        questions: What is asked, by the numbers of the calls.
+        working: When the time of each tool that is at work is over, by the numbers of the calls.
+    """
+
+    def __init__(
+        self,
+        after: float | None,
+        in_flight: Callable[[], int],
+        park: Callable[[], None],
+        tools_after: float | None = None,
+    ) -> None:
+        self.questions: dict[int, Question] = {}
+        self.working: dict[int, float] = {}
+        self._after = after
+        self._tools_after = tools_after
+        self._asking = 0
+        self._tools_timer: asyncio.TimerHandle | None = None
+        self._in_flight = in_flight
+        self._park = park
+        self._due = 0.0
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._parks = False
+        self._has_failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def waits(self, question: Question) -> None:
+        """Hears that a call waits for an answer that may come while the run has its process."""
+        self._waits(question, None if self._after is None else max(self._after, GATHER_SECONDS))
+
+    def goes_on(self, call_id: int) -> None:
+        """Hears that a call waits no longer."""
+        self.questions.pop(call_id, None)
+        if not self.questions:
+            self._is_due = False
+            self._stop_timer()
+
+    async def until_parked(self, question: Question) -> None:
+        """Waits for the run to be parked, which cancels the call; returns where that cannot be."""
+        self._waits(question, GATHER_SECONDS)
+        try:
+            await asyncio.shield(self._has_failed)
+        finally:
+            self.goes_on(question.call_id)
+
+    def begins(self, call_id: int) -> None:
+        """Hears that a call is with its tool now."""
+        if self._tools_after is not None:
+            self.working[call_id] = asyncio.get_running_loop().time() + max(self._tools_after, GATHER_SECONDS)
+            self.look()
+
+    def ends(self, call_id: int) -> None:
+        """Hears that a call has ended."""
+        self.working.pop(call_id, None)
+        self.look()
+
+    @property
+    def is_asking(self) -> bool:
+        """Says whether a server asks the run's client something."""
+        return self._asking > 0
+
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """Keeps the run from being parked inside a block: a server asks its client something."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            self.look()
+
+    def look(self) -> None:
+        """Parks the run if it is time, and nothing but people and tools is waited for."""
+        waits = len(self.questions) + len(self.working)
+        if self._parks or self._asking or not waits or self._in_flight() > waits:
+            return
+        if self.questions and not self._is_due:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(self.working.values(), default=0.0)
+        if due > loop.time():
+            if self._tools_timer is None:
+                self._tools_timer = loop.call_at(due, self._tools_time_has_come)
+            return
+        self._parks = True
+        self._park()
+
+    def park_now(self) -> bool:
+        """Parks the run if it waits for people and for nothing else, however long; says whether it is being parked."""
+        if self.questions:
+            self._is_due = True
+            self.look()
+        return bool(self.questions) and self._parks
+
+    def failed(self, *, for_good: bool) -> None:
+        """Hears that the run is not parked: it could not be written, which is so for good, or it went on meanwhile."""
+        self._parks = for_good
+        if for_good and not self._has_failed.done():
+            self._has_failed.set_result(None)
+
+    def close(self) -> None:
+        """Ends the waiting: the run is over."""
+        self._parks = True
+        self._stop_timer()
+        if self._tools_timer is not None:
+            self._tools_timer.cancel()
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _waits(self, question: Question, seconds: float | None) -> None:
+        self.questions[question.call_id] = question
+        if seconds is None or self._is_due:
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        if self._timer is None or due < self._due:
+            self._stop_timer()
+            self._due, self._timer = due, loop.call_at(due, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._timer, self._is_due = None, True
+        self.look()
+
+    def _tools_time_has_come(self) -> None:
+        self._tools_timer = None
+        self.look()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,137 @@
+"""Parked_pages answers what is asked about runs that wait for a person, and takes what the person says to them.
+
+Who may decide is the gate's to say. The names in an answer and its inputs come from scripts and servers: whoever shows
+them shows text.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from cellblock.base.database import StoreError
+from cellblock.base.json import is_array, is_object
+from cellblock.frontend.http.page_parts import Page, json_page
+from cellblock.journal.parked import Answer
+
+logger = logging.getLogger("cellblock.frontend")
+
+MAX_BODY_BYTES: Final = 16 * 1024
+"""Bounds what is read of a decision: 1,000 numbers fit."""
+
+MAX_CALL: Final = 1 << 53
+"""Bounds the number of a call."""
+
+ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
+"""Maps the words of paths to what they say to each call."""
+
+CANCEL: Final = "cancel"
+
+
+class NotAsked(Exception):
+    """A decision is about calls that do not wait, or no longer: nothing was done."""
+
+
+class WaitingRuns(Protocol):
+    """Has the runs that wait for a person."""
+
+    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
+        """Returns the newest; where `inputs` are wanted, with what the calls would send. Raises StoreError."""
+        ...
+
+    async def answer(self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str) -> Any:
+        """Answers questions of a run, all that are open where `calls` is None, and returns what was done; None where no
+        such run waits.
+
+        Raises:
+            NotAsked: One of the calls does not wait.
+            StoreError: The answer is not written down.
+        """
+        ...
+
+    async def cancel(self, run_id: str, by: str) -> bool:
+        """Ends a run that waits; says whether there was one. Raises StoreError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedPages:
+    """Answers by path.
+
+    Args:
+        runs: The runs that wait.
+        shows_inputs: Whether inputs are shown to those who may not decide.
+    """
+
+    runs: WaitingRuns
+    shows_inputs: bool = False
+
+    async def listed(self, by: str | None) -> Page:
+        """Lists the runs.
+
+        Args:
+            by: Who may decide, and so sees all that there is to decide; None: somebody who only looks.
+        """
+        try:
+            runs = await self.runs.waiting(inputs=self.shows_inputs or by is not None)
+        except StoreError as error:
+            return json_page({"runs": [], "decides": by is not None, "error": str(error)})
+        return json_page({"runs": runs, "decides": by is not None})
+
+    async def decided(self, path: str, by: str | None, body: bytes) -> Page:
+        """Does what a person decides.
+
+        Args:
+            path: The run and the decision, as `ID/approve`.
+            by: As for `listed`.
+            body: JSON; `calls` has the numbers of the calls, without it all that wait are meant.
+        """
+        run_id, _, word = path.partition("/")
+        if by is None:
+            return Page(HTTPStatus.FORBIDDEN)
+        if not run_id or (word not in ANSWERS and word != CANCEL):
+            return Page(HTTPStatus.NOT_FOUND)
+        try:
+            calls = _calls_in(body)
+        except ValueError:
+            return Page(HTTPStatus.BAD_REQUEST)
+        try:
+            if word == CANCEL:
+                if calls is not None:
+                    # It would end the other calls as well.
+                    return Page(HTTPStatus.BAD_REQUEST)
+                done = {"id": run_id} if await self.runs.cancel(run_id, by) else None
+            else:
+                done = await self.runs.answer(run_id, ANSWERS[word], calls, by)
+        except NotAsked:
+            return Page(HTTPStatus.CONFLICT)
+        except StoreError as error:
+            logger.warning("a parked run cannot be reached: %s", error)
+            return Page(HTTPStatus.SERVICE_UNAVAILABLE)
+        return Page(HTTPStatus.NOT_FOUND) if done is None else json_page(done)
+
+
+def _calls_in(body: bytes) -> list[int] | None:
+    """Returns the numbers of the calls that a decision names; None where it names none. Raises ValueError."""
+    try:
+        given: object = json.loads(body) if body.strip() else {}
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not is_object(given) or not given.keys() <= {"calls"}:
+        raise ValueError("no object with calls")
+    if "calls" not in given:
+        return None
+    calls: object = given["calls"]
+    if not is_array(calls) or not calls:
+        raise ValueError("calls are no list")
+    return [_number(call) for call in calls]
+
+
+def _number(call: object) -> int:
+    if type(call) is not int or not 0 <= call <= MAX_CALL:
+        raise ValueError("no number of a call")
+    return call

@@ -1,0 +1,210 @@
+"""Passing carries one request to another broker, and its answer back as it comes.
+
+Nothing is decoded on the way. Who hangs up hangs up there, too: a client that leaves ends its run wherever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import httpx2
+from starlette.types import Receive, Scope, Send
+
+from cellblock.frontend.http.address import MCP_PATH
+from cellblock.frontend.http.exchange import Broken, Exchange
+from cellblock.frontend.http.refusal import Refused, busy
+
+RELAYED_HEADER: Final = b"x-cellblock-relayed"
+"""Names the header with the mark of a request that a replica passes on."""
+
+CONNECT_SECONDS: Final = 3.0
+"""Bounds the time until another broker has taken a connection; in one network it takes a millisecond."""
+
+WRITE_SECONDS: Final = 30.0
+"""Bounds the time in which it takes nothing of a body: as much as a client has for its own."""
+
+IDLE_SECONDS: Final = 2.0
+"""Bounds how long a connection without a request is kept: much less than the other side keeps it, so that it is not
+closed there as the next request comes."""
+
+ALIVE_SECONDS: Final = 5
+ALIVE_TRIES: Final = 3
+"""Bound how long a machine that has vanished is waited for: the kernel asks after so many seconds of silence, so often.
+An answer itself has no bound here: it is the run's, or its client's."""
+
+RETRY_SECONDS: Final = 2
+"""Says when to ask again while another broker cannot be reached: either it can by then, or it is known to be gone."""
+
+MISDIRECTED: Final = 421
+"""Is the status by which a broker says that it does not answer this request, and has done nothing."""
+
+OF_ONE_CONNECTION: Final = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+"""Lists headers that are about one connection (RFC 9110, section 7.6.1)."""
+
+JUDGED: Final = frozenset(
+    (b"host", b"origin", b"content-length", b"expect", b"cookie", b"sec-fetch-site", RELAYED_HEADER)
+)
+"""Lists headers of a request that its first broker has judged, or makes anew."""
+
+UNREACHABLE: Final = "The broker that has this cannot be reached at the moment. Ask again in a few seconds."
+LOST: Final = "The broker that has this was lost while it had the request, which may have run."
+ENDED: Final = "The daemon that passed this on is stopping. The request may have run."
+
+
+class NotThere(Exception):
+    """The broker that was asked is not there, or another one is, which does not answer this; nothing was done."""
+
+    def __init__(self, *, misdirected: bool = False) -> None:
+        super().__init__()
+        self.misdirected = misdirected
+
+
+class Passing:
+    """Holds the connections to other brokers.
+
+    Args:
+        connections: How many there may be.
+    """
+
+    def __init__(self, connections: int) -> None:
+        options = [
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_SECONDS),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES),
+        ]
+        if (idle := getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))) is not None:
+            options.append((socket.IPPROTO_TCP, idle, ALIVE_SECONDS))
+        # No client around it: that would add headers, cookies, proxies of the environment and ways to follow.
+        self._http = httpx2.AsyncHTTPTransport(
+            verify=ssl.create_default_context(),
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=connections, keepalive_expiry=IDLE_SECONDS),
+            socket_options=options,
+        )
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._http.aclose()
+
+    async def pass_on(
+        self,
+        url: str,
+        mark: bytes,
+        scope: Scope,
+        body: bytes,
+        exchange: Exchange,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Has another broker answer a request, until the client hangs up or the exchange ends.
+
+        Args:
+            url: The other broker's, without a path.
+            mark: Says there that the request is passed on.
+            scope: The request.
+            body: Its whole body.
+            exchange: What follows the request here.
+            receive: Tells when the client hangs up.
+            send: Takes the answer.
+
+        Raises:
+            NotThere: The other broker has done nothing.
+            Refused: It cannot be reached, or was lost.
+            Broken: It was lost within its answer.
+        """
+        headers = [
+            *((key, value) for key, value in scope["headers"] if key not in OF_ONE_CONNECTION | JUDGED),
+            (RELAYED_HEADER, mark),
+        ]
+        bounds = {"connect": CONNECT_SECONDS, "pool": CONNECT_SECONDS, "write": WRITE_SECONDS, "read": None}
+        request = httpx2.Request(
+            scope["method"],
+            url + MCP_PATH,
+            headers=headers,
+            content=body if scope["method"] == "POST" else None,
+            extensions={"timeout": bounds},
+        )
+        begun = asyncio.Event()
+        answering = asyncio.create_task(self._answered(request, send, begun), name="relayed request")
+        hanging_up = asyncio.create_task(_hung_up(receive))
+        try:
+            with exchange.carried_by(answering.cancel):
+                await asyncio.wait((answering, hanging_up), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                if not answering.cancelled():
+                    answering.result()
+                elif begun.is_set():
+                    raise Broken
+                else:
+                    raise Refused(502, why=ENDED)
+        finally:
+            for task in (answering, hanging_up):
+                task.cancel()
+            await asyncio.wait((answering, hanging_up))
+
+    async def _answered(self, request: httpx2.Request, send: Send, begun: asyncio.Event) -> None:
+        try:
+            async with self._response(request) as response:
+                if response.status_code == MISDIRECTED:
+                    raise NotThere(misdirected=True)
+                begun.set()
+                headers = [
+                    (key.lower(), value)
+                    for key, value in response.headers.raw
+                    if key.lower() not in OF_ONE_CONNECTION
+                ]
+                await send(
+                    {"type": "http.response.start", "status": response.status_code, "headers": headers}
+                )
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                async for piece in response.stream:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        except httpx2.TransportError as error:
+            if begun.is_set():
+                raise Broken from None
+            if isinstance(error, httpx2.ConnectError) and _is_refused(error):
+                # A machine that answers so has nobody at this address any more.
+                raise NotThere from None
+            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
+                raise busy(503, RETRY_SECONDS, UNREACHABLE) from None
+            raise Refused(502, why=LOST) from None
+
+    @contextlib.asynccontextmanager
+    async def _response(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Response]:
+        response = await self._http.handle_async_request(request)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Says whether an error comes of a connection that was refused."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, ConnectionRefusedError):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None

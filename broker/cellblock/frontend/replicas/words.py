@@ -1,0 +1,59 @@
+"""Words name brokers to clients and to one another: signed with a key that all replicas share, so that nobody else can
+make one."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from cellblock.frontend.mcp.request_state import text_of
+
+PURPOSE: Final = "replicas"
+"""Names what the key is derived for."""
+
+TAG_BYTES: Final = 16
+
+MAX_BYTES: Final = 256
+"""Bounds a word that is looked at; ours have about 70 characters."""
+
+
+class Words:
+    """Signs words, and reads those that a replica has signed.
+
+    Args:
+        key: The key that all replicas share.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def session(self, session: bytes, broker: str) -> bytes:
+        """Returns the id by which clients know a session of a broker."""
+        data = b"%b.%b" % (session, broker.encode())
+        return b"%b.%b" % (data, self._tag(b"session", data))
+
+    def read_session(self, word: bytes) -> tuple[bytes, str] | None:
+        """Returns the session and the broker that an id names; None for one that is forged."""
+        data, _, tag = word.rpartition(b".")
+        if len(word) > MAX_BYTES or not hmac.compare_digest(tag, self._tag(b"session", data)):
+            return None
+        session, _, broker = data.rpartition(b".")
+        return session, broker.decode()
+
+    def mark(self, to: str, address: str) -> bytes:
+        """Returns what marks a request of the client at an address that is passed on to a broker."""
+        data = b"%b %b" % (to.encode(), address.encode())
+        return b"%b %b" % (self._tag(b"mark", data), address.encode())
+
+    def read_mark(self, mark: bytes, to: str) -> str | None:
+        """Returns the address in a mark; None for one that is forged, or meant for another broker."""
+        tag, _, address = mark.partition(b" ")
+        right = self._tag(b"mark", b"%b %b" % (to.encode(), address))
+        if len(mark) > MAX_BYTES or not hmac.compare_digest(tag, right):
+            return None
+        return address.decode()
+
+    def _tag(self, kind: bytes, data: bytes) -> bytes:
+        digest = hmac.digest(self._key, b"%b %b" % (kind, data), hashlib.sha256)
+        return text_of(digest[:TAG_BYTES]).encode()

@@ -1,0 +1,200 @@
+"""At_work has the calls of parked runs whose tools are at work: the sessions are this broker's, which goes on with
+them.
+
+What they come to is written down with the run. If this broker dies first, they are calls that may have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from cellblock.base.database import StoreError
+from cellblock.journal.journals import Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.rows import OneRunFailed, Piece
+from cellblock.journal.store import JournalStore
+
+logger = logging.getLogger("cellblock.journal")
+
+AGAIN_SECONDS: Final = 2.0
+"""Passes before an answer that could not be written is written again: the disk may have room by then."""
+
+LEAVE_BOUND_SECONDS: Final = 2.0
+"""Bounds the wait for tools when the broker stops, as for those of runs that have a process."""
+
+CANCEL_BOUND_SECONDS: Final = 2.0
+"""Bounds the time from cancelling calls to giving up on their tasks; the SDK sends its cancel notice in this time."""
+
+CLAIM_SECONDS: Final = 10.0
+"""Bounds the wait for a client that has not yet heard that its run is parked, when the tools have answered already."""
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """Holds one run's calls; `pieces` are answers that are not written yet."""
+
+    run: str
+    turn: int
+    calls: set[asyncio.Task[None]]
+    asks: bool
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    waiters: int = 0
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)
+    carrying: asyncio.Task[None] | None = None
+
+
+class CallsAtWork:
+    """Owns the tasks of calls whose runs have no process meanwhile.
+
+    Args:
+        journals: Where the runs are written down.
+        owner: Names this broker.
+
+    Attributes:
+        on_ready: Is told of each run that waits for nobody any more, and for which nobody waits here.
+    """
+
+    def __init__(self, journals: Journals, owner: RunOwner) -> None:
+        self.on_ready: Callable[[str], None] = lambda run_id: None
+        self.is_closed = False
+        self._journals = journals
+        self._owner = owner
+        self._held: dict[str, _Held] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+
+    def hold(
+        self, run_id: str, turn: int, calls: Sequence[asyncio.Task[None]], *, asks: bool, is_waited_for: bool
+    ) -> None:
+        """Takes over calls.
+
+        Args:
+            run_id: Their run.
+            turn: As it is parked.
+            calls: Their tasks.
+            asks: Whether it waits for people, too.
+            is_waited_for: Whether somebody here will wait until they are `done`.
+        """
+        held = self._held[run_id] = _Held(run_id, turn, set(calls), asks)
+        if not is_waited_for:
+            held.claimed.set()
+        held.carrying = asyncio.create_task(self._carry(held), name="calls of a parked run")
+
+    def came(self, run_id: str, piece: Piece) -> None:
+        """Takes an answer, before its call's task ends."""
+        if (held := self._held.get(run_id)) is not None:
+            held.pieces.append(piece)
+
+    def holds(self, run_id: str) -> bool:
+        """Says whether calls of a run are at work here."""
+        return run_id in self._held
+
+    def is_all(self, run_id: str | None) -> bool:
+        """Says whether calls of a run are at work here, and it waits for nothing else."""
+        held = None if run_id is None else self._held.get(run_id)
+        return held is not None and not held.asks
+
+    @contextlib.asynccontextmanager
+    async def done(self, run_id: str) -> AsyncGenerator[None]:
+        """Waits until no call of a run is at work here; the run is this broker's to take inside the block."""
+        held = self._held.get(run_id)
+        if held is None or held.carrying is None:
+            yield
+            return
+        held.waiters += 1
+        held.claimed.set()
+        try:
+            await asyncio.wait([held.carrying])
+            yield
+        finally:
+            held.waiters -= 1
+            if not held.waiters and held.carrying.done():
+                # Of a run that was taken, nothing is left to release.
+                release = asyncio.create_task(self._release(held))
+                self._releases.add(release)
+                release.add_done_callback(self._releases.discard)
+
+    def cancel(self, run_id: str) -> None:
+        """Cancels the calls of a run that has been ended; their servers are told."""
+        if (held := self._held.get(run_id)) is not None:
+            for call in held.calls:
+                # A second cancellation would cut off the SDK while it sends that notification.
+                if not call.cancelling():
+                    call.cancel()
+
+    async def look(self) -> None:
+        """Cancels the calls of runs that others have ended. Raises StoreError."""
+        if self._held:
+            rows = await self._journals.asked(lambda store: store.held(), [])
+            waiting = {(run, turn) for run, owner, turn in rows if self._owner.is_own(owner)}
+            for held in list(self._held.values()):
+                if (held.run, held.turn) not in waiting:
+                    self.cancel(held.run)
+
+    async def close(self) -> None:
+        """Gives the tools a moment, and cancels what is left: who goes on with a run is told that it may have run."""
+        self.is_closed = True
+        if calls := [call for held in self._held.values() for call in held.calls]:
+            await asyncio.wait(calls, timeout=LEAVE_BOUND_SECONDS)
+        carrying = [held.carrying for held in self._held.values() if held.carrying is not None]
+        for run_id in list(self._held):
+            self._held[run_id].claimed.set()
+            self.cancel(run_id)
+        if carrying:
+            await asyncio.wait(carrying, timeout=CANCEL_BOUND_SECONDS)
+        for task in (*carrying, *self._releases):
+            task.cancel()
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _carry(self, held: _Held) -> None:
+        while held.calls:
+            _, held.calls = await asyncio.wait(held.calls, return_when=asyncio.FIRST_COMPLETED)
+            await self._write(held)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLAIM_SECONDS):
+                await held.claimed.wait()
+        if not held.waiters:
+            await self._release(held)
+
+    async def _write(self, held: _Held) -> None:
+        """Writes the answers that have come; as often as it takes, since they are nowhere else."""
+        while pieces := held.pieces:
+            held.pieces = []
+            try:
+                if not await self._journals.asked(partial(self._added, held, pieces), default=False):
+                    self.cancel(held.run)
+            except OneRunFailed as error:
+                logger.warning("an answer for run %s is lost: %s", held.run, error)
+            except StoreError as error:
+                logger.warning("an answer for run %s cannot be written yet: %s", held.run, error)
+                held.pieces[:0] = pieces
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _added(self, held: _Held, pieces: Sequence[Piece], store: JournalStore) -> bool:
+        return store.add_answers(held.run, held.turn, self._owner.name, pieces)
+
+    async def _release(self, held: _Held) -> None:
+        if self._held.get(held.run) is held:
+            del self._held[held.run]
+        # As often as it takes: nobody else lets it go on while this broker lives. One that is held anew was taken.
+        while held.run not in self._held:
+            try:
+                is_ready = await self._journals.asked(
+                    lambda store: store.release(held.run, held.turn, self._owner.name), default=False
+                )
+            except OneRunFailed as error:
+                logger.warning("run %s cannot go on: %s", held.run, error)
+                return
+            except StoreError as error:
+                logger.warning("run %s cannot go on yet: %s", held.run, error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if is_ready and not self.is_closed:
+                self.on_ready(held.run)
+            return

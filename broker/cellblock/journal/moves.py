@@ -1,0 +1,297 @@
+"""Moves are what becomes of a run that is written down: it parks, is answered, taken, adopted, and ends.
+
+Each is one transaction that says from which state it goes, so that of several brokers one has the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cellblock.journal.parked import LOST, Answer, Parked
+from cellblock.journal.rows import WAITING, Head, Piece, answers_piece, parked_questions, waiting_in
+from cellblock.journal.run_rows import RunRows, plain
+from cellblock.journal.tables import OF_PRINCIPAL
+
+MAX_ADOPTED: Final = 3
+"""Bounds how often a run goes on whose broker has died: it may be what kills it."""
+
+MAX_DUE: Final = 50
+"""Bounds the runs of one look at which are due."""
+
+
+class Moves(RunRows):
+    """Moves runs from state to state."""
+
+    def park(self, head: Head, pieces: Sequence[Piece], owner: str | None = None) -> None:
+        """Writes a run that waits for a person, in the place of all that was written of it; safe from a power cut, too.
+
+        Args:
+            head: The run, with its `turn` and `expires`.
+            pieces: All of it.
+            owner: As for `JournalStore.write`. Whom it belongs to when it is parked `head.owner` says: the broker that
+                goes on with calls of it; None where none is with its tool.
+
+        Raises:
+            TooLarge: It takes more than all parked runs together may.
+            TakenAway: Another broker has it.
+            StoreError: Nothing was written.
+        """
+        size = sum(len(piece.body) for piece in pieces)
+        ((waiting,),) = self._database.rows(
+            "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM runs WHERE state = 'parked' AND id != ?",
+            head.id,
+        )
+        self._refuse_too_large(size + waiting)
+        with self._database.transaction(head.id, safe=True):
+            self._refuse_taken(head.id, owner)
+            self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
+            self._put(replace(head, state="parked"), pieces, head.owner)
+
+    def unpark(self, run_id: str, turn: int, owner: str | None) -> bool:
+        """Gives a parked run back to the broker that has parked it; says whether nobody else has taken it.
+
+        Args:
+            run_id: The run.
+            turn: As it was parked.
+            owner: The broker; None where the run is not written down as it goes: nothing is left of it here.
+        """
+        of_turn = "WHERE id = ? AND state = 'parked' AND turn = ? AND is_answered = 0"
+        with self._database.transaction(run_id):
+            if owner is None:
+                return self._database.execute(f"DELETE FROM runs {of_turn}", run_id, turn) > 0
+            moved = self._database.execute(
+                f"UPDATE runs SET state = 'running', owner = ? {of_turn}", owner, run_id, turn
+            )
+            return moved > 0
+
+    def answer(
+        self, run_id: str, answers: Mapping[int, Answer] | Answer, principal: str | None = None
+    ) -> tuple[Head, Parked, dict[int, Answer]] | None:
+        """Writes down what a person says to the questions of a parked run; what is answered already stays so.
+
+        Args:
+            run_id: The run.
+            answers: By the numbers of the calls, or one for all that are open. Others are ignored.
+            principal: As for `heads`.
+
+        Returns:
+            The run, what it waits for, and all answers; None when no such run is parked.
+
+        Raises:
+            WrongPiece, StoreError: As `read`.
+        """
+        with self._database.transaction(run_id):
+            found = self.read(run_id, principal, WAITING)
+            if found is None or found[0].state != "parked":
+                return None
+            head, pieces = found
+            parked, known = waiting_in(pieces)
+            open_ones = [question.call for question in parked.questions if question.call not in known]
+            new: dict[int, Answer] = {}
+            for call in open_ones:
+                answer = answers if isinstance(answers, str) else answers.get(call)
+                if answer is not None:
+                    new[call] = answer
+            known |= new
+            head = replace(head, is_answered=parked.is_answered_by(known) and head.owner is None)
+            if new:
+                self._put(head, [answers_piece(new)], head.owner)
+            return head, parked, known
+
+    def take(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        principal: str | None = None,
+        turn: int | None = None,
+        answers: Mapping[int, Answer] | None = None,
+    ) -> tuple[Head, list[Piece]] | None:
+        """Takes a parked run, to go on with it; of several that try, one gets it.
+
+        Args:
+            run_id: The run.
+            owner: The broker that takes it. What another one goes on with calls of is that one's.
+            principal: As for `heads`.
+            turn: Only as it was parked then; None: in any.
+            answers: What its client says to the questions; what is open and not among them was dismissed. Answers to
+                none of its questions take nothing: it waits for something else. None: it has its answers.
+
+        Returns:
+            The run as it is now, and its pieces; None when no such run is parked.
+
+        Raises:
+            WrongPiece, StoreError: As `read`; it stays parked.
+        """
+        with self._database.transaction(run_id):
+            more: list[Piece] = []
+            if answers is not None:
+                found = self.read(run_id, principal, WAITING)
+                if found is None or found[0].state != "parked":
+                    return None
+                questions = {question.call for question in parked_questions(found[1])}
+                if answers and not answers.keys() & questions:
+                    return None
+                dismissed: Answer = "cancelled"
+                more = [answers_piece({call: answers.get(call, dismissed) for call in questions})]
+            # The round is over for whoever has come back in it.
+            moved = self._database.execute(
+                "UPDATE runs SET state = 'running', owner = ?, changed = ?, resumed = resumed + 1, is_answered = 0, "
+                "turn = turn + ? WHERE id = ? AND state = 'parked' AND (owner IS NULL OR owner = ?) "
+                f"AND {OF_PRINCIPAL} AND (CAST(? AS INTEGER) IS NULL OR turn = ?)",
+                *(owner, time.time(), int(turn is not None)),
+                *(run_id, owner),
+                *(plain(principal), plain(principal)),
+                *(turn, turn),
+            )
+            taken = self.read(run_id) if moved else None
+            if taken is not None and more:
+                # Of a broker that dies before its calls are made, too, they are not asked again.
+                self._put(taken[0], more, owner)
+                taken[1].extend(more)
+            return taken
+
+    def add_answers(self, run_id: str, turn: int, owner: str, pieces: Sequence[Piece]) -> bool:
+        """Writes answers of tools that this broker has waited for; says whether the run still waits for them."""
+        with self._database.transaction(run_id):
+            head = self.head(run_id)
+            if head is None or (head.state, head.turn, head.owner) != ("parked", turn, owner):
+                return False
+            self._put(head, pieces, owner)
+            return True
+
+    def release(self, run_id: str, turn: int, owner: str, *, is_lost: bool = False) -> bool:
+        """Has a parked run wait for people alone: this broker goes on with no call of it. Says whether it waits for
+        nobody now. One that has lost brokers so `MAX_ADOPTED` times ends.
+
+        Args:
+            run_id: The run.
+            turn: As it was parked.
+            owner: The broker.
+            is_lost: Whether the broker has died; its calls may have run, and whoever goes on is told so.
+        """
+        with self._database.transaction(run_id):
+            where = "id = ? AND state = 'parked' AND turn = ? AND owner = ?"
+            if is_lost and self._end(LOST, f"{where} AND adopted >= ?", run_id, turn, owner, MAX_ADOPTED):
+                return False
+            found = self.read(run_id, kinds=WAITING)
+            if found is None:
+                return False
+            is_answered = found[0].state == "parked" and not parked_questions(found[1])
+            moved = self._database.execute(
+                f"UPDATE runs SET owner = NULL, is_answered = ?, adopted = adopted + ? WHERE {where}",
+                *(int(is_answered), int(is_lost), run_id, turn, owner),
+            )
+            return moved > 0 and is_answered
+
+    def end_round(self, run_id: str, turn: int, principal: str) -> bool:
+        """Ends the round of a run that others have answered; says whether it was still that round's. One that is
+        parked again stays so."""
+        statement = (
+            "UPDATE runs SET turn = turn + (CASE state WHEN 'parked' THEN 0 ELSE 1 END) "
+            "WHERE id = ? AND turn = ? AND principal = ?"
+        )
+        with self._database.transaction(run_id):
+            return self._database.execute(statement, run_id, turn, plain(principal)) > 0
+
+    def adopt(self, run_id: str, dead: str, owner: str) -> tuple[Head, list[Piece]] | None:
+        """Takes a run whose broker has died, `MAX_ADOPTED` times at most: then it ends. The rest is as for `take`."""
+        with self._database.transaction(run_id):
+            moved = self._database.execute(
+                "UPDATE runs SET owner = ?, resumed = resumed + 1, adopted = adopted + 1 "
+                "WHERE id = ? AND state = 'running' AND owner = ? AND adopted < ?",
+                *(owner, run_id, dead, MAX_ADOPTED),
+            )
+            if not moved:
+                self._end(LOST, "id = ? AND state = 'running' AND owner = ?", run_id, dead)
+            return self.read(run_id) if moved else None
+
+    def end(
+        self, run_id: str, outcome: str, principal: str | None = None, *, expired: float | None = None
+    ) -> bool:
+        """Ends a parked run; what is kept of it is shown as of one that ended. Says whether there was one.
+
+        Args:
+            run_id: The run.
+            outcome: As of a run that ended by itself.
+            principal: As for `heads`.
+            expired: Only if it may wait no longer than until this Unix time.
+        """
+        whose = plain(principal)
+        with self._database.transaction(run_id):
+            return self._end(
+                outcome,
+                f"id = ? AND state = 'parked' AND {OF_PRINCIPAL} "
+                "AND (CAST(? AS DOUBLE PRECISION) IS NULL OR expires <= ?)",
+                *(run_id, whose, whose, expired, expired),
+            )
+
+    def give_up(self, run_id: str, owner: str, outcome: str) -> bool:
+        """Ends a run that this broker has taken and that cannot go on. Says whether nobody else goes on with it."""
+        with self._database.transaction(run_id):
+            self._end(outcome, "id = ? AND state = 'running' AND owner = ?", run_id, owner)
+            head = self.head(run_id)
+            return head is None or head.state not in ("running", "parked")
+
+    def ask_to_end(self, run_id: str, principal: str | None = None) -> bool:
+        """Asks the broker that goes on with a run to end it; says whether there is one. `principal` is as for
+        `heads`."""
+        with self._database.transaction(run_id):
+            head = self.head(run_id, principal)
+            if head is None or head.state != "running" or head.owner is None:
+                return False
+            self._put(head, [Piece("cancel", b"")], head.owner)
+            return True
+
+    def asked_to_end(self, owner: str) -> list[str]:
+        """Returns the runs that a broker goes on with and is to end. Raises StoreError."""
+        rows = self._database.rows(
+            "SELECT id FROM runs WHERE state = 'running' AND owner = ? "
+            "AND EXISTS (SELECT 1 FROM pieces WHERE run = runs.id AND kind = 'cancel')",
+            owner,
+        )
+        return [run for (run,) in rows]
+
+    def add_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
+        """Adds what CPU time a run had used by the time that it was parked."""
+        with self._database.transaction(run_id):
+            self._database.execute(
+                "UPDATE runs SET cpu_ms = cpu_ms + ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
+            )
+
+    def due(self, now: float) -> tuple[list[str], list[str]]:
+        """Returns the parked runs that have their answers, and those that have waited too long. Raises StoreError."""
+        rows = self._database.rows(
+            "SELECT id, is_answered FROM runs WHERE state = 'parked' AND (is_answered = 1 OR expires <= ?) LIMIT ?",
+            *(now, MAX_DUE),
+        )
+        return [run for run, answered in rows if answered], [run for run, answered in rows if not answered]
+
+    def count_parked(self) -> int:
+        """Counts the runs that wait. Raises StoreError."""
+        ((count,),) = self._database.rows("SELECT count(*) FROM runs WHERE state = 'parked'")
+        return count
+
+    def owned(self) -> list[tuple[str, str]]:
+        """Returns the runs that go on, each with the broker that has it. Raises StoreError."""
+        rows = self._database.rows("SELECT id, owner FROM runs WHERE state = 'running' AND owner IS NOT NULL")
+        return [(run, owner) for run, owner in rows]
+
+    def held(self) -> list[tuple[str, str, int]]:
+        """Returns the parked runs of which brokers go on with calls: run, broker, round. Raises StoreError."""
+        rows = self._database.rows(
+            "SELECT id, owner, turn FROM runs WHERE state = 'parked' AND owner IS NOT NULL"
+        )
+        return [(run, owner, turn) for run, owner, turn in rows]
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _end(self, outcome: str, where: str, *values: Any) -> bool:
+        """Ends a run that this selects, in a transaction; says whether there was one."""
+        now, change = time.time(), "state = 'ended', ended = ?, changed = ?, outcome = ?"
+        return (
+            self._database.execute(f"UPDATE runs SET {change} WHERE {where}", now, now, outcome, *values) > 0
+        )

@@ -1,0 +1,107 @@
+"""Pieces makes what the store keeps of a recording, whole or as it grows, and a recording of that again.
+
+A run that is written down on its way has one piece from its beginning, and one for each step of a call: when it is
+asked for, when it is made, when it has its answer. Each has the events that the script had seen by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import msgpack
+
+from cellblock.apart.raw import RawJson
+from cellblock.base.errors import Certainty
+from cellblock.base.json import is_object
+from cellblock.journal.journal import Facts
+from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
+from cellblock.journal.rows import Piece
+
+
+def whole(recording: Recording) -> list[Piece]:
+    """Returns the pieces of a recording: a large result has one of its own, and is not decoded."""
+    response = recording.response
+    if response is None or not isinstance(result := response["result"], RawJson):
+        return [Piece("recording", recording.pack())]
+    rest = replace(recording, response=response | {"result": None})
+    return [Piece("recording", rest.pack()), Piece("result", result.raw)]
+
+
+def request_piece(call: RecordedCall, events: str) -> Piece:
+    """Returns the piece of a call that a script asks for; it is not made yet."""
+    step = {"kind": call.kind, "server": call.server, "tool": call.tool, "input": call.input}
+    return _step(call.id, events, **step, digest=digest_of(call.input), certainty=Certainty.NOT_STARTED.value)
+
+
+def events_piece(events: str) -> Piece:
+    """Returns the piece of events that came with no call."""
+    return _step(0, events)
+
+
+def sending_piece(call_id: int) -> Piece:
+    """Returns the piece of a call that is made now."""
+    return _step(call_id, "", certainty=Certainty.MAY_HAVE_RUN.value)
+
+
+def answer_piece(call: RecordedCall, events: str) -> Piece:
+    """Returns the piece of a call that has its answer."""
+    step = {"ok": call.ok, "answer": call.answer, "certainty": Certainty.COMPLETED.value}
+    return _step(call.id, events, **step)
+
+
+def late_answer_piece(call_id: int, facts: Facts, body: bytes, *, ok: bool) -> Piece:
+    """Returns the piece of a call whose answer came when its run was parked."""
+    step = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
+    return _step(call_id, "", ok=ok, answer=body, **step)
+
+
+def recording_in(pieces: Sequence[Piece]) -> Recording | None:
+    """Returns the recording in a run's pieces, as far as it was written; None where there is none.
+
+    Raises:
+        UnreadableRecording: Another release has made it.
+    """
+    found = next((piece for piece in pieces if piece.kind == "recording"), None)
+    if found is None:
+        return None
+    recording = Recording.unpack(found.body)
+    result = next((piece.body for piece in pieces if piece.kind == "result"), None)
+    if result is not None and recording.response is not None:
+        recording.response["result"] = RawJson(result).decoded()
+    steps = [_read(piece.body) for piece in pieces if piece.kind == "call"]
+    if not steps:
+        return recording
+    calls = {call.id: call for call in recording.calls}
+    grown: dict[int, dict[str, Any]] = {}
+    for step in steps:
+        grown.setdefault(step["id"], {}).update(step["fields"])
+    try:
+        for call_id, fields in grown.items():
+            if "certainty" in fields:
+                fields["certainty"] = Certainty(fields["certainty"])
+            if call_id in calls:
+                calls[call_id] = replace(calls[call_id], **fields)
+            elif "tool" in fields:
+                # One whose first step was not written, for want of room, tells nothing.
+                calls[call_id] = RecordedCall(id=call_id, **fields)
+    except (TypeError, ValueError) as error:
+        raise UnreadableRecording("The recording is damaged.", hint="Delete the run.") from error
+    events = "".join([recording.events, *(step["events"] for step in steps)])
+    return replace(recording, calls=[call for _, call in sorted(calls.items())], events=events)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _step(call_id: int, events: str, **fields: Any) -> Piece:
+    step = {"id": call_id, "events": events, "fields": fields}
+    return Piece("call", cast("bytes", msgpack.packb(step)))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    found = cast("object", msgpack.unpackb(body))  # pyright: ignore[reportUnknownMemberType]
+    if not is_object(found):
+        raise UnreadableRecording("The recording is damaged.", hint="Delete the run.")
+    return found

@@ -1,0 +1,107 @@
+"""Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+from cellblock.base.database import StoreError
+from cellblock.journal.parked import Answer, Parked, ParkedQuestion, pack_answers, unpack_answers
+
+Kind = Literal["facts", "recording", "result", "call", "parked", "answers", "cancel"]
+"""Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
+call as it was known when the piece was written, `parked` is what a parked run waits for, `answers` what people have
+said to it, `cancel` that the broker that has it is to end it."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+WAITING: Final[tuple[Kind, ...]] = ("parked", "answers")
+"""Names the pieces that say what a parked run waits for."""
+
+RunState = Literal["running", "parked", "ended", "lost"]
+"""Says where a run is that is written down. One that is `running` has an owner, and is taken from one that has died; a
+`parked` one waits for a person. Each becomes the other or `ended`. A `lost` one is of an earlier release."""
+
+
+class Piece(NamedTuple):
+    """Holds one piece of a run's journal, not encrypted."""
+
+    kind: Kind
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Tells what a list of runs shows of one. Times are Unix time in seconds; `ended` and `outcome` are None until the
+    end is written, and stay so when the broker is lost."""
+
+    id: str
+    principal: str
+    began: float
+    ended: float | None = None
+    outcome: str | None = None
+    calls: int = 0
+    bytes: int = 0
+    """Says what its pieces take on disk."""
+
+    state: RunState = "ended"
+    turn: int = 0
+    """Counts the rounds in which it was parked."""
+
+    expires: float | None = None
+    """Says until when a parked run waits."""
+
+    is_answered: bool = False
+    """Says whether there is an answer to all that a parked run waits for."""
+
+    cpu_ms: int = 0
+    """Says what CPU time it has used before it was parked."""
+
+    resumed: int = 0
+    """Counts how often it has gone on in another process."""
+
+    changed: float | None = None
+    """Says when its row was last written; None for a run of an earlier release."""
+
+    owner: str | None = None
+    """Names the broker that has it; of a parked one, whose calls are still with their tools."""
+
+
+class OneRunFailed(StoreError):
+    """One run cannot be written or read; the others can."""
+
+
+class WrongPiece(OneRunFailed):
+    """A piece was changed, is another run's, or was written with another key."""
+
+
+class TakenAway(OneRunFailed):
+    """A run is another broker's by now, which took this one for dead; nothing more of it may be done here."""
+
+
+class TooLarge(OneRunFailed):
+    """A run is larger than all that may be kept."""
+
+
+def answers_piece(answers: Mapping[int, Answer]) -> Piece:
+    """Returns the piece of answers, by the numbers of their calls."""
+    return Piece("answers", pack_answers(answers))
+
+
+def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Answer]]:
+    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked."""
+    parked = [piece.body for piece in pieces if piece.kind == "parked"]
+    if not parked:
+        raise WrongPiece("the run waits for nobody")
+    answers: dict[int, Answer] = {}
+    for piece in pieces:
+        if piece.kind == "answers":
+            answers |= unpack_answers(piece.body)
+    return Parked.unpack(parked[-1]), answers
+
+
+def parked_questions(pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:
+    """Returns what a parked run still waits for. Raises WrongPiece: The run is not parked."""
+    parked, known = waiting_in(pieces)
+    return tuple(question for question in parked.questions if question.call not in known)

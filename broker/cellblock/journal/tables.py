@@ -1,0 +1,113 @@
+"""Tables are what the file of journals is made of, and which columns a run's row has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+WAL_BYTES: Final = 4 * 1024 * 1024
+"""Bounds what the write-ahead log keeps of the disk between writes."""
+
+MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE runs (
+        id TEXT NOT NULL PRIMARY KEY,
+        principal TEXT NOT NULL,
+        began REAL NOT NULL,
+        ended REAL,
+        outcome TEXT,
+        calls INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        key TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX runs_began ON runs (began, principal, bytes);
+    CREATE TABLE pieces (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (run, number)
+    );
+    """,
+    """
+    ALTER TABLE runs ADD COLUMN state TEXT NOT NULL DEFAULT 'ended';
+    ALTER TABLE runs ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN expires REAL;
+    ALTER TABLE runs ADD COLUMN is_answered INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN owner TEXT;
+    ALTER TABLE runs ADD COLUMN cpu_ms INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN resumed INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN adopted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN changed REAL;
+    UPDATE runs SET state = 'lost' WHERE ended IS NULL;
+    CREATE INDEX runs_state ON runs (state, expires);
+    """,
+)
+"""Holds the statements that lead from each version of the file to the next; released ones never change."""
+
+POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE runs (
+        id TEXT NOT NULL PRIMARY KEY,
+        principal TEXT NOT NULL,
+        began DOUBLE PRECISION NOT NULL,
+        ended DOUBLE PRECISION,
+        outcome TEXT,
+        calls INTEGER NOT NULL,
+        bytes BIGINT NOT NULL,
+        key TEXT NOT NULL,
+        state TEXT NOT NULL,
+        turn INTEGER NOT NULL,
+        expires DOUBLE PRECISION,
+        is_answered INTEGER NOT NULL,
+        owner TEXT,
+        cpu_ms BIGINT NOT NULL DEFAULT 0,
+        resumed INTEGER NOT NULL DEFAULT 0,
+        adopted INTEGER NOT NULL DEFAULT 0,
+        changed DOUBLE PRECISION
+    );
+    CREATE INDEX runs_began ON runs (began, principal, bytes);
+    CREATE INDEX runs_state ON runs (state, expires);
+    CREATE TABLE pieces (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body BYTEA NOT NULL,
+        PRIMARY KEY (run, number)
+    );
+    ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL;
+    """,
+)
+"""Holds the same for PostgreSQL. What is encrypted is not compressed."""
+
+SETUP: Final = (
+    "PRAGMA auto_vacuum = INCREMENTAL",
+    "PRAGMA foreign_keys = ON",
+    # What is deleted is not to be found in the file.
+    "PRAGMA secure_delete = ON",
+    f"PRAGMA journal_size_limit = {WAL_BYTES}",
+)
+
+SHOWN: Final = (
+    "id, principal, began, ended, outcome, calls, bytes, "
+    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner"
+)
+
+CHANGING: Final = (
+    "ended",
+    "outcome",
+    "calls",
+    "state",
+    "turn",
+    "expires",
+    "is_answered",
+    "owner",
+    "changed",
+)
+"""Names what changes in the row of a run that is written again."""
+
+OF_PRINCIPAL: Final = "(CAST(? AS TEXT) IS NULL OR principal = ?)"
+"""Selects the runs of a principal, given twice; of None: of everybody."""
+
+IS_OVER: Final = "state IN ('ended', 'lost') OR (state = 'running' AND began < ?)"
+"""Selects runs that may be removed; its value is when a run began that has no end and is taken for lost."""

@@ -1,0 +1,435 @@
+"""Keeper keeps runs that have ended, as their clients' setting says: what a person looks at, and what replays.
+
+A run counts from when it has a place: one that is refused before has done nothing, and its response says all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Final, cast
+
+from cellblock.apart.raw import RawJson
+from cellblock.base.database import StoreError
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.config.journal import JournalMode, JournalSettings
+from cellblock.execution.events import CallFacts, RunFacts
+from cellblock.execution.keeping import KeptRun
+from cellblock.execution.response import RunResponse
+from cellblock.journal import pieces
+from cellblock.journal.at_work import CallsAtWork
+from cellblock.journal.journal import Journal
+from cellblock.journal.journals import SMALL_BYTES, Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.parked import CANCELLED, LOST, Parked
+from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.policy.asking import EarlierQuestions, Verdict
+from cellblock.telemetry.board import Data, LiveRun, whole_run
+
+logger = logging.getLogger("cellblock.journal")
+
+MAX_SHOWN: Final = 100
+"""Bounds the kept runs that the dashboard lists."""
+
+NO_END: Final = "no end"
+"""Is shown as the outcome of a run that goes on, or was lost with its broker."""
+
+
+class Keeper:
+    """Opens what watches each run that may be kept, and gives those that are.
+
+    Args:
+        journals: Where they are kept.
+        settings: Whose runs are.
+        owner: Names the broker, for those who look whether it lives.
+    """
+
+    def __init__(self, journals: Journals, settings: JournalSettings, owner: RunOwner) -> None:
+        self._journals = journals
+        self.settings = settings
+        self._owner = owner
+        self.at_work = CallsAtWork(journals, owner)
+
+    def use(self, settings: JournalSettings) -> None:
+        """Takes over other settings, for runs that begin from now on."""
+        self.settings = settings
+        self._journals.use(settings)
+
+    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+        """Gives what watches a new run of a client; None where it is not to be written down. See `RunKeeper`."""
+        mode = self.settings.for_client(principal)
+        parks_tools = self.settings.park_tools_after_ms is not None
+        if mode == "off" or (mode == "parked" and not (may_park or durable or parks_tools)):
+            return None
+        kept = self._kept(principal, Journal.recording())
+        kept.keeps, kept.client = mode, client
+        kept.is_durable = durable or mode == "all"
+        if may_park or durable:
+            kept.park_seconds = self.settings.park_after_ms / 1000
+        return kept
+
+    def is_off(self, principal: str) -> bool:
+        """Says whether no run of a client is written down, or run again. See `RunKeeper`."""
+        return self.settings.for_client(principal) == "off"
+
+    def reopened(self, head: Head, kept: Sequence[Piece]) -> KeptRun:
+        """Gives what watches a run that goes on, of what was written of it; it is written down as it goes.
+
+        Raises:
+            WrongPiece, UnreadableRecording: It cannot go on.
+        """
+        recording = pieces.recording_in(kept)
+        if recording is None:
+            raise UnreadableRecording(
+                "The run was written down without a recording.", hint="Run the script again."
+            )
+        run = self._kept(head.principal, Journal.resuming(recording), head)
+        run.keeps = self.settings.for_client(head.principal)
+        run.is_durable = True
+        run.park_seconds = self.settings.park_after_ms / 1000
+        run.turn, run.resumed, run.earlier_cpu_ms = head.turn, head.resumed, head.cpu_ms
+        if any(piece.kind == "parked" for piece in kept):
+            parked, answers = waiting_in(kept)
+            verdicts = {call: Verdict(answer) for call, answer in answers.items()}
+            run.earlier = EarlierQuestions(parked.asked, parked.waited_ms, verdicts)
+            run.client = parked.client
+        return run
+
+    def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
+        kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.at_work, head)
+        if self.settings.park_tools_after_ms is not None:
+            kept.park_tools_seconds = self.settings.park_tools_after_ms / 1000
+        return kept
+
+    async def recent(self) -> list[Data]:
+        """Returns the newest kept runs of everybody, in short. Raises StoreError."""
+        return [head_data(head) for head in await self._journals.heads(limit=MAX_SHOWN)]
+
+    async def run(self, run_id: str) -> Data | None:
+        """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.
+
+        Raises:
+            StoreError: It cannot be read.
+            UnreadableRecording: Another release has made it.
+        """
+        found = await self._journals.read(run_id)
+        return None if found is None else shown(*found)
+
+
+class Kept(KeptRun):
+    """Watches one run, and has it written at its end, when it is parked, and, where it is durable, on its way."""
+
+    keeps: JournalMode = "all"
+
+    def __init__(
+        self,
+        journals: Journals,
+        settings: JournalSettings,
+        principal: str,
+        owner: RunOwner,
+        journal: Journal,
+        at_work: CallsAtWork,
+        head: Head | None = None,
+    ) -> None:
+        self.journal = journal
+        self._journals = journals
+        self._settings = settings
+        self.principal = principal
+        self._owner = owner
+        self._at_work = at_work
+        self._asks = False
+        self._head = head
+        self._is_written = head is not None
+        self.run_id = "" if head is None else head.id
+        self._begun: Future[bool] | None = None
+        self._writing: Future[bool] | None = None
+        self._events = 0
+        self._steps: list[Piece] = []
+        self._taking_back: Future[None] | None = None
+
+    def run_accepted(self, run: RunFacts) -> None:
+        self.run_id = run.id
+        if self._head is None:
+            self._head = Head(run.id, self.principal, run.accepted_at, state="running")
+
+    def run_started(self, run: RunFacts) -> None:
+        if self.is_durable and self.journal.lost is None:
+            if not self._is_written:
+                begun = self.journal.snapshot()
+                self._write(lambda: _recorded(lambda: begun), len(begun.body))
+                self._begun = self._writing
+            self._is_written = True
+            self.journal.on_change = self._changed
+
+    def run_ended(self, run: RunFacts) -> None:
+        self.journal.on_change = None
+        if (run.response is not None and run.response.parked) or self._head is None or self.is_left:
+            return
+        is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
+        if not self._is_written and (run.leased is None or not is_kept):
+            return
+        calls = len(run.calls)
+        self._head = replace(
+            self._head, ended=time.time(), outcome=run.outcome, calls=calls, state="ended", expires=None
+        )
+        # What is large is made in the thread.
+        size = self.journal.size + len(run.code)
+        if run.response is not None and isinstance(run.response.result, RawJson):
+            size += len(run.response.result.raw)
+        self._write(partial(_of_ended, run, self.principal, self.journal), size)
+
+    async def before_call(self, call_id: int) -> None:
+        if self._taking_back is not None:
+            # It may stand as parked, and be taken by others: a call might be made twice.
+            if not await self._journals.is_over(self._taking_back):
+                raise _not_written("it could not be written down that it goes on here after all")
+            self._taking_back = None
+        if self.journal.on_change is None:
+            return
+        if self.journal.lost is None:
+            self._write_steps(pieces.sending_piece(call_id))
+            if await self._is_done():
+                return
+            if self._begun is not None and self._begun.done() and not self._begun.result():
+                # Nothing of it is in the file, so nobody goes on with it.
+                self._end_journal()
+                return
+        elif await self._is_given_up():
+            # It holds too much to be recorded: it ends with its process from now on.
+            self._end_journal()
+            return
+        raise _not_written("the run is durable, and it could not be written down that the call is made")
+
+    def _end_journal(self) -> None:
+        self.is_durable, self.journal.on_change = False, None
+
+    async def _is_given_up(self) -> bool:
+        """Says whether nobody goes on with the run from what is written of it."""
+        try:
+            return await self._journals.asked(
+                lambda store: store.give_up(self.run_id, self._owner.name, LOST), default=True
+            )
+        except StoreError:
+            return False
+
+    async def named(self, response: RunResponse) -> RunResponse:
+        head = self._head
+        if head is None or not (response.parked or (head.ended is not None and await self._is_done())):
+            return response
+        usage = response.usage.model_copy(update={"run_id": head.id})
+        return response.model_copy(update={"usage": usage})
+
+    async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
+        assert self._head is not None
+        # What is written from now on comes behind this, should the run go on here after all.
+        _, self._events = self.journal.events_from(self._events)
+        self._steps.clear()
+        self.turn = turn
+        self._asks = bool(parked.questions)
+        expires = time.time() + self._settings.parked_ttl_ms / 1000
+        self._head = replace(
+            self._head,
+            state="parked",
+            turn=turn,
+            expires=expires,
+            calls=len(recording.calls),
+            is_answered=False,
+        )
+        try:
+            self._head = replace(self._head, owner=self._owner.name if parked.working else None)
+            self._write(
+                lambda: [*_recorded(lambda: recording), Piece("parked", parked.pack())],
+                self.journal.size + len(recording.body),
+            )
+        except OSError as error:
+            logger.warning("a run cannot be parked while its tools are at work: %s", error)
+            self._running()
+            return False
+        if await self._is_done():
+            return True
+        # A slow disk may write it later; what stands behind the write takes it back.
+        head, owner = self._running(), self._unparked_owner()
+        self._taking_back = self._journals.do(lambda store: store.unpark(head.id, turn, owner))
+        return False
+
+    def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._at_work.hold(
+            self.run_id,
+            self.turn,
+            tasks,
+            asks=self._asks,
+            is_waited_for=self.is_waited_for and not self._asks,
+        )
+
+    def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
+        self._at_work.came(self.run_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+
+    def given_up(self) -> None:
+        if self.is_waited_for and self._at_work.is_all(self.run_id):
+            run_id = self.run_id
+            self._journals.do(lambda store: store.end(run_id, CANCELLED))
+            self._at_work.cancel(run_id)
+
+    async def unpark(self) -> bool:
+        head, owner = self._running(), self._unparked_owner()
+        try:
+            return await self._journals.asked(
+                lambda store: store.unpark(head.id, head.turn, owner), default=True
+            )
+        except StoreError as error:
+            # It may have been taken elsewhere, and a call must not be made twice.
+            logger.warning("a run that was to be parked ends: %s", error)
+            return False
+
+    def _running(self) -> Head:
+        """Makes the run one that goes on here, and gives its row so."""
+        assert self._head is not None
+        self._head = replace(self._head, state="running", expires=None)
+        self._is_written = self.is_durable
+        return self._head
+
+    def _unparked_owner(self) -> str | None:
+        return self._owner.name if self.is_durable else None
+
+    def goes_on(self, recording: Recording) -> None:
+        if self.journal.on_change is not None:
+            # What was noted since the last step: the next one is of another journal.
+            events, _ = self.journal.events_from(self._events)
+            self._write_steps(pieces.events_piece(events))
+        self.journal = Journal.resuming(recording)
+        self._events = 0
+        self.resumed += 1
+
+    def parked(self, cpu_ms: int) -> None:
+        head = self._head
+        assert head is not None
+        self._journals.do(lambda store: store.add_cpu(head.id, head.turn, cpu_ms))
+
+    def _changed(self, call: RecordedCall) -> None:
+        """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""
+        events, self._events = self.journal.events_from(self._events)
+        if call.ok is None:
+            self._steps.append(pieces.request_piece(call, events))
+        else:
+            self._write_steps(pieces.answer_piece(call, events))
+
+    def _write_steps(self, last: Piece) -> None:
+        steps, self._steps = [*self._steps, last], list[Piece]()
+        self._write(lambda: steps, sum(len(step.body) for step in steps))
+
+    def _write(self, make: Callable[[], list[Piece]], size: int = 0) -> None:
+        assert self._head is not None
+        owner = self._owner.name if self._is_written or self._head.state == "running" else None
+        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner)
+
+    async def _is_done(self) -> bool:
+        return self._writing is not None and await self._journals.is_written(self._writing)
+
+
+def _not_written(why: str) -> ToolCallError:
+    return ToolCallError(
+        f"The call was not made: {why}.",
+        hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script without "
+        "durable.",
+        certainty=Certainty.NOT_STARTED,
+        summary="not written down",
+    )
+
+
+def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[Piece]:
+    facts = {**whole_run(LiveRun(run)), "kept": True, "principal": principal, "script": run.code}
+    if run.response is not None:
+        facts["logs"] = [entry.model_dump(by_alias=True) for entry in run.response.logs]
+    return [Piece("facts", json.dumps(facts).encode()), *_recorded(lambda: journal.snapshot(decoded=False))]
+
+
+def _recorded(snapshot: Callable[[], Recording]) -> list[Piece]:
+    try:
+        return pieces.whole(snapshot())
+    except ValueError as error:
+        # It was too large, or its script has texts without UTF-8: what a person looks at is kept all the same.
+        logger.info("a run is kept without a recording: %s", error)
+        return []
+
+
+def response_in(kept: Sequence[Piece]) -> RunResponse | None:
+    """Returns the response of a run that has ended; None where none is written down.
+
+    Raises:
+        UnreadableRecording: Another release has made it.
+    """
+    recording = pieces.recording_in(kept)
+    return (
+        None
+        if recording is None or recording.response is None
+        else RunResponse.model_validate(recording.response)
+    )
+
+
+# ---- what is shown -----------------------------------------------------------------------------------
+
+
+def head_data(head: Head) -> Data:
+    """Returns what is shown of a kept run in a list."""
+    return {
+        "id": head.id,
+        "principal": head.principal,
+        "acceptedAt": head.began,
+        "endedAt": head.ended,
+        "outcome": head.outcome,
+        "calls": head.calls,
+        "bytes": head.bytes,
+        "state": head.state,
+        "expiresAt": head.expires,
+    }
+
+
+def shown(head: Head, kept: list[Piece]) -> Data:
+    """Returns what is shown of a kept run; of one without an end, what is known of it.
+
+    Raises:
+        UnreadableRecording: Another release has made it.
+    """
+    facts = next((piece.body for piece in kept if piece.kind == "facts"), None)
+    if facts is not None:
+        return cast("Data", json.loads(facts))
+    recording = pieces.recording_in(kept)
+    calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
+    state = head.state if head.state == "parked" else head.outcome or NO_END
+    waits, working = list[Data](), list[Data]()
+    if head.state == "parked":
+        waits = [asdict(one) for one in parked_questions(kept)]
+        working = [asdict(one) for one in waiting_in(kept)[0].working] if head.owner is not None else []
+    return {
+        **head_data(head),
+        "kept": True,
+        "client": head.principal,
+        "state": state,
+        "outcome": state,
+        "waitsFor": waits,
+        "atWork": working,
+        "calls": len(calls),
+        "elapsedMs": 0,
+        "scriptChars": 0 if recording is None else len(recording.code),
+        "script": "" if recording is None else recording.code,
+        "workerEnd": None,
+        "usage": None,
+        "steps": {},
+        "timeline": [_call(call) for call in calls],
+        "diagnostics": [],
+        "logs": [],
+        "logsLeftOut": 0,
+    }
+
+
+def _call(call: RecordedCall) -> Data:
+    outcome = call.certainty.value if call.ok is None else "ok" if call.ok else "failed"
+    step = {"server": call.server, "tool": call.tool, "atMs": 0, "durationMs": 0}
+    return {**step, "outcome": outcome, "error": call.error}

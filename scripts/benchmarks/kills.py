@@ -1,0 +1,428 @@
+"""Whether runs that wait for people lose anything, or do it twice, when their daemons are killed at random.
+
+Clients run scripts whose calls must be allowed. Some come back with the answers, as MCP 2026-07-28 has it; others leave
+a durable run behind; and `cellblock runs approve` allows what waits, whoever asked. Meanwhile the daemon is killed by
+SIGKILL, alone or with all below it, and so are its host and its workers; the next daemon on the same state directory
+goes on. The last one is not killed: there, all comes to its end. Exit code 1 where a run that was written down has no
+end, a call was made twice, a script or a client was told what is not so, or anything is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.harness import parser, say
+from benchmarks.hostile.plain_client import TOOL, message_in, send
+from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
+from benchmarks.load.plain_http import META
+from cellblock.config.settings import parse_settings
+from cellblock.journal.journals import open_store
+from cellblock.journal.moves import MAX_ADOPTED
+from cellblock.journal.parked import LOST
+from cellblock.journal.place import FilePlace
+from cellblock.journal.rows import Head, RunState
+from cellblock.journal.store import JournalStore
+from cellblock.telemetry.keeper import response_in
+from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+
+CLIENTS: Final = 3
+PAUSE_SECONDS: Final = 0.7
+"""Passes before a client's next request, or its return with answers, on average."""
+
+APPROVE_SECONDS: Final = 0.3
+"""Passes between two commands that allow what waits."""
+
+LIFE_SECONDS: Final = (1.0, 6.0)
+"""Bounds the time from the start of a daemon, or the last death below it, to the next death."""
+
+DEATHS: Final = {"daemon and all below it": 4, "daemon": 4, "host": 2, "worker": 2}
+"""Says who dies, by how often."""
+
+START_SECONDS: Final = 300.0
+ANSWER_SECONDS: Final = 90.0
+DRAIN_SECONDS: Final = 900.0
+"""Bounds the end: each run that is left has a few parks before it, and each is allowed by a command, which takes half a
+second, and minutes on a machine that leaves it nothing."""
+
+NO_RUN_WAITS: Final = "There is no run that waits for this answer"
+SHOWN_MOST: Final = 20
+LOSSES: Final = frozenset({"HOST_LOST", "WORKER_CRASHED"})
+"""Names the ends of a run that has lost more processes than it may."""
+
+FORMS: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
+SECTION: Final[Mapping[str, Any]] = {
+    "policy": {"default": {"approve": ["ledger.give"]}},
+    "journal": {"park_after_ms": 200},
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+    "pool": {"warm": 1, "capacity": 4},
+}
+SCRIPT: Final = """import { echo, give } from "@codemode/servers/ledger";
+const told = {};
+const call = async (tool, n) => {
+    try {
+        await tool({ id: "RUN/" + n });
+        told[n] = "made";
+    } catch (error) {
+        told[n] = error.certainty;
+    }
+};
+await call(echo, 0);
+await Promise.all([call(give, 1), call(give, 2)]);
+await call(give, 3);
+globalThis.__codemode_result__ = { run: RUN, told };
+"""
+"""The first call needs no approval, the next two are asked about together."""
+
+
+class Daemons:
+    """Serves one state directory by one daemon after the other. Owns their processes.
+
+    Args:
+        folder: An empty one with a short path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.ledger = folder / "s", folder / "ledger.jsonl"
+        self.config = write_config(folder, {"ledger": plain_server("--ledger", self.ledger)}, **SECTION)
+        self.settings = parse_settings(json.loads(self.config.read_text("utf-8")))
+        self.log = folder / "daemon.log"
+        self.private = [folder / name for name in ("tmp", "home")]
+        self.orphans = Orphans()
+        self.up = asyncio.Event()
+        self._port = 0
+        self._process: Process | None = None
+        for one in self.private:
+            one.mkdir()
+
+    async def start(self) -> None:
+        """Starts the next daemon. Raises RuntimeError: It does not serve."""
+        log = self.log.with_name("start.log")
+        with log.open("wb") as file:
+            self._process = await self._spawned("serve", "--http", "127.0.0.1:0", stdout=DEVNULL, stderr=file)
+        self._port = await asyncio.to_thread(port_told_in, log, START_SECONDS)
+        self.up.set()
+
+    async def die(self, who: str) -> None:
+        """Kills; where the daemon was among those, the next one is started."""
+        assert self._process is not None
+        if who.startswith("daemon"):
+            self.up.clear()
+            self.kill(alone=who == "daemon")
+            await self._process.wait()
+            self._keep_log()
+            await self.start()
+        else:
+            for victim in by_role(psutil.Process(self._process.pid)).get(who, []):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    victim.kill()
+
+    def kill(self, *, alone: bool = False) -> None:
+        """Kills the daemon, and all below it."""
+        assert self._process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self._process.pid)
+            for one in (own, *([] if alone else own.children(recursive=True))):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+    async def stop(self) -> int:
+        """Ends the last daemon as a service manager does; returns its exit code."""
+        assert self._process is not None
+        self.up.clear()
+        self._process.terminate()
+        async with asyncio.timeout(STOP_BOUND_SECONDS):
+            code = await self._process.wait()
+        self._keep_log()
+        return code
+
+    async def command(self, *words: str) -> tuple[int | None, str]:
+        """Returns the exit code of a command, and what it has said of errors."""
+        process = await self._spawned(*words, stdout=DEVNULL, stderr=PIPE)
+        _, errors = await process.communicate()
+        return process.returncode, errors.decode()
+
+    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
+        """Makes one request on a connection of its own; returns its answer, or None where there is none."""
+        await self.up.wait()
+        meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
+        params = {"name": TOOL, "arguments": arguments, "_meta": meta, **more}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        try:
+            token = (self.state / "token").read_text("ascii").strip()
+            _, data = await asyncio.to_thread(
+                send, self._port, token, body, address="127.0.0.1", bound=ANSWER_SECONDS
+            )
+            return message_in(data)
+        except (OSError, HTTPException, ValueError):
+            return None
+
+    def heads(self, state: RunState | None = None) -> list[Head]:
+        """Returns what is written down of the runs."""
+        found = list[Head]()
+        if not self._place.exists():
+            return found
+        with contextlib.closing(self._store()) as store:
+            while page := store.heads(state=state, before=found[-1].began if found else None):
+                found += page
+        return found
+
+    def response(self, run_id: str) -> Any:
+        """Returns the response of a run that has ended; None where none is written down."""
+        with contextlib.closing(self._store()) as store:
+            read = store.read(run_id)
+        found = None if read is None else response_in(read[1])
+        return None if found is None else found.as_json()
+
+    @property
+    def _place(self) -> FilePlace:
+        return FilePlace(self.state, self.settings.cellblock.auth)
+
+    def _store(self) -> JournalStore:
+        return open_store(self._place, self.settings.cellblock.journal)
+
+    def _keep_log(self) -> None:
+        with self.log.open("ab") as file:
+            file.write(self.log.with_name("start.log").read_bytes())
+
+    async def _spawned(self, *words: str, **streams: Any) -> Process:
+        tmp, home = map(str, self.private)
+        process = await asyncio.create_subprocess_exec(
+            *(str(CELLBLOCK), *words, "--config", str(self.config), "--state-dir", str(self.state)),
+            stdin=DEVNULL,
+            env={"PATH": os.environ["PATH"], "TMPDIR": tmp, "HOME": home},
+            **streams,
+        )
+        self.orphans.kept.add(process.pid)
+        return process
+
+
+class Campaign:
+    """Has runs begun, allowed and interrupted, and holds what was told against what was done.
+
+    Args:
+        folder: As for `Daemons`.
+        seed: Fixes who does what, not what it meets.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.daemons = Daemons(folder)
+        self.wrong: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.deaths: Counter[str] = Counter()
+        self._chance = random.Random(seed)
+        self._told: dict[str, Any] = {}
+        """Holds what clients were answered, by run."""
+        self._written: set[str] = set()
+        """Names the runs of which somebody was told that they wait."""
+
+    async def run(self, seconds: float) -> None:
+        """Goes on for so long, and then until nothing is left."""
+        adopt_orphans()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + 2))
+        await self.daemons.start()
+        until = time.monotonic() + seconds
+        try:
+            async with asyncio.TaskGroup() as group:
+                others = [group.create_task(work) for work in (self._approve(), self._watch())]
+                await asyncio.gather(self._kill(until), *(self._client(until) for _ in range(CLIENTS)))
+                said = f"{self.deaths.total()} deaths, {self.counts['requests']} requests"
+                say(f"{said}; what is left comes to its end")
+                await self._drained()
+                for task in others:
+                    task.cancel()
+        except BaseException:
+            self.daemons.kill()
+            raise
+        if code := await self.daemons.stop():
+            self.wrong.append(f"the last daemon ended with code {code}")
+        await self._judge_rest()
+        self._judge_runs()
+
+    def figures(self) -> dict[str, Any]:
+        """Gives what a report needs."""
+        return {"deaths": dict(self.deaths), **self.counts, "wrong": self.wrong}
+
+    def take(self, message: Any) -> None:
+        """Takes the answer that a client has got."""
+        if "error" in message:
+            self.counts["told_no_run_waits"] += 1
+            if NO_RUN_WAITS not in message["error"]["message"]:
+                self.wrong.append(f"an answer: {message}")
+            return
+        response = message["result"]["structuredContent"]
+        run_id = response["usage"].get("runId")
+        if any(entry["code"] == "RUN_PARKED" for entry in response["diagnostics"]):
+            self.counts["left"] += 1
+            self._written.add(run_id)
+            return
+        self.counts["answered"] += 1
+        if run_id in self._told:
+            self.wrong.append(f"two answers for run {run_id}: {response}")
+        self._told[run_id or f"not kept {self.counts['answered']}"] = response
+
+    def judge(self, response: Any, made: Counter[str]) -> None:
+        """Holds what a script was told of its calls against the ledger."""
+        result = response["result"]
+        if result is None:
+            codes = {entry["code"] for entry in response["diagnostics"] if entry["severity"] == "error"}
+            self.counts["died_too_often"] += 1
+            if not codes or codes - LOSSES:
+                self.wrong.append(f"it has ended so: {response}")
+            return
+        self.counts["ended_well"] += 1
+        words = {f"{result['run']}/{call}": word for call, word in result["told"].items()}
+        self.counts["may_have_run"] += list(words.values()).count("may_have_run")
+        unsaid = [call for call in made if call.startswith(f"{result['run']}/") and call not in words]
+        self.wrong += [
+            f"call {call} was made, and its script knows nothing of it: {response}" for call in unsaid
+        ]
+        bounds = {"made": (1, 1), "may_have_run": (0, 1), "not_started": (0, 0)}
+        for call, word in words.items():
+            least, most = bounds.get(word, (1, 0))
+            if not least <= made[call] <= most:
+                self.wrong.append(
+                    f"told {word} of call {call}, which was made {made[call]} times: {response}"
+                )
+
+    # ---- inside: who acts ----------------------------------------------------------------------------
+
+    async def _kill(self, until: float) -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(self._chance.uniform(*LIFE_SECONDS))
+            who = self._chance.choices(list(DEATHS), list(DEATHS.values()))[0]
+            self.deaths[who] += 1
+            await self.daemons.die(who)
+
+    async def _client(self, until: float) -> None:
+        while time.monotonic() < until:
+            await self._pause()
+            await self._request()
+
+    async def _request(self) -> None:
+        """One request of a client to its one answer."""
+        self.counts["requests"] += 1
+        forms = self._chance.random() < 0.7
+        durable = not forms or self._chance.random() < 0.5
+        arguments = {"code": SCRIPT.replace("RUN", str(self.counts["requests"])), "durable": durable}
+        message = await self.daemons.said(arguments, forms=forms)
+        word, back = None, dict[str, Any]()
+        while message is None or message.get("result", {}).get("resultType") == "input_required":
+            if message is None and word is None:
+                # Sent again, it is another request: nobody knows that it was this one.
+                self.counts["cut_off"] += 1
+                return
+            if message is not None:
+                word, asked = message["result"]["requestState"], message["result"]["inputRequests"]
+                answers: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in asked}
+                back = {"requestState": word, "inputResponses": answers}
+                await self._pause()
+            message = await self.daemons.said(arguments, forms=forms, **back)
+        self.take(message)
+        if word is not None and self._chance.random() < 0.2:
+            again = await self.daemons.said(arguments, forms=forms, **back)
+            if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
+                self.wrong.append(f"a word is good twice: {again}")
+
+    async def _approve(self) -> None:
+        """Allows what waits, one run after the other."""
+        while True:
+            await asyncio.sleep(APPROVE_SECONDS)
+            if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
+                self._written |= {head.id for head in waiting}
+                code, errors = await self.daemons.command("runs", "approve", self._chance.choice(waiting).id)
+                self.counts["approved_by_command"] += code == 0
+                # Somebody else may have been faster.
+                if code not in (0, 2) or "Traceback" in errors:
+                    self.wrong.append(f"`runs approve` ended with {code}: {errors}")
+
+    async def _watch(self) -> None:
+        while True:
+            self.daemons.orphans.reap()
+            await asyncio.sleep(1.0)
+
+    async def _drained(self) -> None:
+        until = time.monotonic() + DRAIN_SECONDS
+        while left := [head for head in await asyncio.to_thread(self.daemons.heads) if head.ended is None]:
+            if time.monotonic() > until:
+                self.wrong += [f"run {head.id} is left: {head}" for head in left]
+                return
+            await asyncio.sleep(0.5)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
+
+    # ---- inside: what is judged ----------------------------------------------------------------------
+
+    async def _judge_rest(self) -> None:
+        until = time.monotonic() + ORPHAN_SECONDS
+        me = psutil.Process()
+        while (left := me.children(recursive=True)) and time.monotonic() < until:
+            self.daemons.orphans.reap()
+            await asyncio.sleep(0.1)
+        self.wrong += [f"a process is left: {one}" for one in (*left, *self.daemons.orphans.leaked.values())]
+        files = files_under(*self.daemons.private, self.daemons.state / "run")
+        self.wrong += [f"a file is left: {file}" for file in sorted(files)]
+        self.wrong += [
+            f"in the log: {entry[:1500]}" for entry in tracebacks(self.daemons.log.read_text("utf-8"))
+        ]
+
+    def _judge_runs(self) -> None:
+        events = [event for event in ledger(self.daemons.ledger) if event["event"] == "call"]
+        made = Counter(str(event["arguments"]["id"]) for event in events)
+        self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
+        heads = {head.id: head for head in self.daemons.heads()}
+        self.wrong += [f"run {run_id} waited, and is lost" for run_id in self._written - heads.keys()]
+        self.counts["written_down"], self.counts["calls"] = len(heads), made.total()
+        for run_id, head in heads.items():
+            response = self.daemons.response(run_id)
+            told = self._told.pop(run_id, response)
+            self.counts["resumed"] += head.resumed
+            if response is None and head.outcome == LOST and head.resumed >= MAX_ADOPTED:
+                self.counts["died_too_often"] += 1
+            elif response is None or told["result"] != response["result"]:
+                self.wrong.append(f"run {head}: its client was told {told}, and kept is {response}")
+            else:
+                self.judge(response, made)
+        for response in self._told.values():
+            self.judge(response, made)
+
+
+async def measure(seconds: float, seed: int) -> dict[str, Any]:
+    """Returns the figures; `wrong` says what is."""
+    # Short, so that the daemon's socket fits under it.
+    with tempfile.TemporaryDirectory(prefix="kills-") as name:
+        campaign = Campaign(Path(name), seed)
+        await campaign.run(seconds)
+        return campaign.figures()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+    options = parser("kills", __doc__)
+    options.add_argument("--seconds", type=float, default=120, help="of deaths (default 120)")
+    options.add_argument("--seed", type=int, default=1, help="fixes who does what, not what it meets")
+    options.add_argument("--json", type=Path, help="write the figures there, too")
+    found = options.parse_args(arguments)
+    figures = asyncio.run(measure(found.seconds, found.seed))
+    wrong = figures.pop("wrong")
+    print("\n".join([f"{name}: {value}" for name, value in figures.items()] + wrong[:SHOWN_MOST]))
+    if found.json is not None:
+        found.json.write_text(json.dumps({**figures, "wrong": wrong}), "utf-8")
+    return 1 if wrong else 0

@@ -1,0 +1,92 @@
+"""What is imported before a client's `initialize` is answered: the client waits for each package of it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cellblock.daemon.assembly import FIRST, SECOND
+from support.entries import plain_server, write_config
+from support.http_daemon import INITIALIZE, Daemon, daemon
+from support.waits import within
+
+REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
+LATER = (
+    *FIRST,
+    *SECOND,
+    "cellblock.apart.pool",
+    "cellblock.catalog.search",
+    "cellblock.frontend.http",
+    "cellblock.frontend.mcp.surface",
+    "cellblock.learning",
+    "cellblock.python_tools",
+    "cellblock.schemas",
+    "cellblock.script",
+    "cellblock.typecheck",
+    "cellblock.workers.link",
+    "cellblock_worker.confinement",
+    "cellblock_worker.host.host",
+    "cellblock_worker.worker",
+)
+"""Names what runs scripts and reaches servers: modules, and rooms that are not entered."""
+
+
+async def imported(*arguments: str) -> tuple[list[str], dict[str, object] | None]:
+    """What Python imports for `python ARGUMENTS`, until it writes a line of JSON if it does; and that line."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-X", "importtime", *arguments, stdin=PIPE, stdout=PIPE, stderr=STDOUT, limit=2**20
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(REQUEST)
+    names: list[str] = []
+    try:
+        while line := await within(process.stdout.readline()):
+            if line.startswith(b"{"):
+                return names, json.loads(line)
+            assert line.startswith(b"import time:"), line
+            names.append(line.rpartition(b"|")[2].strip().decode())
+        return names, None
+    finally:
+        process.stdin.close()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def packages(names: list[str], *, beside: tuple[str, ...]) -> set[str]:
+    """The packages of others among them that `python ARGUMENTS` does not import by itself."""
+    there, _ = await imported(*beside)
+    tops = {name.partition(".")[0] for name in names} - {name.partition(".")[0] for name in there}
+    # Python names those, too, that it did not find.
+    found = {top for top in tops - sys.stdlib_module_names if importlib.util.find_spec(top) is not None}
+    return {top for top in found if not top.startswith("_sysconfigdata")}
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Daemon]:
+    async with daemon(tmp_path) as running:
+        yield running
+
+
+async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()}, policy={"default": {"tools": ["plain.*"]}})
+    words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
+    names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
+    assert answer is not None and "result" in answer
+    ours = {"cellblock", "cellblock_worker", "msgpack", "platformdirs"}
+    assert await packages(names, beside=("-c", "import mcp.server.lowlevel")) == ours
+    assert [name for name in names if name.startswith(LATER)] == []
+
+
+async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
+    words = ("-m", "cellblock.cli", "connect", "--url", served.url, "--no-start")
+    names, answer = await imported(*words, "--state-dir", str(served.folder / "s"))
+    assert answer is not None and "result" in answer
+    assert await packages(names, beside=("-c", "pass")) == {"cellblock", "cellblock_worker", "platformdirs"}

@@ -1,0 +1,277 @@
+"""Runs that wait for a person outlive their process, their daemon, and the connection they came by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cellblock.journal.place import journals_in
+from support.entries import CELLBLOCK, ledger
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
+from support.processes import workers_of
+from support.waits import until, within
+
+VERSION = "2026-07-28"
+PREFIX = "io.modelcontextprotocol/"
+SECTION: dict[str, Any] = {
+    "policy": {"default": {"approve": ["plain.give"]}},
+    "journal": {"park_after_ms": 100},
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+}
+
+SCRIPT = """import { echo, give } from "@codemode/servers/plain";
+const first = await echo({ text: "before" });
+console.log("drawn", Math.random());
+const given = await Promise.all([give({ text: "one" }), give({ text: "two" })]);
+await echo({ text: "after" });
+globalThis.__codemode_result__ = given.map((one) => one.text);
+"""
+
+EACH_SETTLES = """import { give } from "@codemode/servers/plain";
+const settled = await Promise.allSettled([give({ text: "one" }), give({ text: "two" })]);
+globalThis.__codemode_result__ = settled.map((one) => one.status === "fulfilled" ? one.value.text : one.reason.message);
+"""
+"""Where one call is refused and another allowed: the script waits for both, and so does its run."""
+
+
+async def call(
+    served: Daemon, auth: dict[str, str] | None = None, script: str = SCRIPT, **more: Any
+) -> dict[str, Any]:
+    """One `tools/call` of a client without sessions, on a connection of its own."""
+    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": {"elicitation": {"form": {}}}}
+    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": TOOL}
+    params = {"name": TOOL, "arguments": {"code": script}, "_meta": meta, **more}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    headers = {**MCP_HEADERS, **(served.auth if auth is None else auth), **routing}
+    return (await said(served, served.request("POST", "/mcp", headers=headers, body=body)))[1]
+
+
+async def asked(served: Daemon, script: str = SCRIPT) -> tuple[str, dict[str, Any]]:
+    """Runs a script until it asks; gives the word to come back with, and the questions."""
+    found = (await call(served, script=script))["result"]
+    assert found["resultType"] == "input_required", found
+    return found["requestState"], found["inputRequests"]
+
+
+def answers(questions: dict[str, Any], action: str = "accept") -> dict[str, Any]:
+    return {key: {"action": action, "content": {}} for key in questions}
+
+
+async def back(
+    served: Daemon, word: str, given: dict[str, Any], auth: Any = None, script: str = SCRIPT
+) -> dict[str, Any]:
+    return await call(served, auth, script, requestState=word, inputResponses=given)
+
+
+async def command(folder: Path, *words: str, code: int = 0, config: bool = True) -> str:
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK),
+        *words,
+        *(("--config", str(folder / "cellblock.json")) if config else ()),
+        *("--state-dir", str(folder / "s")),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await within(process.communicate(), 60)
+    assert process.returncode == code, (out, err)
+    return (out if code == 0 else err).decode()
+
+
+async def parked(folder: Path) -> list[dict[str, Any]]:
+    if not journals_in(folder / "s").exists():
+        return []
+    return json.loads(await command(folder, "runs", "list", "--parked", "--json"))
+
+
+async def until_parked(folder: Path, count: int = 1) -> list[str]:
+    """Waits until so many runs are parked; gives their ids."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(60):
+        # Each look is a process of its own, which takes long enough.
+        while len(found) != count:
+            found = await parked(folder)
+    return [run["id"] for run in found]
+
+
+def texts(served: Daemon, tool: str) -> list[str]:
+    return sorted(event["arguments"]["text"] for event in ledger(served.ledger) if event.get("tool") == tool)
+
+
+@contextlib.asynccontextmanager
+async def killed(
+    folder: Path, script: str = SCRIPT
+) -> AsyncGenerator[tuple[Daemon, str, dict[str, Any], str]]:
+    """A daemon on the state of one that was killed, host and all, while a run of its was parked; and the word, the
+    questions and the id of that run."""
+    async with daemon(folder, **SECTION) as served:
+        word, questions = await asked(served, script)
+        (run_id,) = await until_parked(folder)
+        for process in (
+            psutil.Process(served.process.pid),
+            *psutil.Process(served.process.pid).children(True),
+        ):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        await within(served.process.wait())
+    async with daemon(folder, **SECTION) as again:
+        yield again, word, questions, run_id
+
+
+async def test_an_approval_survives_the_death_of_everything(tmp_path: Path) -> None:
+    async with killed(tmp_path) as (served, word, questions, run_id):
+        assert len(questions) == 2, "calls that are made at once are asked about together"
+        assert texts(served, "echo") == ["before"] and texts(served, "give") == []
+        done = (await back(served, word, answers(questions)))["result"]["structuredContent"]
+        assert done["result"] == ["one", "two"], done
+        assert done["usage"]["resumed"] == 1 and done["usage"]["runId"] == run_id
+        assert [entry["message"].startswith("drawn 0.") for entry in done["logs"]] == [True]
+        assert len(done["toolTrace"]) == 4
+        assert texts(served, "echo") == ["after", "before"] and texts(served, "give") == ["one", "two"]
+        again = await back(served, word, answers(questions))
+        assert "no run that waits" in again["error"]["message"], "a word is good once"
+        assert texts(served, "give") == ["one", "two"]
+        assert await parked(tmp_path) == []
+
+
+async def test_words_that_are_refused(tmp_path: Path) -> None:
+    """Forged, another principal's, of an earlier round."""
+    async with killed(tmp_path, EACH_SETTLES) as (served, word, questions, _):
+        named = json.loads(await command(tmp_path, "token", "create", "eve", "--json", config=False))
+        eve = {"Authorization": f"Bearer {named['token']}"}
+        version, body, tag = word.split(".")
+        forged = (
+            f"{version}.{body}.{tag[::-1]}",
+            f"{version}.{body[::-1]}.{tag}",
+            word[:-1],
+            f"{word}=",
+            "x",
+            "",
+        )
+        for wrong in forged:
+            refused = await back(served, wrong, answers(questions))
+            assert "no run that waits" in refused["error"]["message"], (wrong, refused)
+        refused = await back(served, word, answers(questions), eve)
+        assert "no run that waits" in refused["error"]["message"]
+        # Answered in part: what has no answer was dismissed, and the script is told so.
+        first = next(iter(questions))
+        done = await back(served, word, answers({first: None}), script=EACH_SETTLES)
+        came = done["result"]["structuredContent"]["result"]
+        assert sum("the user has not chosen" in one for one in came) == 1, done
+        assert texts(served, "give") == [one for one in came if one in ("one", "two")]
+        assert len(texts(served, "give")) == 1
+
+
+async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsewhere(tmp_path: Path) -> None:
+    async with daemon(tmp_path, **SECTION) as served:
+        word, questions = await asked(served, EACH_SETTLES)
+        (run_id,) = await until_parked(tmp_path)
+        hosts = [
+            one
+            for one in psutil.Process(served.process.pid).children()
+            if "cellblock_worker" in str(one.cmdline())
+        ]
+        await until(
+            lambda: all(len(workers_of(host.pid)) <= 1 for host in hosts), "only the warm worker is left"
+        )
+        shown = await command(tmp_path, "runs", "show", run_id)
+        assert shown.count("waits until you allow call") == 2 and "plain.give" in shown
+        first = next(iter(questions)).removeprefix("question-")
+        assert "still waits" in await command(tmp_path, "runs", "approve", run_id, "--call", first)
+        assert "goes on" in await command(tmp_path, "runs", "deny", run_id)
+        audit = map(json.loads, (tmp_path / "s" / "audit.jsonl").read_text().splitlines())
+        decided = [(line["verdict"], line["by"]) for line in audit if line["event"] == "decision"]
+        assert decided == [("accepted", "cli"), ("declined", "cli")]
+        # The client comes back with its own answer, too late: it gets what became of the run.
+        done = await back(served, word, answers(questions), script=EACH_SETTLES)
+        allowed, denied = done["result"]["structuredContent"]["result"]
+        assert allowed == "one" and "the user has said no" in denied, done
+        assert texts(served, "give") == ["one"]
+        assert "no run that waits" in (await back(served, word, answers(questions)))["error"]["message"]
+        assert f"No run {run_id} waits" in await command(tmp_path, "runs", "approve", run_id, code=2)
+        assert json.loads(await command(tmp_path, "runs", "show", run_id, "--json"))["state"] == "ended"
+
+
+async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Path) -> None:
+    async with daemon(tmp_path, **SECTION) as served:
+        for _ in range(2):
+            await asked(served)
+        one, other = await until_parked(tmp_path, 2)
+    assert "waits for answers" in await command(tmp_path, "runs", "resume", one, code=2)
+    assert "runs resume" in await command(tmp_path, "runs", "approve", one)
+    done = json.loads(await command(tmp_path, "runs", "resume", one))
+    assert done["result"] == ["one", "two"] and done["usage"]["resumed"] == 1, done
+    assert "is ended" in await command(tmp_path, "runs", "cancel", other)
+    for words in (("approve", other), ("resume", one), ("cancel", one)):
+        assert "waits for an answer" in await command(tmp_path, "runs", *words, code=2)
+    assert texts(served, "give") == ["one", "two"]
+
+
+async def test_the_policy_of_the_time_of_the_answer_counts(tmp_path: Path) -> None:
+    async with daemon(tmp_path, **SECTION) as served:
+        word, questions = await asked(served)
+        await until_parked(tmp_path)
+    stricter = {**SECTION, "policy": {"default": {"tools": ["plain.echo"]}}}
+    async with daemon(tmp_path, **stricter) as served:
+        done = (await back(served, word, answers(questions)))["result"]["structuredContent"]
+        assert done["result"] is None and "give" in done["diagnostics"][0]["message"], done
+        assert texts(served, "give") == []
+
+
+async def test_a_script_from_a_shell_waits_for_a_person_who_is_not_there(tmp_path: Path) -> None:
+    async with daemon(tmp_path, **SECTION) as served:
+        script = tmp_path / "script.js"
+        script.write_text(SCRIPT)
+        response = json.loads(await command(tmp_path, "run", str(script), "--durable"))
+        assert [entry["code"] for entry in response["diagnostics"]] == ["RUN_PARKED"]
+        assert texts(served, "give") == []
+        assert "goes on" in await command(tmp_path, "runs", "approve", response["usage"]["runId"])
+        await until(lambda: texts(served, "give") == ["one", "two"], "the daemon goes on with it")
+
+
+async def test_a_client_comes_back_for_a_run_that_waits_for_a_tool(tmp_path: Path) -> None:
+    """With a word and without a question; one of an older revision, or that cannot be asked, waits for its response."""
+    released = tmp_path / "released"
+    script = f"""import {{ give, hold }} from "@codemode/servers/plain";
+const held = await hold({{ path: {json.dumps(str(released))} }});
+globalThis.__codemode_result__ = [held, (await give({{ text: "one" }})).text];
+"""
+    section = {**SECTION, "journal": {"park_after_ms": 60_000, "park_tools_after_ms": 50}}
+    async with daemon(tmp_path, **section) as served:
+        first = (await call(served, script=script))["result"]
+        assert first["resultType"] == "input_required" and not first.get("inputRequests"), first
+        (run_id,) = await until_parked(tmp_path)
+        assert "of plain.hold, which is at work" in await command(tmp_path, "runs", "show", run_id)
+        assert f"No run {run_id} waits" in await command(tmp_path, "runs", "approve", run_id, code=2)
+        back_again = asyncio.create_task(back(served, first["requestState"], {}, script=script))
+        await asyncio.wait([back_again], timeout=0.5)
+        assert not back_again.done()
+        async with served.client() as client:
+            # It can be asked nothing.
+            waits = asyncio.create_task(client.call_tool(TOOL, {"code": script.replace("give", "echo")}))
+            await until_parked(tmp_path, 2)
+            assert not waits.done()
+            released.touch()
+            assert (await within(waits, 60)).structured_content["result"][0] == "held"
+        # Who is back is asked at once, in the run that goes on.
+        asks = (await within(back_again, 60))["result"]
+        assert asks["resultType"] == "input_required", asks
+        done = (await back(served, asks["requestState"], answers(asks["inputRequests"]), script=script))[
+            "result"
+        ]
+        while done["resultType"] == "input_required":
+            # On a busy machine any tool is at work for long.
+            done = (await back(served, done["requestState"], {}, script=script))["result"]
+        assert done["structuredContent"]["result"] == ["held", "one"], done
+        again = await back(served, first["requestState"], {}, script=script)
+        assert "no run that waits" in again["error"]["message"], "a word is good once"
+        assert sum(event.get("tool") == "hold" for event in ledger(served.ledger)) == 2

@@ -1,0 +1,292 @@
+"""What the profile `proxy` passes on beside tools: resources, prompts, completions, and what of them it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import (
+    EmptyResult,
+    PromptListChangedNotification,
+    PromptReference,
+    ResourceListChangedNotification,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+    TextResourceContents,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
+
+from cellblock import Broker
+from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.waits import until, within
+
+CAPABILITIES = {"resources": {"subscribe": True, "listChanged": True}, "prompts": {}, "completions": {}}
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, servers: dict[str, Any], on_message: Any = None, mode: str = "legacy", **cellblock: Any
+) -> AsyncGenerator[Client]:
+    config = write_config(folder, servers, **cellblock)
+    serve = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
+    async with Client(
+        StdioServerParameters(command=str(CELLBLOCK), args=serve),
+        mode=mode,
+        message_handler=on_message,
+        cache=None,
+    ) as client:
+        yield client
+
+
+def shelf(folder: Path, name: str, **answers: Any) -> dict[str, Any]:
+    """A server with resources, prompts and completions, which answers with its own name."""
+    given = {
+        "resources/list": {"resources": [{"uri": f"note://{name}/1", "name": "one"}]},
+        "resources/templates/list": {
+            "resourceTemplates": [{"uriTemplate": f"note://{name}/{{id}}/x", "name": "t"}]
+        },
+        "resources/read": {"contents": [{"uri": "note://1", "text": f"text of {name}"}]},
+        "resources/subscribe": {},
+        "resources/unsubscribe": {},
+        "prompts/list": {"prompts": [{"name": "greet", "arguments": [{"name": "who"}]}]},
+        "prompts/get": {
+            "messages": [{"role": "user", "content": {"type": "text", "text": f"prompt of {name}"}}]
+        },
+        "completion/complete": {"completion": {"values": [name]}},
+        **answers,
+    }
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"capabilities": CAPABILITIES, "answers": given}), encoding="utf-8")
+    return plain_server("--beside", file, "--ledger", folder / f"{name}.jsonl")
+
+
+def asked(folder: Path, name: str) -> list[dict[str, Any]]:
+    lines = ledger(folder / f"{name}.jsonl")
+    return [line for line in lines if line["event"] == "request" and not line["method"].endswith("/list")]
+
+
+async def read(client: Client, uri: str) -> str:
+    (content,) = (await within(client.read_resource(uri), 60)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+async def got(client: Client, name: str) -> str:
+    (message,) = (await within(client.get_prompt(name, {"who": "you"}), 60)).messages
+    assert isinstance(message.content, TextContent)
+    return message.content.text
+
+
+async def resources(client: Client) -> list[str]:
+    return [str(one.uri) for one in (await within(client.list_resources(), 60)).resources]
+
+
+async def prompts(client: Client) -> list[str]:
+    return [one.name for one in (await within(client.list_prompts(), 60)).prompts]
+
+
+async def test_one_server_gives_what_it_has_within_budgets_and_in_the_audit_log(tmp_path: Path) -> None:
+    grant = {"tools": ["a.*"], "budgets": {"a.*": 4}}
+    servers = {"a": shelf(tmp_path, "a")}
+    async with serving(tmp_path, servers, policy={"default": grant}, audit={"enabled": True}) as client:
+        assert client.server_capabilities.prompts and client.server_capabilities.completions
+        assert await resources(client) == ["note://a/1"]
+        templates = (await within(client.list_resource_templates(), 60)).resource_templates
+        assert [one.uri_template for one in templates] == ["note://a/{id}/x"]
+        assert await prompts(client) == ["greet"]
+        # One that is not listed, too: the server knows.
+        assert await read(client, "note://a/2") == "text of a"
+        assert await got(client, "mcp__a__greet") == "prompt of a"
+        for ref in (PromptReference(name="greet"), ResourceTemplateReference(uri="note://a/{id}/x")):
+            given = await within(client.complete(ref, {"name": "who", "value": "y"}), 60)
+            assert given.completion.values == ["a"]
+        with pytest.raises(MCPError, match=r"the budget of this run for a\.\* is 4 calls"):
+            await read(client, "note://a/1")
+        with pytest.raises(MCPError, match="There is no prompt nothing for this client"):
+            await got(client, "nothing")
+    sent = [
+        (line["method"], line["params"].get("name"), line["params"].get("uri"))
+        for line in asked(tmp_path, "a")
+    ]
+    assert ("resources/read", None, "note://a/2") in sent and ("prompts/get", "greet", None) in sent
+    assert sum(method != "resources/templates/list" for method, *_ in sent) == 4
+    lines = [json.loads(line) for line in (tmp_path / "state" / "audit.jsonl").read_text().splitlines()]
+    ends = [(line["tool"], line["ok"]) for line in lines if line["event"] == "call_end"]
+    assert ends == [
+        ("resources/read", True),
+        ("prompts/get", True),
+        ("completion/complete", True),
+        ("completion/complete", True),
+        ("resources/read", False),
+    ]
+
+
+async def test_of_several_servers_the_one_that_has_it_is_asked(tmp_path: Path) -> None:
+    shared = {"uri": "note://shared", "name": "shared"}
+    ours = {"resources/list": {"resources": [shared, {"uri": "note://b/1", "name": "b"}]}}
+    servers = {
+        "a": shelf(tmp_path, "a", **{"resources/list": {"resources": [shared]}}),
+        "b": shelf(tmp_path, "b", **ours),
+    }
+    async with serving(tmp_path, servers) as client:
+        assert await resources(client) == ["note://shared", "note://b/1"]
+        assert await prompts(client) == ["mcp__a__greet", "mcp__b__greet"]
+        for uri, text in (
+            ("note://shared", "text of a"),
+            ("note://b/1", "text of b"),
+            ("note://b/7/x", "text of b"),
+            ("note://a/7/x", "text of a"),
+        ):
+            assert await read(client, uri) == text
+        assert await got(client, "mcp__b__greet") == "prompt of b"
+        with pytest.raises(MCPError, match="several servers have it: a, b"):
+            await got(client, "greet")
+        with pytest.raises(MCPError, match="There is no resource note://c/1 for this client"):
+            await read(client, "note://c/1")
+        given = await within(
+            client.complete(ResourceTemplateReference(uri="note://b/{id}/x"), {"name": "id", "value": ""}), 60
+        )
+        assert given.completion.values == ["b"]
+    for name in servers:
+        uris = {line["params"].get("uri") for line in asked(tmp_path, name)} - {None}
+        assert all(f"//{name}/" in uri or uri == "note://shared" for uri in uris)
+
+
+async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:
+    told: list[object] = []
+
+    async def on_message(message: object) -> None:
+        told.append(message)
+
+    def updates() -> list[str]:
+        return [str(one.params.uri) for one in told if isinstance(one, ResourceUpdatedNotification)]
+
+    def followed() -> list[str]:
+        return [
+            line["params"]["uri"] for line in asked(tmp_path, "a") if line["method"] == "resources/subscribe"
+        ]
+
+    async def announce(client: Client, method: str, **params: Any) -> None:
+        sent = {"method": f"notifications/{method}", "params": params}
+        assert not (await within(client.call_tool("notify", sent), 60)).is_error
+
+    async with serving(tmp_path, {"a": shelf(tmp_path, "a")}, on_message) as client:
+        for uri in ("note://a/1", "note://a/2"):
+            subscribe = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
+            await within(client.session.send_request(subscribe, EmptyResult), 60)
+        end = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="note://a/2"))
+        await within(client.session.send_request(end, EmptyResult), 60)
+        await until(
+            lambda: [line["method"] for line in asked(tmp_path, "a")][-1] == "resources/unsubscribe",
+            "the server hears that nobody follows it",
+        )
+        for uri in ("note://a/2", "note://a/3", "note://a/1"):
+            await announce(client, "resources/updated", uri=uri)
+        await until(updates, "the update is told")
+        assert set(updates()) == {"note://a/1"}
+        assert await resources(client) == ["note://a/1"]
+        shelf(tmp_path, "a", **{"resources/list": {"resources": []}})
+        await announce(client, "resources/list_changed")
+        for kind in (ResourceListChangedNotification, PromptListChangedNotification):
+            await until(lambda kind=kind: any(isinstance(one, kind) for one in told), "the change is told")
+        assert await resources(client) == []
+        # A server that was started anew is asked again for what is still followed.
+        assert (await within(client.call_tool("die", {}), 60)).is_error
+        await until(lambda: len(followed()) == 3, "it is subscribed to again")
+        assert followed() == ["note://a/1", "note://a/2", "note://a/1"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"policy": {"default": {"tools": ["a.echo", "b.*"]}}},
+        {"policy": {"default": {"readOnly": True}}},
+        {"policy": {"default": {"approve": ["a.die"]}}},
+        {"policy": {"default": {"approve": ["a.resources/*"]}}},
+        {"policy": {"default": {"arguments": {"a.echo": {"required": ["id"]}}}}},
+        {"pins": {"reaction": "quarantine"}},
+        {"entry": {"disabledTools": ["die"]}},
+        {"entry": {"enabledTools": ["*o*", "*e*", "*i*", "*"]}},
+        {"entry": {"askTools": ["die"]}},
+    ],
+    ids=json.dumps,
+)
+async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
+    tmp_path: Path, rules: dict[str, Any]
+) -> None:
+    from cellblock.frontend.mcp.granted import Granted
+    from cellblock.frontend.mcp.use import UseLog
+
+    def given(broker: Broker) -> list[list[str]]:
+        granted = Granted(broker, lambda _: "cli", UseLog(tmp_path))
+        return [
+            [one.server_id for one in granted.whole_servers("cli", has)] for has in ("resources", "prompts")
+        ]
+
+    entry = {**shelf(tmp_path, "a"), **rules.pop("entry", {})}
+    for folder, sections, expected in (
+        ("ruled", rules, []),
+        ("free", {"policy": {"default": {"tools": ["a.*"]}}}, ["a"]),
+    ):
+        servers = {"a": shelf(tmp_path, "a") if expected else entry}
+        if "policy" in sections:
+            servers["b"] = plain_server()
+        async with Broker(settings(tmp_path / folder, servers, **sections)) as broker:
+            await until(
+                lambda broker=broker, all_of=servers: broker.catalog.servers.keys() == all_of.keys(),
+                "the servers are there",
+            )
+            assert given(broker) == [expected, expected]
+
+
+async def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
+    servers = {"a": shelf(tmp_path, "a", **{"prompts/list": None})}
+    async with Broker(settings(tmp_path / "state", servers, upstream={"list_timeout_ms": 2_000})) as broker:
+        await until(lambda: "a" in broker.catalog.servers, "the server is there")
+        server = broker.catalog.servers["a"]
+        for _ in range(3):
+            assert await within(broker.entries(server, "prompts", fresh=False)) == []
+    lines = ledger(tmp_path / "a.jsonl")
+    assert [line["method"] for line in lines if line["event"] == "request"] == ["prompts/list"]
+
+
+async def test_a_hostile_server_costs_what_a_list_may_cost(tmp_path: Path) -> None:
+    many = [{"uri": f"note://a/{number}", "name": f"{number}"} for number in range(9_000)]
+    odd: list[Any] = [
+        None,
+        {"uri": 1, "name": "x"},
+        {"name": "no uri"},
+        {"uri": "note://a/0", "name": "twice"},
+    ]
+    vast = {"uri": "note://vast", "name": "vast", "description": "x" * 200_000}
+    large = "x" * 300_000 + "\u00e4\n"
+    message = {"role": "user", "content": {"type": "text", "text": large}}
+    answers = {
+        "resources/list": {"resources": [*many[:1], *odd, vast, *many[1:]]},
+        "resources/read": {"contents": [{"uri": "note://a/1", "text": large}]},
+        "prompts/list": {"prompts": [{"name": "p", "description": "x" * 40_000}, {"name": "q"}]},
+        "prompts/get": {"description": "said", "messages": [message]},
+        "completion/complete": {"completion": {"values": ["x" * 300_000]}},
+    }
+    servers = {"a": shelf(tmp_path, "a", **answers), "b": plain_server()}
+    async with serving(tmp_path, servers, upstream={"list_timeout_ms": 60_000}) as client:
+        listed = await resources(client)
+        assert (
+            listed == [f"note://a/{number}" for number in range(len(listed))] and 1_900 < len(listed) <= 2_000
+        )
+        assert await prompts(client) == ["mcp__a__q"]
+        assert await read(client, "note://a/1") == large
+        result = await within(client.get_prompt("mcp__a__q", {}), 60)
+        assert result.messages[0].model_dump(exclude_none=True) == message and not result.meta
+        with pytest.raises(MCPError, match="is larger than it may be for what was asked"):
+            await within(client.complete(PromptReference(name="q"), {"name": "who", "value": ""}), 60)
+        assert not (await within(client.call_tool("mcp__a__echo", {}), 60)).is_error

@@ -1,0 +1,204 @@
+"""`cellblock record` and `cellblock replay`: files, exit codes, and what is on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.entries import ledger, plain_server, write_config
+
+BOUND_SECONDS = 60
+SCRIPT = """import { echo } from "@codemode/servers/plain";
+const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two" })]);
+console.log(new Date().toISOString(), Math.random());
+globalThis.__codemode_result__ = { one, two, id: crypto.randomUUID() };
+"""
+SECRET = "c0rrect-horse-battery"
+
+Outcome = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def command(tmp_path: Path, forked_cellblock: Path) -> Any:
+    """Runs `cellblock` in a folder that is its home, too."""
+
+    def run(*arguments: object) -> Outcome:
+        return subprocess.run(
+            [str(forked_cellblock), *map(str, arguments)],
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+        )
+
+    return run
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, command: Any) -> tuple[Path, dict[str, Any]]:
+    """A recording, and the response of the run."""
+    config = write_config(tmp_path, {"plain": plain_server()})
+    (tmp_path / "script.js").write_text(SCRIPT)
+    done = command("record", "script.js", "-o", "run.cellrun", "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert "recorded: run.cellrun (2 requests)" in done.stderr
+    return tmp_path / "run.cellrun", json.loads(done.stdout)
+
+
+def test_a_recording_is_replayed_without_the_server(
+    recorded: tuple[Path, dict[str, Any]], command: Any
+) -> None:
+    file, response = recorded
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    done = command("replay", file)
+    assert done.returncode == 0, done.stderr
+    again = json.loads(done.stdout)
+    assert again.pop("replay") == {"same": True, "exact": True, "madeBy": again_version(file)}
+    for part in ("result", "logs", "diagnostics", "toolTrace"):
+        assert again[part] == response[part]
+
+
+def test_a_file_that_was_there_is_its_owners_alone_after_it(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.cellrun"
+    file.write_text("old")
+    file.chmod(0o644)
+    (tmp_path / "script.js").write_text("console.log(1);")
+    done = command("record", "script.js", "-o", file.name)
+    assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().startswith('{"cellrun"')
+
+
+def test_no_link_is_followed_and_nothing_is_run_for_it(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "another").write_text("kept")
+    (tmp_path / "run.cellrun").symlink_to("another")
+    (tmp_path / "script.js").write_text("console.log(1);")
+    done = command("record", "script.js", "-o", "run.cellrun")
+    assert done.returncode == 2
+    assert "is a symbolic link" in done.stderr
+    assert done.stdout == ""
+    assert (tmp_path / "another").read_text() == "kept"
+
+
+def again_version(file: Path) -> str:
+    return json.loads(file.read_text().splitlines()[0])["made_by"]
+
+
+def test_trace_until_and_another_script(
+    recorded: tuple[Path, dict[str, Any]], command: Any, tmp_path: Path
+) -> None:
+    file, _ = recorded
+    traced = json.loads(command("replay", file, "--values").stdout)["replay"]["trace"]
+    assert [(call["name"], call["place"]) for call in traced] == [
+        ("plain.echo", "script.js:2:39"),
+        ("plain.echo", "script.js:2:55"),
+    ]
+    assert [call["input"] for call in traced] == [{"a": 1}, {"a": "two"}]
+    hidden = json.loads(command("replay", file, "--trace").stdout)["replay"]["trace"]
+    assert "input" not in hidden[0]
+    stopped = command("replay", file, "--until", 2)
+    assert stopped.returncode == 0
+    assert json.loads(stopped.stdout)["diagnostics"][0]["code"] == "REPLAY_STOPPED"
+    beyond = command("replay", file, "--until", 3)
+    assert beyond.returncode == 0
+    assert "it was not stopped: the script made 2 calls" in beyond.stderr
+    (tmp_path / "other.js").write_text(SCRIPT.replace("id: crypto.randomUUID()", "id: 7"))
+    tried = command("replay", file, "--script", "other.js")
+    assert tried.returncode == 0, tried.stdout
+    assert json.loads(tried.stdout)["result"]["id"] == 7
+    assert json.loads(tried.stdout)["replay"]["same"] is None
+    (tmp_path / "other.js").write_text(SCRIPT.replace("a: 1", "a: 2"))
+    tried = command("replay", file, "--script", "other.js")
+    assert tried.returncode == 1
+    assert json.loads(tried.stdout)["diagnostics"][0]["code"] == "REPLAY_DIVERGED"
+
+
+def test_a_call_without_an_answer_is_made_where_that_is_wanted(
+    recorded: tuple[Path, dict[str, Any]], command: Any, tmp_path: Path
+) -> None:
+    file, _ = recorded
+    seen = tmp_path / "seen.jsonl"
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", seen)})
+    (tmp_path / "other.js").write_text(SCRIPT.replace("a: 1", "a: 2"))
+    words = ("replay", file, "--script", "other.js", "--live-on-miss", "--config", config)
+    unasked = command(*words)
+    assert unasked.returncode == 2
+    assert "nobody can be asked here" in unasked.stderr
+    done = command(*words, "--yes", "--trace")
+    assert done.returncode == 0, done.stdout
+    again = json.loads(done.stdout)
+    assert again["replay"]["live"] == [1]
+    assert [call["ok"] for call in again["replay"]["trace"]] == [True, True]
+    called = [event for event in ledger(seen) if event.get("event") == "call"]
+    assert len(called) == 1, ledger(seen)
+
+
+def test_a_file_that_was_changed_does_not_replay(recorded: tuple[Path, dict[str, Any]], command: Any) -> None:
+    file, _ = recorded
+    text = file.read_text()
+    assert '\\"two\\"' in text
+    head, *rest = text.splitlines()
+    file.write_text("\n".join([head, *[line.replace('\\"two\\"', '\\"2\\"', 1) for line in rest]]) + "\n")
+    done = command("replay", file)
+    assert done.returncode == 1
+    replay = json.loads(done.stdout)["replay"]
+    assert replay["same"] is False
+    assert replay["differences"]
+
+
+def test_secrets_are_taken_out(command: Any, tmp_path: Path) -> None:
+    server = plain_server() | {"env": {"API_TOKEN": SECRET}}
+    config = write_config(tmp_path, {"plain": server})
+    (tmp_path / "script.js").write_text(SCRIPT.replace('"two"', f'"{SECRET}"'))
+    done = command("record", "script.js", "-o", "run.cellrun", "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert "secrets are taken out" in done.stderr
+    text = (tmp_path / "run.cellrun").read_text()
+    assert SECRET not in text
+    assert SECRET in done.stdout
+    again = command("replay", "run.cellrun")
+    assert again.returncode == 0, again.stdout
+    assert json.loads(again.stdout)["replay"]["exact"] is False
+
+
+def test_a_failed_script_is_recorded(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "script.js").write_text("console.log('so far');\nthrow new Error('at line two');")
+    done = command("record", "script.js", "-o", "run.cellrun")
+    assert done.returncode == 1
+    again = command("replay", "run.cellrun")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["diagnostics"][0]["path"] == "script.js:2:7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "none.cellrun"], "cannot read the recording none.cellrun"),
+        (["replay", "script.js"], "The file is no recording"),
+        (["replay", "script.js", "--until", "0"], "0 is no number from 1"),
+        (["replay", "script.js", "--until", "-1"], "-1"),
+        (["record", "script.js", "-o", "nowhere/run.cellrun"], "there is no folder"),
+        (["record", "script.js"], "-o"),
+    ],
+)
+def test_wrong_usage(command: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "script.js").write_text("1")
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_script_that_is_not_started_is_not_recorded(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "script.js").write_text("import 'nowhere';")
+    done = command("record", "script.js", "-o", "run.cellrun")
+    assert done.returncode == 1
+    assert "nothing is recorded" in done.stderr
+    assert not (tmp_path / "run.cellrun").exists()

@@ -1,0 +1,319 @@
+"""Runs whose host, worker or broker is lost go on elsewhere: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, Observer, RunResponse
+from cellblock.journal.rows import OneRunFailed
+from cellblock.journal.store import JournalStore
+from support.entries import ledger, plain_server, settings
+from support.processes import workers_of
+from support.responses import error_of
+from support.waits import until, within
+
+PLAIN = 'import { echo, give, never } from "@codemode/servers/plain";\n'
+DRAWS = f"""{PLAIN}
+const first = await echo({{ n: 1 }});
+const drawn = Math.random();
+console.log("drawn", drawn);
+let rounds = 0;
+while (rounds < 5) {{
+    await new Promise((resume) => setTimeout(resume, 20));
+    rounds += 1;
+    if (rounds === 1) console.log("waits");
+    // The death may come in the midst of it.
+    try {{ await echo({{ go: rounds }}); }} catch (error) {{ if (error.certainty !== "may_have_run") throw error; }}
+}}
+globalThis.__codemode_result__ = {{ drawn, first }};
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    made = settings(
+        tmp_path / "s",
+        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+        auth={"keyring": "off"},
+        typecheck="off",
+    )
+    async with Broker(made) as started:
+        await started.settled()
+        yield started
+
+
+def host_of(broker: Broker) -> psutil.Process:
+    assert broker.host_pid is not None
+    return psutil.Process(broker.host_pid)
+
+
+async def begun(broker: Broker, code: str, said: str, **options: Any) -> asyncio.Task[RunResponse]:
+    """A run that has said something."""
+    heard = asyncio.Event()
+    observer = Observer(on_log=lambda entry: heard.set() if entry.message.startswith(said) else None)
+    run = asyncio.create_task(broker.run(code, observer=observer, **options))
+    await within(heard.wait())
+    return run
+
+
+def assert_once(folder: Path, response: RunResponse) -> None:
+    """Each call was made once; one that was under way at the death may not have come so far."""
+    made = Counter(
+        json.dumps(event["arguments"])
+        for event in ledger(folder / "ledger.jsonl")
+        if event.get("tool") == "echo"
+    )
+    known = sum(entry.ok for entry in response.tool_trace)
+    assert set(made.values()) == {1} and known <= made.total() <= len(response.tool_trace), (made, response)
+
+
+@pytest.mark.parametrize("who", ["host", "worker"])
+async def test_a_durable_run_goes_on_where_it_was(broker: Broker, tmp_path: Path, who: str) -> None:
+    run = await begun(broker, DRAWS, "waits", durable=True)
+    host = host_of(broker)
+    if who == "host":
+        host.kill()
+    else:
+        # The one that runs, and the warm ones beside it.
+        for worker in workers_of(host.pid):
+            worker.send_signal(signal.SIGKILL)
+    response = await within(run, 60)
+    assert response.ok, [entry.message for entry in response.diagnostics]
+    # More than once where a warm worker that was killed, too, was taken.
+    assert response.usage.resumed in (1, 2)
+    (resumed,) = [entry for entry in response.diagnostics if entry.code == "RUN_RESUMED"]
+    assert "not made again" in resumed.message
+    drawn = [entry.message for entry in response.logs if entry.message.startswith("drawn")]
+    assert drawn == [f"drawn {response.result['drawn']}"]
+    assert_once(tmp_path, response)
+
+
+async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
+    """By the policy, or by the user's overlay; a server's word is nothing (the test below)."""
+    overlays = tmp_path / "s" / "overlays"
+    overlays.mkdir(parents=True, mode=0o700)
+    (overlays / "other.toml").write_text("[tools.never]\nretry = true\n")
+    entries = {name: plain_server("--ledger", tmp_path / f"{name}.jsonl") for name in ("plain", "other")}
+    made = settings(
+        tmp_path / "s", entries, auth={"keyring": "off"}, typecheck="off", policy={"retry": ["plain.never"]}
+    )
+    code = """
+import * as plain from "@codemode/servers/plain";
+import * as other from "@codemode/servers/other";
+console.log("asks");
+await Promise.all([plain.never({ n: 1 }), other.never({ n: 2 })]);
+"""
+
+    def called() -> list[int]:
+        return [
+            sum(event.get("tool") == "never" for event in ledger(tmp_path / f"{name}.jsonl"))
+            for name in entries
+        ]
+
+    async with Broker(made) as broker:
+        await broker.settled()
+        run = await begun(broker, code, "asks", durable=True)
+        await until(lambda: called() == [1, 1], "both are called")
+        host_of(broker).kill()
+        await until(lambda: called() == [2, 2], "both are called again")
+        run.cancel()
+        await asyncio.wait([run])
+
+
+async def test_a_call_whose_fate_is_unknown_is_told_as_such(broker: Broker, tmp_path: Path) -> None:
+    code = f"""{PLAIN}
+let said;
+console.log("asks");
+try {{ await never({{ n: 1 }}); }} catch (error) {{ said = error.certainty; }}
+globalThis.__codemode_result__ = said;
+"""
+    run = await begun(broker, code, "asks", durable=True)
+    await until(
+        lambda: any(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")),
+        "it is called",
+    )
+    host_of(broker).kill()
+    response = await within(run, 60)
+    assert response.result == "may_have_run", response
+    assert sum(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")) == 1
+
+
+async def test_a_run_that_has_made_no_call_begins_anew_once(broker: Broker) -> None:
+    code = """
+const until = Date.now() + 700;
+console.log("begun");
+while (Date.now() < until);
+globalThis.__codemode_result__ = 7;
+"""
+    run = await begun(broker, code, "begun")
+    host_of(broker).kill()
+    response = await within(run, 60)
+    assert response.result == 7 and response.usage.resumed == 1
+    assert [entry.code for entry in response.diagnostics] == ["RUN_RESUMED"]
+
+
+async def test_one_that_has_made_calls_and_is_not_durable_ends(broker: Broker) -> None:
+    code = f'{PLAIN}await echo({{}}); console.log("called"); await never({{}});'
+    run = await begun(broker, code, "called")
+    host_of(broker).kill()
+    error_of(await within(run, 60), "HOST_LOST")
+
+
+def calls_of(folder: Path, tool: str) -> int:
+    return sum(event.get("tool") == tool for event in ledger(folder / "ledger.jsonl"))
+
+
+async def test_a_call_that_cannot_be_written_down_is_not_made(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full from the second call on: whoever goes on with the run would make that call again."""
+    write, full = JournalStore.write, asyncio.Event()
+
+    def fails(store: JournalStore, *args: Any) -> None:
+        if full.is_set():
+            raise OneRunFailed("the disk is full")
+        write(store, *args)
+
+    monkeypatch.setattr(JournalStore, "write", fails)
+    code = f"""{PLAIN}
+await echo({{ n: 1 }});
+console.log("called");
+await new Promise((resume) => setTimeout(resume, 500));
+globalThis.__codemode_result__ = await give({{ n: 2 }}).catch((error) => [error.certainty, error.message]);
+"""
+    run = await begun(broker, code, "called", durable=True)
+    full.set()
+    response = await within(run, 60)
+    certainty, message = response.result
+    assert certainty == "not_started" and "could not be written down" in message
+    assert (calls_of(tmp_path, "echo"), calls_of(tmp_path, "give")) == (1, 0)
+
+
+async def test_a_run_of_which_nothing_could_be_written_goes_on_as_any_other(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise OneRunFailed("the disk is full")
+
+    monkeypatch.setattr(JournalStore, "write", fails)
+    code = f"{PLAIN}globalThis.__codemode_result__ = await give({{ n: 2 }});"
+    assert (await within(broker.run(code, durable=True), 60)).result == {"n": 2}
+    assert calls_of(tmp_path, "give") == 1
+
+
+async def test_a_run_that_is_too_large_to_record_is_nobodys_to_go_on_with(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", 20_000)
+    code = f"""{PLAIN}
+await give({{ text: "x".repeat(30_000) }});
+await give({{ n: 2 }});
+console.log("called");
+await never({{}});
+"""
+    run = await begun(broker, code, "called", durable=True)
+    await until(lambda: calls_of(tmp_path, "never") == 1, "the last call is made")
+    (head,) = await broker.keeper.recent()
+    assert (head["state"], head["outcome"]) == ("ended", "CANNOT_GO_ON")
+    run.cancel()
+    await asyncio.wait([run])
+    assert calls_of(tmp_path, "give") == 2
+
+
+BROKER = """
+import asyncio, sys
+from pathlib import Path
+from cellblock import Broker
+from support.entries import plain_server, settings
+
+async def main():
+    folder = Path(sys.argv[1])
+    made = settings(folder / "s", {"plain": plain_server("--ledger", folder / "ledger.jsonl")},
+                    auth={"keyring": "off"}, typecheck="off")
+    async with Broker(made) as broker:
+        await broker.settled()
+        await broker.run(Path(sys.argv[2]).read_text(), durable=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_durable_run_survives_its_broker(tmp_path: Path) -> None:
+    """The broker is killed with all below it; the next one on the state directory goes on."""
+    script = tmp_path / "script.js"
+    script.write_text(
+        f"""{PLAIN}
+const first = await give({{ n: 1 }});
+const drawn = Math.random();
+const second = await give({{ n: 2, drawn }});
+// What is known of a call is written before the next one is made. The death may come in the midst of this one.
+try {{ await echo({{}}); }} catch (error) {{ if (error.certainty !== "may_have_run") throw error; }}
+await new Promise((resume) => setTimeout(resume, 3000));
+const third = await give({{ n: 3 }});
+globalThis.__codemode_result__ = [first, second, third];
+"""
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BROKER, str(tmp_path), str(script), cwd=Path(__file__).parents[1]
+    )
+
+    def given() -> list[Any]:
+        return [
+            event["arguments"] for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "give"
+        ]
+
+    await until(lambda: calls_of(tmp_path, "echo") == 1, "two calls are made, and their answers are written")
+    for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
+        one.kill()
+    await within(process.wait())
+    made = settings(
+        tmp_path / "s",
+        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+        auth={"keyring": "off"},
+        typecheck="off",
+    )
+    async with Broker(made) as broker:
+        await until(lambda: len(given()) == 3, "it goes on")
+        (head,) = await broker.keeper.recent()
+        response = await within(broker.parked_runs.outcome(head["id"]), 60)
+    assert response is not None and response.ok, response
+    assert [one["n"] for one in given()] == [1, 2, 3]
+    assert [one["n"] for one in response.result] == [1, 2, 3]
+    assert response.usage.resumed == 1
+    assert json.loads(json.dumps(response.result)) == given()
+
+
+async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path: Path) -> None:
+    def made() -> Broker:
+        return Broker(
+            settings(
+                tmp_path / "s",
+                {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+                auth={"keyring": "off"},
+                typecheck="off",
+            )
+        )
+
+    async with made() as broker:
+        await broker.settled()
+        run = await begun(broker, DRAWS.replace("rounds < 5", "rounds < 30"), "waits", durable=True)
+    await within(asyncio.wait([run]))
+    async with made() as broker:
+        response = None
+        async with asyncio.timeout(60):
+            while response is None:
+                (head,) = await broker.keeper.recent()
+                response = await broker.parked_runs.outcome(head["id"])
+                await asyncio.sleep(0.05)
+    assert response.ok, response.diagnostics
+    assert_once(tmp_path, response)

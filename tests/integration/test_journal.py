@@ -1,0 +1,431 @@
+"""Runs that are recorded, replayed by another worker, resumed and changed: real workers, real Python tools."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, Grantee
+from cellblock.base.errors import Certainty
+from cellblock.daemon.replay import Live, replay
+from cellblock.execution.response import RunResponse
+from cellblock.journal.differences import differences
+from cellblock.journal.journal import Journal
+from cellblock.journal.recording import Recording, UnreadableRecording
+from cellblock.policy.asking import Question, Verdict
+from cellblock.testing import read_recording
+from support.entries import ledger, plain_server, settings
+from support.replaying import Tally, World, changed, cuts, prove, world
+from support.waits import until, within
+
+TOOLS = 'import { answer, refuse } from "@codemode/servers/local";\n'
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+END = "\nglobalThis.__codemode_result__ = out;"
+
+
+@pytest.fixture(scope="module")
+async def place() -> AsyncIterator[World]:
+    async with world() as made:
+        yield made
+
+
+def codes(response: RunResponse) -> list[str]:
+    return [found.code for found in response.diagnostics]
+
+
+async def both(place: World, code: str) -> tuple[Recording, RunResponse]:
+    """Records a script, and holds its replay against the recording."""
+    recording = await within(place.record(code))
+    response, differing = await within(place.replay(recording))
+    assert differing == [], (recording.response, response)
+    assert "REPLAY_DIVERGED" not in codes(response)
+    return recording, response
+
+
+async def test_generated_scripts_are_replayed_cut_and_changed(place: World) -> None:
+    total = Tally()
+    for number in range(25):
+        total.add(await within(prove(place, number, all_of_it=False)))
+    assert total.is_well, total.said
+    assert total.calls > 100
+    assert total.cut > 20
+    assert total.mutants > 15
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "out.push(Date.now(), new Date().getTime(), Date(), new (class extends Date {})().toISOString());",
+        "out.push(performance.now(), `${Temporal.Now.plainDateTimeISO()}`, Temporal.Now.plainTimeISO('UTC').hour);",
+        "out.push(new Intl.DateTimeFormat('en', { timeStyle: 'medium' }).format(), "
+        "new Intl.DateTimeFormat().formatToParts().length);",
+        "out.push(Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint16Array(9))]);",
+        "const end = Date.now() + 30; let n = 0; while (Date.now() < end) n++; out.push(n);",
+        "const c = new AbortController(); const s = AbortSignal.any([AbortSignal.timeout(3), c.signal]); "
+        "await new Promise((r) => s.addEventListener('abort', r)); out.push(s.reason.name);",
+        "setTimeout(() => out.push('b'), 4); setTimeout(() => out.push('a'), 2); "
+        "await new Promise((r) => setTimeout(r, 9)); out.push('c');",
+        "const two = await Promise.all(['errors', 'discovery'].map((n) => import(`@codemode/${n}`))); "
+        "out.push(two.map((m) => Object.keys(m).length)); "
+        "await import('@codemode/none').catch((e) => out.push(e.message));",
+        "let seen = null; new FinalizationRegistry((v) => { seen = v; }).register({}, 1); const w = new WeakRef({}); "
+        "for (let i = 0; i < 200; i++) { new Array(1e5).fill(i); await null; } "
+        "out.push(seen, w.deref() !== undefined);",
+        "try { WeakRef({}); } catch (e) { out.push(e.name); } "
+        "out.push(WeakRef.name, Date.length, Date.name, Date.UTC(2020));",
+        "try { crypto.getRandomValues(new Float64Array(1)); } catch (e) { out.push(e.name); }"
+        "try { crypto.getRandomValues(new Uint8Array(65537)); } catch (e) { out.push(e.name); }",
+        "setTimeout(() => { throw new RangeError('in a timer'); }, 1); await new Promise((r) => setTimeout(r, 50));",
+        "Promise.reject(new TypeError('nobody'));",
+        "void answer({ key: 'k', site: 1, ms: 300 }).then(() => out.push('late'));",
+        "await refuse({ key: 'k', site: 1, ms: 1 });",
+        "out.push(nothing.at.all);",
+        "out.push(() => 1, undefined, 2n);",
+        "for (let i = 0; i < 40; i++) console.log(i, new Date(), 'x'.repeat(5000)); "
+        "out.push(await answer({ key: 'l', site: 1, ms: 0 }));",
+        "let depth = 0; const nested = async (n) => n ? await nested(n - 1) : "
+        "(await answer({ key: 'd', site: n, ms: 1 })).key; "
+        "out.push(await Promise.race([nested(100), nested(3)]));",
+    ],
+    ids=lambda code: code[:24],
+)
+async def test_what_a_script_sees_it_sees_again(place: World, code: str) -> None:
+    recording, _ = await both(place, f"{TOOLS}const out = [];\n{code}{END}")
+    assert recording.ended == "finished"
+
+
+async def test_a_recording_of_an_earlier_release_is_replayed(place: World) -> None:
+    """Made by 0.1.0, whose sandbox made the plan that is in it, too. Each format keeps its file."""
+    recording = read_recording(FIXTURES / "recordings" / "format-1.cellrun")
+    assert recording.made_by == "0.1.0" and len(recording.calls) == 9
+    response, differing = await within(place.replay(recording))
+    assert differing == [] and response.logs[-1].message.endswith("loop 2"), response
+
+
+async def test_a_clock_that_is_polled_takes_little(place: World) -> None:
+    code = "const end = Date.now() + 100; let n = 0; while (Date.now() < end) n++; globalThis.__codemode_result__ = n;"
+    recording, response = await both(place, code)
+    assert response.result > 1000
+    assert len(recording.events) < 101 * len("c1*1234567")
+
+
+async def test_without_a_journal_randomness_and_clock_are_the_machines(place: World) -> None:
+    code = "globalThis.__codemode_result__ = [crypto.randomUUID(), performance.now() % 1];"
+    first, second = [await within(place.live.run(code)) for _ in range(2)]
+    assert first.result[0] != second.result[0]
+    assert any(response.result[1] for response in (first, second, await within(place.live.run(code))))
+
+
+SLEEP = "const sleep = (ms) => new Promise((r) => setTimeout(r, ms)); const t = Date.now();"
+CALL = "await answer({ key: 'limit', site: 1, ms: 1 });"
+# Not memory: at which size an allocation fails is no event, and differs from run to run.
+LIMITED = {
+    "reads the clock and waits": (
+        "console.log(Date.now() - t); await new Promise(() => {});",
+        "timeoutMs",
+        700,
+    ),
+    "has seen timers": (
+        "setTimeout(() => console.log('guard'), 8000); await sleep(5); await sleep(5); await sleep(9000);",
+        "timeoutMs",
+        700,
+    ),
+    "would have waited a bit longer": (
+        f"setTimeout(() => console.log('guard'), 1500); {CALL} await sleep(400); await sleep(5000);",
+        "timeoutMs",
+        900,
+    ),
+    "polls the clock": (f"{CALL} while (Date.now() < t + 20000); console.log('passed');", "timeoutMs", 700),
+    "polls it a bit longer": ("while (Date.now() < t + 1200); console.log('passed');", "timeoutMs", 800),
+    "races and blocks": (
+        f"{CALL} const w = await Promise.race([sleep(7).then(() => 'a'), answer({{ key: 'r', site: 2, ms: 5 }})]);"
+        "console.log(w, Math.random()); for (;;);",
+        "maxCpuMs",
+        500,
+    ),
+}
+
+
+def a_day_earlier(recording: Recording) -> Recording:
+    """The recording, as if it were of the day before."""
+    events = re.sub(r"c(\d{10,})", lambda found: f"c{int(found[1]) - 86_400_000}", recording.events, count=1)
+    return replace(recording, events=events, started_at=recording.started_at - 86_400)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name: str) -> None:
+    code, limit, most = LIMITED[name]
+    journal = Journal.recording()
+    request = {"code": f"{TOOLS}{SLEEP}{code}", "limits": {limit: most}}
+    first = await within(place.live.run_request(request, journal=journal))
+    assert codes(first) == ["SANDBOX_LIMIT"]
+    again = await within(replay(a_day_earlier(journal.snapshot())))
+    assert again.differences == []
+
+
+async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place: World) -> None:
+    journal = Journal.recording()
+    code = f"{SLEEP} await sleep(3); const out = [Math.random()]; await new Promise(() => {{}});"
+    task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
+    await until(lambda: journal.events_from(0)[0].endswith("t1"), "its timer is known")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_led_to_an_entry_is_known_with_it(place: World) -> None:
+    journal = Journal.recording()
+    code = f"{TOOLS}{CALL} console.log('now'); for (;;);"
+    request = {"code": code, "limits": {"maxCpuMs": 300}}
+    response = await within(place.live.run_request(request, journal=journal))
+    assert [entry.message for entry in response.logs] == ["now"]
+    assert "a1" in journal.events_from(0)[0]
+
+
+async def test_a_resumed_run_has_the_machines_clock(place: World) -> None:
+    code = f"{TOOLS}const t = Date.now(); {CALL} globalThis.__codemode_result__ = Date.now() - t;"
+    part = next(cut for cut in cuts(await within(place.record(code))) if cut.events.endswith("a1"))
+    resumed = await within(place.resume(a_day_earlier(part)))
+    assert resumed.response is not None
+    assert resumed.response["result"] >= 86_400_000
+
+
+async def test_a_limit_is_come_to_again(place: World) -> None:
+    journal = Journal.recording()
+    code = f"{TOOLS}console.log('before'); for (let i = 0; ; i++) await answer({{ key: `m${{i}}`, site: i, ms: 0 }});"
+    await within(place.live.run_request({"code": code, "limits": {"maxToolCalls": 3}}, journal=journal))
+    recording = journal.snapshot()
+    assert recording.ended == "stopped"
+    again = Journal.replaying_offline(recording)
+    request = again.request | {"limits": {"maxToolCalls": 3}}
+    response = await within(place.offline.run_request(request, journal=again))
+    assert codes(response) == ["SANDBOX_LIMIT"]
+    assert recording.response is not None
+    assert differences(recording.response, response.as_json()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("site: 1,", "site: 2,", "call 1, local.answer, has another input"),
+        ("answer({", "refuse({", "call 1 was local.answer, and is now call local.refuse"),
+        (
+            "out.push('more')",
+            "await answer({ key: 'x', site: 9, ms: 0 })",
+            "was not made in the recorded run",
+        ),
+        (
+            "ready = await answer({ key: 'a', site: 1, ms: 1 })",
+            "const value = 1",
+            "has not asked for answer 1",
+        ),
+        ("out.push('more')", "await new Promise((r) => setTimeout(r, 1))", "does not end where it has ended"),
+        ("const value = 0;", "Date.now(); Date.now(); Date.now();", "it reads the clock more often"),
+        ("out.push('more')", "out.push('mo' + 're')", ""),
+        ("setTimeout(r, 2)", "queueMicrotask(r)", "has not set timer 1"),
+    ],
+    ids=range(8),
+)
+async def test_another_script_is_found_out(place: World, before: str, after: str, said: str) -> None:
+    code = (
+        f"{TOOLS}const out = [];\nlet ready; const value = 0; ready = await answer({{ key: 'a', site: 1, ms: 1 }});\n"
+        f"await new Promise((r) => setTimeout(r, 2)); out.push('more');{END}"
+    )
+    recording = await within(place.record(code))
+    assert before in code
+    response, differing = await within(place.replay(changed(recording, code.replace(before, after))))
+    if said:
+        assert codes(response) == ["REPLAY_DIVERGED"], response
+        assert said in response.diagnostics[0].message
+    else:
+        assert codes(response) == []
+        assert differing == []
+
+
+async def test_divergence_names_the_place(place: World) -> None:
+    code = f"{TOOLS}\n  await answer({{ key: 'a', site: 1, ms: 1 }});\n"
+    recording = await within(place.record(code))
+    response, _ = await within(place.replay(changed(recording, code.replace("site: 1", "site: 3"))))
+    assert response.diagnostics[0].path == "script.js:3:9"
+    polls = code.replace("  await", "for (let n = 0; n < 9; n++) Date.now(); await")
+    response, _ = await within(place.replay(changed(recording, polls)))
+    assert "it reads the clock more often" in response.diagnostics[0].message
+    assert response.diagnostics[0].path == "script.js:3:34"
+
+
+async def test_limits_of_another_release_are_told(place: World) -> None:
+    recording = await within(place.record("1"))
+    newer = replace(recording, made_by="9.9", limits=recording.limits | {"max_sockets": 1})
+    with pytest.raises(UnreadableRecording, match=r"Cellblock 9.9 .* no limit 'max_sockets'"):
+        await within(replay(newer))
+
+
+async def test_a_recording_that_has_no_end_says_so(place: World) -> None:
+    whole = await within(place.record(f"{TOOLS}await answer({{ key: 'e', site: 1, ms: 1 }}); await null;"))
+    part = replace(whole, ended=None, response=None, events="".join(whole.events.partition("a1")[:2]))
+    journal = Journal.replaying_offline(part)
+    response = await within(place.offline.run_request(journal.request, journal=journal))
+    assert codes(response) == ["REPLAY_ENDED"]
+
+
+async def test_until_stops_before_a_call(place: World) -> None:
+    call = "await answer({ key: `u${n}`, site: n, ms: 0 });"
+    code = f"{TOOLS}for (const n of [1, 2, 3]) {{ console.log(n); {call} }}"
+    recording = await within(place.record(code))
+    journal = Journal.replaying_offline(recording, until=2)
+    response = await within(place.offline.run_request(journal.request, journal=journal))
+    assert codes(response) == ["REPLAY_STOPPED"]
+    assert [entry.message for entry in response.logs] == ["1", "2"]
+    assert response.diagnostics[0].path == "script.js:2:52"
+
+
+async def test_a_changed_script_gets_the_recorded_answers(place: World) -> None:
+    code = (
+        f"{TOOLS}const one = await answer({{ key: 'o', site: 1, ms: 0 }});\n"
+        "globalThis.__codemode_result__ = one.nothing;"
+    )
+    recording = await within(place.record(code))
+    before = dict(place.tools.ledger)
+    fixed = code.replace("one.nothing", "[one.count, new Date().getFullYear() > 2000]")
+    journal = Journal.replaying_offline(recording, other_script=fixed)
+    response = await within(place.offline.run_request(journal.request, journal=journal))
+    assert response.result == [1, True]
+    journal = Journal.replaying_offline(recording, other_script=fixed.replace("site: 1", "site: 2"))
+    response = await within(place.offline.run_request(journal.request, journal=journal))
+    assert codes(response) == ["REPLAY_DIVERGED"]
+    assert "no answer for call 1, local.answer" in response.diagnostics[0].message
+    assert dict(place.tools.ledger) == before
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.DECLINED])
+async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: Verdict) -> None:
+    asked: list[str] = []
+
+    async def approver(question: Question) -> Verdict:
+        asked.append(question.tool_name)
+        return verdict
+
+    seen = tmp_path / "ledger"
+    servers = {"plain": plain_server("--ledger", seen)}
+    made = settings(tmp_path / "state", servers, typecheck="off")
+    code = 'import { echo, give } from "@codemode/servers/plain"; await echo({ a: 1 });'
+    async with Broker(made) as broker:
+        await broker.settled()
+        journal = Journal.recording()
+        await within(broker.run_request({"code": code}, journal=journal))
+    script = f"{code} globalThis.__codemode_result__ = await give({{ b: 2 }}).catch((error) => error.name);"
+    live = Live(made, Grantee("cli", approver))
+    found = await within(replay(journal.snapshot(), script=script, live=live))
+    assert (asked, found.missed) == (["give"], (2,))
+    called = [event["tool"] for event in ledger(seen) if event.get("event") == "call"]
+    if verdict is Verdict.ACCEPTED:
+        assert found.response.result == {"b": 2}
+        assert called == ["echo", "give"]
+    else:
+        assert found.response.result == "ToolCallError"
+        assert called == ["echo"]
+
+
+async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -> None:
+    code = (
+        f"{TOOLS}const first = await answer({{ key: 'p1', site: 1, ms: 1 }});\nconst noise = Math.random();\n"
+        "const second = await answer({ key: 'p2', site: 2, ms: 60000 });\n"
+        "globalThis.__codemode_result__ = [first.count, second, noise];"
+    )
+    journal = Journal.recording()
+    task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
+    await within(_asked(place, "p2"))
+    recording = Recording.unpack(journal.snapshot().pack())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [call.ok for call in recording.calls] == [True, None]
+    assert recording.calls[1].certainty is Certainty.MAY_HAVE_RUN
+    # Nobody knows whether it ran: the script is told.
+    told = await within(place.resume(recording))
+    assert told.response is not None
+    assert "was under way when the run was interrupted" in str(told.response["diagnostics"][0]["message"])
+    # Its answer has come meanwhile.
+    answered = replace(
+        recording, calls=[recording.calls[0], replace(recording.calls[1], ok=True, answer=b'"yes"')]
+    )
+    gone_on = await within(place.resume(answered))
+    assert gone_on.response is not None
+    assert gone_on.response["result"][:2] == [1, "yes"]
+    # It certainly was not made: it is made now.
+    calls = [recording.calls[0], replace(recording.calls[1], certainty=Certainty.NOT_STARTED)]
+    journal = Journal.resuming(replace(recording, calls=calls))
+    task = asyncio.create_task(place.live.run_request(journal.request, journal=journal))
+    await within(_asked(place, "p2", times=2))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert place.tools.ledger["p1"] == 1
+
+
+async def _asked(place: World, key: str, times: int = 1) -> None:
+    await until(lambda: place.tools.ledger[key] >= times, f"{key} was asked")
+
+
+async def test_a_cut_run_keeps_its_randomness_and_waits_the_rest_of_its_timers(place: World) -> None:
+    code = (
+        f"{TOOLS}const out = [Math.random()]; setTimeout(() => out.push('timer'), 5);\n"
+        "const one = await answer({ key: 'k1', site: 1, ms: 1 }); out.push(one.key, Math.random());\n"
+        f"await answer({{ key: 'k2', site: 2, ms: 0 }}); await new Promise((r) => setTimeout(r, 8));{END}"
+    )
+    whole = await within(place.record(code))
+    part = next(cut for cut in cuts(whole) if cut.events.endswith("a1"))
+    resumed = await within(place.resume(part))
+    assert resumed.response is not None
+    assert whole.response is not None
+    assert resumed.response["result"] == whole.response["result"]
+    response, differing = await within(place.replay(resumed))
+    assert (codes(response), differing) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Promise.prototype.then = () => 1; Promise.resolve = Promise.all = null; Promise.prototype.finally = 3;",
+        "Object.prototype.events = 'a1'; Object.prototype.next = {}; Object.prototype.kind = 't';",
+        "Map.prototype.get = Map.prototype.set = Map.prototype.delete = () => 5; "
+        "String.prototype.charCodeAt = () => 97;",
+        "Object.defineProperty(Object.prototype, 'go', { set() { throw 1; } }); Array.prototype.push = () => 0;",
+        "globalThis.Date = globalThis.setTimeout = globalThis.Math = undefined;",
+        "Date.now = () => 5; Math.random = () => 5; performance.now = () => 5; Temporal.Now.instant = () => 5;",
+        "setTimeout = null; Uint8Array.prototype.set = () => 0; Uint32Array.prototype = 0;",
+    ],
+    ids=range(7),
+)
+async def test_a_script_that_tampers_is_recorded_as_it_is(place: World, code: str) -> None:
+    text = (
+        f"{TOOLS}const {{ setTimeout: later }} = globalThis;\n{code}\n"
+        "const [a, b] = [answer({ key: 't', site: 1, ms: 2 }), answer({ key: 'u', site: 2, ms: 1 })];\n"
+        "const out = [(await b).key, (await a).key, crypto.randomUUID()];\n"
+        f"await new Promise((r) => later(r, 2));{END}"
+    )
+    recording, response = await both(place, text)
+    assert recording.ended == "finished"
+    assert response.result is not None or codes(response)
+
+
+async def test_who_ran_it_under_which_grants_is_recorded(place: World) -> None:
+    journal = Journal.recording()
+    request = {"code": "1", "grants": {"tools": ["local.answer"]}}
+    await within(place.live.run_request(request, grantee=Grantee("team:ci"), journal=journal))
+    recording = Recording.unpack(journal.snapshot().pack())
+    assert recording.principal == "team:ci"
+    assert [grant["tools"] for grant in recording.grants] == [["local.answer"]]
+
+
+async def test_snapshots_need_a_run_that_has_begun(place: World) -> None:
+    journal = Journal.recording()
+    with pytest.raises(ValueError, match="has not begun"):
+        journal.snapshot()
+    response: Any = await within(place.live.run_request({"code": "import 'nowhere';"}, journal=journal))
+    assert codes(response) == ["IMPORT_FAILURE"]
+    with pytest.raises(ValueError, match="has not begun"):
+        journal.snapshot()

@@ -1,0 +1,228 @@
+"""Runs that are kept after their end: which, whose, what of them is shown, and what becomes of a full disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, ConfigError, Grantee
+from cellblock.apart.raw import RawJson
+from cellblock.cli.main import main
+from cellblock.execution.response import RunResponse
+from cellblock.journal.place import journals_in
+from support.entries import CELLBLOCK, plain_server, settings, write_config
+from support.waits import within
+
+SECRET = "hunter2-of-the-server"
+SEEN = "what only the script has seen"
+PLAIN = 'import * as plain from "@codemode/servers/plain";\n'
+FAILS = f"""{PLAIN}console.log('{SEEN}', '{SECRET}');
+await plain.echo({{ text: '{SEEN}' }});
+throw new Error('planned');"""
+WORKS = "globalThis.__codemode_result__ = 1;"
+
+FAILED, ALL, OFF = (Grantee(f"stdio:{name}") for name in ("failed", "all", "off"))
+
+
+def made_of(folder: Path) -> dict[str, Any]:
+    return {
+        "servers": {"plain": plain_server(env={"API_KEY": SECRET})},
+        "journal": {"mode": "failed", "clients": {"stdio:all": "all", "stdio:off": "off"}},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+async def broker(folder: Path) -> AsyncIterator[Broker]:
+    async with Broker(settings(folder / "state", **made_of(folder))) as made:
+        await made.settled()
+        yield made
+
+
+async def run(broker: Broker, code: str, grantee: Grantee) -> RunResponse:
+    return await within(broker.run(code, grantee=grantee))
+
+
+def command(
+    folder: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0, first: str = "runs"
+) -> str:
+    """What `cellblock runs` prints, as the user of this machine."""
+    config = folder / "cellblock.json"
+    if not config.exists():
+        made = made_of(folder)
+        write_config(folder, made.pop("servers"), **made)
+    capfd.readouterr()
+    done = main([first, *words, "--config", str(config), "--state-dir", str(folder / "state")])
+    out, err = capfd.readouterr()
+    assert done == code, err
+    return out if code == 0 else err
+
+
+async def test_which_runs_are_kept_is_their_clients_to_say(broker: Broker) -> None:
+    named = {
+        (grantee.principal, code): (await run(broker, code, grantee)).usage.run_id is not None
+        for grantee in (FAILED, ALL, OFF)
+        for code in (FAILS, WORKS)
+    }
+    assert named == {
+        ("stdio:failed", FAILS): True,
+        ("stdio:failed", WORKS): False,
+        ("stdio:all", FAILS): True,
+        ("stdio:all", WORKS): True,
+        ("stdio:off", FAILS): False,
+        ("stdio:off", WORKS): False,
+    }
+
+
+async def test_what_was_refused_before_it_began_is_not_kept(broker: Broker) -> None:
+    response = await run(broker, "import '@codemode/servers/absent';", ALL)
+    assert not response.ok and response.usage.run_id is None
+    assert "runId" not in response.as_json()["usage"]
+
+
+async def test_a_kept_run_is_listed_shown_and_deleted(
+    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await run(broker, WORKS, ALL)
+    response = await run(broker, FAILS, FAILED)
+    run_id = response.as_json()["usage"]["runId"]
+    (newest, *_) = json.loads(command(folder, capfd, "list", "--json"))
+    assert (newest["id"], newest["principal"], newest["outcome"]) == (
+        run_id,
+        "stdio:failed",
+        "UNCAUGHT_EXCEPTION",
+    )
+    listed = command(folder, capfd, "list", "--client", "stdio:all")
+    assert run_id not in listed and "stdio:all" in listed and "stdio:failed" not in listed
+    shown = command(folder, capfd, "show", run_id)
+    assert "plain.echo" in shown and "UNCAUGHT_EXCEPTION" in shown and "(1 earlier entries)" in shown
+    assert SEEN not in shown and "script" not in json.loads(command(folder, capfd, "show", run_id, "--json"))
+    whole = command(folder, capfd, "show", run_id, "--values")
+    assert SEEN in whole and SECRET not in whole and "[redacted]" in whole
+    assert command(folder, capfd, "delete", run_id) == f"deleted {run_id}\n"
+    for words in (("show", run_id), ("delete", run_id)):
+        assert f"No run {run_id} is kept" in command(folder, capfd, *words, code=2)
+
+
+async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broker, folder: Path) -> None:
+    assert (await run(broker, FAILS, ALL)).usage.run_id is not None
+    files = [file for file in (folder / "state").rglob("*") if file.is_file()]
+    assert journals_in(folder / "state") in files
+    assert [file.name for file in files if SEEN.encode() in file.read_bytes()] == []
+
+
+async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
+    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (await run(broker, FAILS, ALL)).usage.run_id
+    monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", 20)
+    too_large = (await run(broker, FAILS, ALL)).usage.run_id
+    monkeypatch.undo()
+    without_utf_8 = (await run(broker, f"{FAILS} // \ud800", ALL)).usage.run_id
+    for run_id in (too_large, without_utf_8):
+        assert run_id is not None
+        assert "plain.echo" in command(folder, capfd, "show", run_id, "--values")
+        said = command(folder, capfd, run_id, code=2, first="replay")
+        assert "kept without a recording" in said
+    assert whole is not None
+    shown = json.loads(command(folder, capfd, "show", whole, "--values", "--json"))
+    assert [call["input"] for call in shown["values"]] == [{"text": SEEN}]
+
+
+async def test_a_replay_hides_the_secrets_of_the_configuration(tmp_path: Path) -> None:
+    async with Broker(settings(tmp_path / "state", **made_of(tmp_path))) as broker:
+        await broker.settled()
+        run_id = (await run(broker, FAILS, ALL)).usage.run_id
+    assert run_id is not None
+    made = made_of(tmp_path)
+    config = write_config(tmp_path, made.pop("servers"), **made)
+    process = await asyncio.create_subprocess_exec(
+        *(str(CELLBLOCK), "replay", run_id, "--values"),
+        *("--config", str(config), "--state-dir", str(tmp_path / "state")),
+        stdout=PIPE,
+    )
+    said = (await within(process.communicate(), 60))[0].decode()
+    assert json.loads(said)["replay"]["same"] is True
+    assert SEEN in said and SECRET not in said and "[redacted]" in said
+
+
+async def test_a_large_result_is_kept_without_being_decoded(
+    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(raw: RawJson) -> None:
+        raise AssertionError("a large result was decoded in the broker")
+
+    monkeypatch.setattr(RawJson, "decoded", decoded)
+    request = {
+        "code": "globalThis.__codemode_result__ = Array.from({ length: 60_000 }, (_, n) => `item ${n}`)"
+    }
+    response = await within(broker.run_request(request, grantee=ALL))
+    monkeypatch.undo()
+    assert isinstance(response.result, RawJson) and response.usage.run_id is not None
+    shown = json.loads(command(folder, capfd, "show", response.usage.run_id, "--values", "--json"))
+    assert len(shown["result"]) == 60_000 and shown["result"][59_999] == "item 59999"
+
+
+async def test_nothing_in_a_run_can_act_on_the_terminal(
+    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = f"{PLAIN}const evil = '\\x1b[2J\\u202e';\nconsole.log(evil); await plain.echo({{ [evil]: evil }});"
+    run_id = (await run(broker, code, ALL)).usage.run_id
+    assert run_id is not None
+    for words in (("show", run_id), ("show", run_id, "--values"), ("list",)):
+        said = command(folder, capfd, *words)
+        assert "\x1b" not in said and "\u202e" not in said
+
+
+def test_a_look_at_a_damaged_file_says_so_and_leaves_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = journals_in(tmp_path / "state")
+    file.parent.mkdir(0o700)
+    file.write_bytes(b"no database" * 1000)
+    assert "is damaged" in command(tmp_path, capfd, "list", code=2)
+    assert file.read_bytes().startswith(b"no database")
+
+
+async def test_a_disk_that_cannot_be_written_costs_the_copy_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journals_in(tmp_path).mkdir()
+    made = settings(tmp_path, journal="all", auth={"keyring": "off"}, typecheck="off")
+    async with Broker(made) as broker:
+        response = await within(broker.run(WORKS))
+    assert response.ok and response.result == 1 and response.usage.run_id is None
+    assert caplog.text.count("runs are not kept for now") == 1
+
+
+async def test_a_running_daemon_takes_over_what_is_kept(tmp_path: Path) -> None:
+    made = settings(tmp_path, auth={"keyring": "off"}, typecheck="off")
+    async with Broker(made) as broker:
+        assert (await within(broker.run(WORKS))).usage.run_id is None
+        assert not journals_in(tmp_path).exists(), "a file is made although nothing is kept"
+        changed = settings(tmp_path, auth={"keyring": "off"}, typecheck="off", journal="all")
+        assert broker.reconfigure(changed) == ["cellblock.journal.mode has changed"]
+        response = await within(broker.run(WORKS))
+        assert response.usage.run_id is not None
+        assert broker.reconfigure(made) == ["cellblock.journal.mode has changed"]
+        assert (await within(broker.run(WORKS))).usage.run_id is None
+        assert [run["id"] for run in await broker.keeper.recent()] == [response.usage.run_id]
+
+
+def test_runs_are_not_kept_in_a_folder_that_goes_with_the_program() -> None:
+    from cellblock.config.settings import parse_settings
+
+    with pytest.raises(ConfigError, match="kept runs would be removed"):
+        Broker(parse_settings({"cellblock": {"journal": {"clients": {"cli": "failed"}}}}))

@@ -1,0 +1,309 @@
+"""Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, Grantee, InvalidRequest, Question, Verdict, tool
+from cellblock.config.settings import parse_settings
+from cellblock.journal.journals import Journals
+from cellblock.journal.place import journals_in
+from cellblock.journal.store import JournalStore
+from support.processes import workers_of
+from support.waits import until, within
+
+MADE: Counter[str] = Counter()
+
+
+@tool()
+def write(n: int) -> int:
+    "Writes."
+    MADE[f"write {n}"] += 1
+    return n * 10
+
+
+@tool()
+def read(n: int) -> int:
+    "Reads."
+    MADE[f"read {n}"] += 1
+    return n
+
+
+IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
+ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
+
+
+def broker_on(folder: Path, **section: Any) -> Broker:
+    made: dict[str, Any] = {
+        "policy": ASKS,
+        "journal": {"park_after_ms": 100},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+        **section,
+    }
+    return Broker(parse_settings({"cellblock": made}), tools=[read, write], state_dir=folder)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        yield made
+
+
+async def parked(broker: Broker, code: str, **options: Any) -> str:
+    response = await within(broker.run(IMPORTS + code, durable=True, **options))
+    assert response.parked and response.ok, response
+    assert [entry.code for entry in response.diagnostics] == ["RUN_PARKED"]
+    assert response.usage.run_id is not None
+    return response.usage.run_id
+
+
+async def test_answers_are_for_single_calls(broker: Broker) -> None:
+    code = """
+const got = await Promise.allSettled([1, 2, 3].map((n) => write({ n })));
+globalThis.__codemode_result__ = got.map((one) => one.value?.result ?? one.reason.code);
+"""
+    run_id = await parked(broker, code)
+    (waiting,) = await broker.parked()
+    assert [question.input for question in waiting.questions] == [f'{{"n": {n}}}' for n in (1, 2, 3)]
+    first, second, third = (question.call for question in waiting.questions)
+    response = await within(broker.resume(run_id, {first: "accepted", 99: "accepted"}))
+    assert response.parked and MADE == {}
+    # What is answered stays so.
+    response = await within(
+        broker.resume(run_id, {first: "declined", second: "declined", third: "cancelled"})
+    )
+    assert response.result == [10, "APPROVAL_DECLINED", "APPROVAL_CANCELLED"], response
+    assert MADE == {"write 1": 1}
+    with pytest.raises(InvalidRequest, match="No run 0000000000000000 waits"):
+        await broker.resume("0" * 16, "accepted")
+
+
+async def test_budgets_calls_and_logs_count_once_over_parks(broker: Broker) -> None:
+    code = """
+let said = [];
+for (let n = 1; n <= 6; n++) {
+    console.log(`call ${n}`);
+    try { said.push((await write({ n })).result); } catch (error) { said.push(error.code); }
+}
+globalThis.__codemode_result__ = said;
+"""
+    run_id = await parked(broker, code)
+    response = await within(broker.resume(run_id, "accepted"))
+    parks = 1
+    while response.parked:
+        parks += 1
+        response = await within(broker.resume(run_id, "accepted"))
+    assert parks == 4 and response.usage.resumed == 4
+    assert response.result == [10, 20, 30, 40, "BUDGET_USED_UP", "BUDGET_USED_UP"]
+    assert [entry.message for entry in response.logs] == [f"call {n}" for n in range(1, 7)]
+    assert max(MADE.values()) == 1 and len(response.tool_trace) == 6
+    response = await within(broker.run(IMPORTS + code, durable=True, limits={"maxToolCalls": 2}))
+    run_id = str(response.usage.run_id)
+    for _ in range(2):
+        response = await within(broker.resume(run_id, "accepted"))
+    assert [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
+
+
+async def test_a_plan_runs_what_reads_and_stops_before_the_rest(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir(exist_ok=True)
+    code = """
+const first = await read({ n: 1 });
+await Promise.all([write({ n: first.result }), write({ n: 2 })]);
+await write({ n: 3 });
+globalThis.__codemode_result__ = "done";
+"""
+    response = await within(broker.run(IMPORTS + code, plan=True))
+    assert response.parked
+    # Nothing says that `read` only reads: it is asked about, too.
+    (waiting,) = await broker.parked()
+    assert [question.tool for question in waiting.questions] == ["read"] and MADE == {}
+    response = await within(broker.resume(waiting.id, "accepted"))
+    (waiting,) = await broker.parked()
+    assert [(one.tool, one.input) for one in waiting.questions] == [
+        ("write", '{"n": 1}'),
+        ("write", '{"n": 2}'),
+    ]
+    response = await within(broker.resume(waiting.id, "accepted"))
+    assert response.parked
+    response = await within(broker.resume(waiting.id, "accepted"))
+    assert response.result == "done" and sum(MADE.values()) == 4
+
+
+async def test_who_cannot_say_now_says_so_and_a_tool_at_work_holds_the_run(broker: Broker) -> None:
+    asked: list[Question] = []
+
+    async def later(question: Question) -> Verdict:
+        asked.append(question)
+        return Verdict.LATER
+
+    code = "globalThis.__codemode_result__ = await write({ n: 1 });"
+    run_id = await parked(broker, code, grantee=Grantee("embedding", later))
+    assert [question.arguments for question in asked] == [{"n": 1}]
+    assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
+
+
+async def test_of_two_brokers_one_goes_on(broker: Broker, tmp_path: Path) -> None:
+    runs = [
+        await parked(broker, f"globalThis.__codemode_result__ = await write({{ n: {n} }});") for n in range(4)
+    ]
+    async with broker_on(tmp_path) as other:
+        said = await within(
+            asyncio.gather(
+                *(one.resume(run_id, "accepted") for run_id in runs for one in (broker, other)),
+                return_exceptions=True,
+            ),
+            60,
+        )
+    assert any(not isinstance(one, BaseException) for one in said)
+    assert {f"write {n}": 1 for n in range(4)} == MADE
+
+
+async def test_who_asks_another_broker_for_the_outcome_waits_for_it(broker: Broker, tmp_path: Path) -> None:
+    code = "await write({ n: 1 }); globalThis.__codemode_result__ = await read({ n: 2 });"
+    run_id = await parked(broker, code)
+    async with broker_on(tmp_path) as other:
+        assert await other.parked_runs.answer(run_id, "accepted") is not None
+        response = await within(broker.parked_runs.outcome(run_id), 60)
+    assert response is not None and response.result == {"result": 2}
+    assert await broker.parked_runs.outcome("0" * 16) is None
+
+
+async def test_a_park_that_a_slow_disk_writes_too_late_is_taken_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    park, goes = JournalStore.park, threading.Event()
+
+    def slow(store: JournalStore, *args: Any) -> None:
+        assert goes.wait(60)
+        park(store, *args)
+
+    monkeypatch.setattr(JournalStore, "park", slow)
+
+    async def waits_in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        return writing.done() and writing.result()
+
+    monkeypatch.setattr(Journals, "is_written", waits_in_vain)
+    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.code);"
+
+    async def later(_: Question) -> Verdict:
+        return Verdict.LATER
+
+    # Not a durable one, whose end would be written over it.
+    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", later, lambda: 1)))
+    assert response.result == "APPROVAL_UNAVAILABLE", response
+    goes.set()
+    # Behind the write, as every look.
+    assert await broker.parked() == [] and MADE == {}
+
+
+async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:
+    code = """
+const timeout = new Promise((resume) => setTimeout(resume, 10, "gave up"));
+globalThis.__codemode_result__ = await Promise.race([write({ n: 1 }), timeout]);
+"""
+    response = await within(broker.run(IMPORTS + code, durable=True))
+    assert response.result == "gave up" and not response.parked
+    assert await broker.parked() == [] and MADE == {}
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker) -> None:
+    async def never(_: Question) -> Verdict:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    begun = asyncio.Event()
+
+    async def asks(question: Question) -> Verdict:
+        begun.set()
+        return await never(question)
+
+    run = asyncio.create_task(
+        broker.run(IMPORTS + "await write({ n: 1 });", durable=True, grantee=Grantee("embedding", asks))
+    )
+    await within(begun.wait())
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await broker.parked() == []
+
+
+async def test_where_nothing_can_be_written_the_call_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    journals_in(tmp_path).mkdir()
+    code = "const said = await write({ n: 1 }).catch((error) => error.code); globalThis.__codemode_result__ = said;"
+    async with broker_on(tmp_path) as made:
+        response = await within(made.run(IMPORTS + code, durable=True))
+    assert response.result == "APPROVAL_UNAVAILABLE", response
+    async with broker_on(tmp_path / "off", journal="off") as made:
+        response = await within(made.run(IMPORTS + code, durable=True))
+    assert response.result == "APPROVAL_UNAVAILABLE"
+
+
+async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
+    MADE.clear()
+    pool = {"warm": 1, "max_warm": 1, "idle_warm": 1}
+    async with broker_on(tmp_path, pool=pool, journal={"parked_ttl_ms": 3_000}) as made:
+        runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
+        host = made.host_pid
+        assert host is not None
+        await until(lambda: len(workers_of(host)) == 1, "the warm one is left")
+        while await made.parked():
+            # A look is a turn of a thread.
+            pass
+        for run_id in runs:
+            head = await made.keeper.run(run_id)
+            assert head is not None and head["outcome"] == "PARKED_EXPIRED", head
+            with pytest.raises(InvalidRequest):
+                await made.resume(run_id, "accepted")
+    assert MADE == {}
+
+
+async def test_an_answer_that_comes_while_the_run_is_written_down_is_not_lost(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on where it is, with the answer of its time-out or its user; nothing of it is left in the file."""
+    from cellblock.telemetry.keeper import Kept
+
+    writing, answered = asyncio.Event(), asyncio.Event()
+    park = Kept.park
+
+    async def slow(kept: Kept, *args: Any) -> bool:
+        done = await park(kept, *args)
+        writing.set()
+        await answered.wait()
+        # The answer is on its way to the script.
+        await asyncio.sleep(0.05)
+        return done
+
+    monkeypatch.setattr(Kept, "park", slow)
+
+    async def approver(_: Question) -> Verdict:
+        await writing.wait()
+        answered.set()
+        return Verdict.DECLINED
+
+    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.code);"
+    grantee = Grantee("embedding", approver, lambda: 1)
+    response = await within(broker.run(IMPORTS + code, grantee=grantee))
+    assert response.result == "APPROVAL_DECLINED", response
+    assert await broker.parked() == [] and MADE == {}
+
+
+async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
+    async with broker_on(tmp_path) as made:
+        run_id = await parked(made, "await write({ n: 1 });")
+    async with broker_on(tmp_path, max_code_bytes=10) as made:
+        with pytest.raises(InvalidRequest):
+            await within(made.resume(run_id, "accepted"))
+        head: Any = None
+        while head is None or head["outcome"] == "no end":
+            head = await made.keeper.run(run_id)
+        assert head["outcome"] == "CANNOT_GO_ON"

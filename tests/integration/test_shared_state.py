@@ -1,0 +1,288 @@
+"""Brokers with state directories of their own share a PostgreSQL: what one leaves, another goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, CellblockError, tool
+from cellblock.base import presence
+from cellblock.config.settings import parse_settings
+from cellblock.daemon import parked_runs
+from cellblock.execution.response import RunResponse
+from cellblock.journal import at_work
+from cellblock.journal.rows import Head
+from support.postgresql import Postgres
+from support.waits import until, within
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+MADE: Counter[str] = Counter()
+GOES: dict[int, asyncio.Event] = {}
+"""Lets each call of `hold` answer, by its number."""
+
+IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
+SCRIPT = (
+    IMPORTS
+    + "const first = await read({ n: 1 });\n"
+    + "globalThis.__codemode_result__ = [first.result, (await write({ n: 2 })).result];"
+)
+READS = IMPORTS + "globalThis.__codemode_result__ = (await read({ n: 7 })).result;"
+DYING = """
+import asyncio, json, sys
+from pathlib import Path
+from cellblock import Broker, tool
+from cellblock.config.settings import parse_settings
+
+@tool()
+def read(n: int) -> int:
+    "Reads."
+    return n
+
+@tool()
+async def write(n: int) -> int:
+    "Writes."
+    Path(sys.argv[2]).touch()
+    await asyncio.sleep(3600)
+    return n
+
+async def main():
+    settings = parse_settings(json.loads(sys.argv[1]))
+    async with Broker(settings, tools=[read, write], state_dir=Path(sys.argv[3])) as broker:
+        await broker.run(sys.argv[4], durable=True, client="test")
+
+asyncio.run(main())
+"""
+"""Is a broker of another machine, as far as one machine can be another: it shares nothing but PostgreSQL."""
+
+
+@tool()
+def write(n: int) -> int:
+    "Writes."
+    MADE[f"write {n}"] += 1
+    return n * 10
+
+
+@tool()
+def read(n: int) -> int:
+    "Reads."
+    MADE[f"read {n}"] += 1
+    return n
+
+
+@tool()
+async def hold(n: int) -> int:
+    "Takes its time."
+    MADE[f"hold {n}"] += 1
+    await GOES.setdefault(n, asyncio.Event()).wait()
+    return n
+
+
+def settings_of(url: str, **section: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "state": {"url": url, "key": KEY},
+        "policy": {"default": {"approve": ["local.write"]}},
+        "journal": {"park_after_ms": 100},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+        "pool": {"warm": 1},
+        **section,
+    }
+    return {"cellblock": made}
+
+
+def broker_on(url: str, folder: Path, **section: Any) -> Broker:
+    return Broker(parse_settings(settings_of(url, **section)), tools=[read, write, hold], state_dir=folder)
+
+
+@pytest.fixture
+async def brokers(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    MADE.clear()
+    async with (
+        broker_on(postgres_url, tmp_path / "a") as one,
+        broker_on(postgres_url, tmp_path / "b") as other,
+    ):
+        yield one, other
+
+
+async def test_a_run_that_one_broker_has_parked_goes_on_in_another(
+    brokers: tuple[Broker, Broker], tmp_path: Path
+) -> None:
+    one, other = brokers
+    response = await within(one.run(SCRIPT, durable=True))
+    assert response.parked, response
+    (waiting,) = await other.parked()
+    assert waiting.id == response.usage.run_id
+    response = await within(other.resume(waiting.id, "accepted"))
+    assert response.result == [1, 20] and response.usage.resumed == 1, response
+    assert MADE == {"read 1": 1, "write 2": 1}
+    assert await one.parked() == []
+    for folder in ("a", "b"):
+        assert not (tmp_path / folder / "journals.sqlite3").exists()
+        assert not (tmp_path / folder / "journals.key").exists()
+
+
+async def test_what_one_broker_has_seen_of_a_tool_another_knows(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    server = other.catalog.servers["local"]
+    tool = next(found for found in server.tools if found.tool_name == "read")
+    assert other.observed_of(server, tool) is None
+    await within(one.run(READS))
+    await one.learnt()
+    await until(lambda: other.observed_of(server, tool) is not None, "the other has read it")
+
+
+async def test_of_two_that_answer_at_once_one_makes_the_calls(brokers: tuple[Broker, Broker]) -> None:
+    response = await within(brokers[0].run(SCRIPT, durable=True))
+    run_id = str(response.usage.run_id)
+    answers = await within(
+        asyncio.gather(*(broker.resume(run_id, "accepted") for broker in brokers), return_exceptions=True)
+    )
+    assert [one.result for one in answers if not isinstance(one, BaseException)], answers
+    assert MADE == {"read 1": 1, "write 2": 1}
+
+
+async def kept_as(broker: Broker, state: str) -> Head:
+    """The only run, as soon as it is written down in this state."""
+    async with asyncio.timeout(60):
+        while True:
+            # A look is a turn of a thread.
+            for head in await broker.parked_runs._journals.heads():
+                if head.state == state:
+                    return head
+
+
+@pytest.mark.parametrize("state", ["running", "parked"])
+async def test_a_run_whose_broker_is_killed_goes_on_in_another(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Also one that has no process, since its tool is at work for long."""
+    monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(parked_runs, "LOOK_SECONDS", 0.1)
+    MADE.clear()
+    script = (
+        IMPORTS
+        + "const first = await read({ n: 1 });\n"
+        + "let said; try { said = (await write({ n: 2 })).result; } catch (error) { said = error.certainty; }\n"
+        + "globalThis.__codemode_result__ = [first.result, said];"
+    )
+    there = tmp_path / "there"
+    section: dict[str, Any] = {"policy": {}}
+    if state == "parked":
+        section["journal"] = {"park_tools_after_ms": 50}
+    free = json.dumps(settings_of(postgres_url, **section))
+    async with broker_on(postgres_url, tmp_path / "b", **section) as broker:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", DYING, free, str(there), str(tmp_path / "a"), script)
+        )
+        await until(there.exists, "the call is under way")
+        await kept_as(broker, state)
+        await asyncio.sleep(5 * parked_runs.LOOK_SECONDS)
+        assert (await kept_as(broker, state)).resumed == 0, "it was taken from a broker that lives"
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        store = broker.parked_runs
+
+        async def outcome() -> RunResponse | None:
+            found = None
+            while found is None:
+                (head,) = await store._journals.heads()
+                found = await store.outcome(head.id)
+            return found
+
+        response = await within(outcome())
+    assert response is not None and response.decoded().result == [1, "may_have_run"], response
+    assert MADE == {}, "a call was made that may have run, or that was answered"
+
+
+async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
+    brokers: tuple[Broker, Broker], postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = brokers
+    parked = await within(one.run(SCRIPT, durable=True))
+    run_id = str(parked.usage.run_id)
+    seen = one.presence
+    assert seen is not None
+    with caplog.at_level(logging.WARNING):
+        postgres.stop()
+        try:
+            await until(lambda: seen.trouble is not None, "it is seen")
+            response = await within(one.run(READS))
+            assert response.result == 7, response
+            with pytest.raises(CellblockError, match="PostgreSQL"):
+                await other.resume(run_id, "accepted")
+            # A durable run's call is not made where a later owner would not know of it.
+            response = await within(one.run(READS, durable=True))
+            assert "could not be written down" in response.diagnostics[0].message, response
+            assert MADE["read 7"] == 1
+        finally:
+            postgres.start()
+        await until(lambda: seen.trouble is None, "it is back")
+    assert "PostgreSQL is away" in caplog.text and "PostgreSQL is there again" in caplog.text
+    second = other.presence
+    assert second is not None
+    await until(lambda: second.trouble is None, "the other has it back, too")
+    response = await within(other.resume(run_id, "accepted"))
+    assert response.result == [1, 20] and MADE["write 2"] == 1
+
+
+async def test_an_answer_that_comes_while_postgresql_is_away_is_written_when_it_is_back(
+    postgres: Postgres,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(at_work, "AGAIN_SECONDS", 0.1)
+    MADE.clear()
+    GOES.clear()
+    async with broker_on(
+        postgres_url, tmp_path / "a", policy={}, journal={"park_tools_after_ms": 50}
+    ) as broker:
+        seen = broker.presence
+        assert seen is not None
+        code = "globalThis.__codemode_result__ = (await hold({ n: 1 })).result;"
+        run = asyncio.create_task(broker.run(IMPORTS.replace("read", "hold") + code))
+        await until(lambda: MADE["hold 1"] == 1, "it is called")
+        await kept_as(broker, "parked")
+        with caplog.at_level(logging.WARNING):
+            postgres.stop()
+            try:
+                await until(lambda: seen.trouble is not None, "it is seen")
+                GOES[1].set()
+                await until(lambda: "cannot be written yet" in caplog.text, "the answer has come")
+            finally:
+                postgres.start()
+        response = await within(run, 60)
+        assert response.result == 1 and MADE == {"hold 1": 1}, response
+
+
+async def test_a_run_whose_tool_is_at_work_is_ended_by_another_broker(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    MADE.clear()
+    GOES.clear()
+    section: dict[str, Any] = {"policy": {}, "journal": {"park_tools_after_ms": 50}}
+    async with (
+        broker_on(postgres_url, tmp_path / "a", **section) as one,
+        broker_on(postgres_url, tmp_path / "b", **section) as other,
+    ):
+        code = "await hold({ n: 1 }).finally(() => read({ n: 1 }));"
+        run = asyncio.create_task(one.run(IMPORTS.replace("write", "hold") + code))
+        await until(lambda: MADE["hold 1"] == 1, "it is called")
+        await kept_as(one, "parked")
+        (waiting,) = await other.parked()
+        assert [call.tool for call in waiting.working] == ["hold"]
+        assert await other.parked_runs.cancel(waiting.id)
+        response = await within(run, 60)
+        assert [entry.code for entry in response.diagnostics] == ["CANCELLED"], response
+        assert await one.parked() == [] and MADE == {"hold 1": 1}

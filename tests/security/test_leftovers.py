@@ -1,0 +1,97 @@
+"""What one run leaves in a process does not reach the next run there, and nothing of the realm around is in reach."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cellblock_worker.confinement import confinement
+from security.leftovers import CASES
+from support.context_worker import ContextWorker, Outcome, module
+
+HOOK = "globalThis.__cellblock_boot__"
+
+MODULES = {
+    "@codemode/errors": module(f"export const {{ CodemodeError, ToolCallError }} = {HOOK}.errors;"),
+    "@codemode/servers/s": module(f"export const call = {HOOK}.server('s').tool('call', 'call', 1);"),
+    "#load": module(f"export const {{ importable, load }} = {HOOK};"),
+}
+
+HEAD = f'''import {{ importable, load }} from "{MODULES["#load"]}";
+const $load = (name) => load(importable(name));
+const $leave = (...all) => {{
+  for (const one of all) {{
+    try {{ for (let o = one; o; o = Object.getPrototypeOf(o)) o.LEFT = 1; }} catch {{ /* frozen */ }}
+  }}
+}};
+'''
+
+LOOK = """
+let had = false;
+const churn = () => { for (let i = 0; i < 60; i++) new Array(1e5).fill(i); };
+const seen = () => new Promise((resolve) => setTimeout(() => resolve(had || typeof LEFT !== "undefined"), 25));
+globalThis.__codemode_result__ = [%s];
+"""
+
+WALK = (Path(__file__).parent / "walk.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[ContextWorker]:
+    """One process for all."""
+    with ContextWorker() as made:
+        yield made
+
+
+def _run(worker: ContextWorker, script: str) -> Outcome:
+    return worker.run(HEAD + script, MODULES, answer={"a": 1})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_run_leaves_does_not_reach_the_next(worker: ContextWorker, name: str) -> None:
+    leave, look = CASES[name]
+    _run(worker, leave)
+    after = _run(worker, LOOK % look)
+    assert (after.kind, after.value, after.logs) == ("done", [False], []), name
+
+
+def test_what_is_looked_for_would_be_found(worker: ContextWorker) -> None:
+    """In one run, nearly every case finds what it has left itself: the looks are none that cannot fail."""
+    blind = []
+    for name, (leave, look) in CASES.items():
+        both = _run(worker, f"{leave}\n;{LOOK % look}")
+        if both.value != [True] and "LEFT" not in "".join(both.logs) and both.kind == "done":
+            blind.append(name)
+    assert len(blind) <= len(CASES) // 6, blind
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContextWorker]:
+    """A process whose own realm has a mark on every object that others inherit from."""
+    bundle = tmp_path_factory.mktemp("tagged") / "bundle"
+    shutil.copytree(confinement.BUNDLE_DIR, bundle)
+    script = bundle / confinement.CONTEXTS_SCRIPT
+    marks = (Path(__file__).parent / "mark_realm.js").read_text(encoding="utf-8")
+    script.write_text(marks + script.read_text(encoding="utf-8"), encoding="utf-8")
+    with ContextWorker(bundle) as made:
+        yield made
+
+
+@pytest.mark.parametrize("depth", ["shallow", "full"])
+def test_nothing_of_the_realm_around_is_in_reach(tagged: ContextWorker, depth: str) -> None:
+    """From the global object, and from what every function returns and throws, also where the stack is full."""
+    done = _run(tagged, f"const DEPTH = {depth!r};\n{WALK}")
+    assert done.kind == "done", done
+    assert done.value["outer"] == []
+    assert done.value["functions"] > 800
+    assert done.value["objects"] > 1500
+
+
+def test_the_walk_would_find_an_object_of_the_realm_around(tagged: ContextWorker) -> None:
+    """The mark is seen through prototypes: put on an object of this realm, it is told."""
+    planted = "globalThis.planted = Object.create({ [Symbol.for('cellblock.outer')]: 'planted' });"
+    done = _run(tagged, f"const DEPTH = 'shallow';\n{planted}\n{WALK}")
+    assert done.value["outer"] != []

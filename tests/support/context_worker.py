@@ -1,0 +1,131 @@
+"""Drives one real worker process that gives each run a V8 context, without a host: one run after the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from cellblock_worker.confinement import confinement
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import FrameDecoder, encode_frame, pack_header
+from cellblock_worker.worker.rehearsal import WARM_FRAME
+
+HEAP_MB: Final = 256
+READ_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 26
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run sent: its last message, its result or failure, and its log."""
+
+    kind: str
+    value: Any
+    logs: list[str] = field(default_factory=list[str])
+
+
+def module(source: str) -> str:
+    """A module's URL, in the form in which the broker sends it."""
+    return f"data:application/javascript;base64,{base64.b64encode(source.encode()).decode()}"
+
+
+class ContextWorker:
+    """A booted process, ready for runs; a context manager that kills it.
+
+    One that has ended behind its run's outcome, as after a syntax error, has another one in its place.
+
+    Args:
+        bundle: The folder with what it boots from; None: the workers' own.
+    """
+
+    def __init__(self, bundle: Path | None = None) -> None:
+        argv = confinement.plain_argv(HEAP_MB, confinement.CONTEXTS_SCRIPT)
+        if bundle is not None:
+            argv = [word.replace(str(confinement.BUNDLE_DIR), str(bundle)) for word in argv]
+        self._argv = argv
+        self._boot()
+
+    def _boot(self) -> None:
+        self._process = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(confinement.WORKER_ENVIRONMENT),
+        )
+        self._frames = self._read()
+        self._send(WARM_FRAME)
+        first = next(self._frames, None)
+        if first is None or first[0]["t"] != "ready":
+            self._process.kill()
+            raise AssertionError(self._process.communicate()[1].decode())
+
+    def __enter__(self) -> ContextWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def run(self, source: str, modules: Mapping[str, str] | None = None, *, answer: object = None) -> Outcome:
+        """Runs a script in the next context and waits until the process is ready again.
+
+        Args:
+            source: The script.
+            modules: URLs by specifier.
+            answer: What each call is answered with.
+        """
+        self.begin(source, modules)
+        logs: list[str] = []
+        outcome: Outcome | None = None
+        for header, body in self._frames:
+            match header["t"]:
+                case "log":
+                    logs.append(body.decode())
+                case "call":
+                    reply = protocol.Reply(id=header["id"], ok=True)
+                    self._send(encode_frame(pack_header(reply.model_dump()), json.dumps(answer).encode()))
+                case "done" | "failed":
+                    outcome = Outcome(header["t"], json.loads(body) if body else None, logs)
+                case "ready":
+                    assert outcome is not None
+                    return outcome
+                case _:
+                    pass
+        if outcome is None:
+            raise AssertionError("the worker has ended")
+        self._process.communicate()
+        self._boot()
+        return outcome
+
+    def begin(self, source: str, modules: Mapping[str, str] | None = None) -> None:
+        """Sends a script, and does not wait."""
+        plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
+        start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
+        self._send(encode_frame(pack_header(start.model_dump()), json.dumps(plan).encode()))
+
+    def _send(self, frame: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(frame)
+        self._process.stdin.flush()
+
+    def _read(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        assert self._process.stdout is not None
+        decoder = FrameDecoder(MOST_BYTES, lambda _header, _size: True)
+        while data := os.read(self._process.stdout.fileno(), READ_BYTES):
+            for frame in decoder.feed(data):
+                yield frame.header, frame.body

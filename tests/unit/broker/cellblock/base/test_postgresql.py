@@ -1,0 +1,161 @@
+"""PostgreSQL: migrations go up one at a time, a commit without an answer is found out, and so is who is gone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from cellblock.base import presence as presences
+from cellblock.base.database import Away, StoreError
+from cellblock.base.errors import ConfigError
+from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number
+from cellblock.base.presence import Presence
+from support.postgresql import Cutting, Postgres
+from support.waits import until
+
+MIGRATIONS = ("CREATE TABLE things (name TEXT NOT NULL)",)
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> PostgresDatabase:
+    return PostgresDatabase(postgres_server, "things", MIGRATIONS)
+
+
+@pytest.fixture
+def presence(postgres_server: PostgresServer) -> Generator[Presence]:
+    made = Presence(postgres_server)
+    made.start()
+    made.hold()
+    yield made
+    made.close()
+
+
+def add(database: PostgresDatabase, name: str) -> None:
+    with database.transaction(name):
+        database.execute("INSERT INTO things VALUES (?)", name)
+
+
+def test_migrations_go_up_one_at_a_time_and_not_down(postgres_url: str) -> None:
+    failed: list[BaseException] = []
+    go = threading.Barrier(6)
+
+    def broker(migrations: tuple[str, ...]) -> None:
+        server = PostgresServer(postgres_url)
+        try:
+            go.wait()
+            PostgresDatabase(server, "things", migrations)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+        finally:
+            server.close()
+
+    for migrations in (
+        MIGRATIONS,
+        (*MIGRATIONS, "ALTER TABLE things ADD COLUMN size INTEGER; SELECT pg_sleep(0.1)"),
+    ):
+        threads = [threading.Thread(target=broker, args=(migrations,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed
+    server = PostgresServer(postgres_url)
+    with pytest.raises(StoreError, match="newer Cellblock"):
+        PostgresDatabase(server, "things", MIGRATIONS)
+    server.close()
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["its answer is lost", "it is lost"])
+def test_a_commit_that_nobody_has_answered_is_found_out(
+    postgres_url: str, short_path: Path, after: bool
+) -> None:
+    cutting = Cutting(postgres_url, short_path, after=after)
+    server = PostgresServer(cutting.url)
+    cutting.cuts = False
+    database = PostgresDatabase(server, "things", MIGRATIONS)
+    cutting.cuts = True
+    if after:
+        add(database, "one")
+    else:
+        with pytest.raises(Away):
+            add(database, "one")
+        assert not database.came_through()
+    assert not cutting.cuts, "nothing was cut"
+    assert database.rows("SELECT name FROM things") == ([("one",)] if after else [])
+    add(database, "two")
+    server.close()
+    cutting.close()
+
+
+def test_what_is_begun_when_the_server_goes_is_not_done(
+    database: PostgresDatabase, postgres: Postgres
+) -> None:
+    add(database, "one")
+    with pytest.raises(Away), database.transaction():
+        database.execute("INSERT INTO things VALUES (?)", "two")
+        postgres.stop()
+        try:
+            database.execute("INSERT INTO things VALUES (?)", "three")
+        finally:
+            postgres.start()
+    assert not database.came_through()
+    assert database.rows("SELECT name FROM things") == [("one",)]
+    with pytest.raises(StoreError, match="syntax") as wrong:
+        database.rows("SELEC 1")
+    assert not isinstance(wrong.value, Away)
+
+
+async def test_who_lives_is_seen_without_a_clock(
+    presence: Presence, postgres_server: PostgresServer, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Presence(postgres_server)
+    other.start()
+    other.hold()
+    assert presence.lives(other.name) and other.lives(presence.name) and presence.lives(presence.name)
+    # All sessions end; nobody is dead.
+    sessions = presence._session, other._session
+    postgres.stop()
+    await until(lambda: presence.trouble is not None, "it is seen that the server is away")
+    postgres.start()
+    await until(lambda: presence._session > sessions[0] and other._session > sessions[1], "they are back")
+    assert presence.lives(other.name), "it has just lost its session, too"
+    monkeypatch.setattr(presences, "GRACE_SECONDS", 0.0)
+    assert presence.lives(other.name)
+    other.close()
+    await until(lambda: not presence.lives(other.name), "it is gone")
+    assert not presence.lives("broker-never-there")
+
+
+async def test_a_lock_that_is_free_for_a_moment_is_nobodys_death(
+    presence: Presence, postgres_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PostgresServer(postgres_url)
+    connection = other.connect()
+    connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number("broker-x"),))
+    assert presence.lives("broker-x")
+    connection.close()
+    assert presence.lives("broker-x"), "its session may have been lost just now"
+    session = presence._session
+    postgres.stop()
+    postgres.start()
+    await until(lambda: presence._session > session, "it is back")
+    monkeypatch.setattr(presences, "GRACE_SECONDS", 0.01)
+    assert presence.lives("broker-x"), "in the session that is lost it may not have been there to be seen"
+    await until(lambda: not presence.lives("broker-x"), "it counts as dead")
+
+
+def test_a_driver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError) as said:
+        PostgresServer("postgresql://localhost/x")
+    assert "cellblock[postgresql]" in (said.value.hint or "")
+
+
+def test_a_wrong_url_is_told_without_its_password() -> None:
+    with pytest.raises(ConfigError) as said:
+        PostgresServer("postgresql://me:hunter2@localhost/x?no_such=1")
+    assert "hunter2" not in str(said.value)

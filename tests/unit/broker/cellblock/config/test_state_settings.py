@@ -1,0 +1,48 @@
+"""What `state` takes: a URL and a key, of which neither is told where it is wrong."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from cellblock.base.errors import ConfigError
+from cellblock.config.settings import parse_settings
+from cellblock.config.state import StateSettings
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+SHARED = "postgresql://me:hunter2@db/cellblock?sslmode=verify-full"
+
+
+def state(**section: Any) -> StateSettings:
+    return parse_settings({"cellblock": {"state": section}}).cellblock.state
+
+
+def test_files_are_the_default_and_need_no_key() -> None:
+    made = state()
+    assert (made.url, made.key_bytes, made.is_shared) == ("sqlite:", None, False)
+    assert state(key=KEY).key_bytes == bytes(range(32))
+
+
+def test_what_is_shared_has_a_key_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARED_KEY", KEY)
+    made = state(url=SHARED, key="${env:SHARED_KEY}")
+    assert made.is_shared and made.key_bytes == bytes(range(32))
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"url": SHARED}, "state.key"),
+        ({"url": SHARED, "key": "c2hvcnQ="}, "32 bytes"),
+        ({"url": SHARED, "key": "no base64, hunter2"}, "32 bytes"),
+        ({"url": "mysql://me:hunter2@db/x"}, "state.url"),
+        ({"url": "postgres.example hunter2"}, "state.url"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_its_value(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as said:
+        state(**section)
+    text = f"{said.value} {said.value.hint}"
+    assert says in text and "hunter2" not in text and "c2hvcnQ" not in text

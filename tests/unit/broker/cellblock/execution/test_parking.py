@@ -1,0 +1,172 @@
+"""When a run is parked: all that it waits for is people, and that for long enough."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cellblock.execution import parking
+from cellblock.execution.parking import Parking
+from cellblock.policy.asking import Question
+from support.waits import within
+
+
+def question(call: int) -> Question:
+    return Question("files", "write", False, {"n": call}, 5.0, call)
+
+
+class Place:
+    """A run with so many calls under way."""
+
+    def __init__(self, after: float | None = 0.01, tools_after: float | None = None) -> None:
+        self.in_flight = 0
+        self.parked = 0
+        self.came = asyncio.Event()
+        self.parking = Parking(after, lambda: self.in_flight, self._park, tools_after)
+
+    def _park(self) -> None:
+        self.parked += 1
+        self.came.set()
+
+    def calls(self, *calls: int) -> None:
+        for call in calls:
+            self.in_flight += 1
+            self.parking.begins(call)
+
+    def answered(self, call: int) -> None:
+        self.in_flight -= 1
+        self.parking.ends(call)
+
+    def asks(self, *calls: int) -> None:
+        for call in calls:
+            self.in_flight += 1
+            self.parking.waits(question(call))
+
+
+async def test_it_parks_once_with_all_that_is_asked() -> None:
+    place = Place()
+    place.asks(1, 2)
+    await within(place.came.wait())
+    assert place.parked == 1 and sorted(place.parking.questions) == [1, 2]
+    place.parking.look()
+    assert place.parked == 1
+
+
+async def test_what_is_asked_at_once_is_parked_together_also_where_nobody_is_waited_for() -> None:
+    place = Place(0.0)
+    place.asks(1)
+    await asyncio.sleep(0)
+    place.asks(2)
+    await within(place.came.wait())
+    assert place.parked == 1 and sorted(place.parking.questions) == [1, 2]
+
+
+async def test_a_tool_at_work_holds_it_until_it_has_answered() -> None:
+    place = Place(0.0)
+    place.in_flight = 1
+    place.asks(1)
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0
+    place.in_flight -= 1
+    place.parking.look()
+    assert place.parked == 1
+
+
+async def test_an_answer_in_time_keeps_it_and_the_next_question_has_its_own_time() -> None:
+    place = Place(1000.0)
+    place.asks(1)
+    place.in_flight -= 1
+    place.parking.goes_on(1)
+    place.parking.look()
+    assert place.parked == 0
+    place.asks(2)
+    place.parking.look()
+    assert place.parked == 0, "its time has not come"
+    assert place.parking.park_now() and place.parked == 1
+
+
+async def test_whose_client_waits_is_never_parked_but_at_the_brokers_end() -> None:
+    place = Place(None)
+    place.asks(1)
+    await asyncio.sleep(0.02)
+    assert place.parked == 0
+    place.in_flight += 1
+    assert not place.parking.park_now(), "a tool is at work"
+    place.in_flight -= 1
+    assert place.parking.park_now()
+    assert not Place(None).parking.park_now(), "nobody is waited for"
+
+
+async def test_where_nobody_can_be_asked_it_parks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "GATHER_SECONDS", 0.001)
+    place = Place(None)
+    place.in_flight = 2
+    waits = [asyncio.create_task(place.parking.until_parked(question(call))) for call in (1, 2)]
+    await within(place.came.wait())
+    assert sorted(place.parking.questions) == [1, 2]
+    # It could not be written: those who wait go on, and it is not tried again.
+    place.parking.failed(for_good=True)
+    await within(asyncio.gather(*waits))
+    assert place.parking.questions == {} and place.parked == 1
+    place.asks(3)
+    place.parking.look()
+    assert place.parked == 1
+
+
+async def test_one_that_went_on_meanwhile_may_be_parked_later() -> None:
+    place = Place(0.0)
+    place.asks(1, 2)
+    await within(place.came.wait())
+    place.in_flight -= 1
+    place.parking.goes_on(1)
+    place.parking.failed(for_good=False)
+    place.parking.look()
+    assert place.parked == 2
+    place.parking.close()
+    place.parking.failed(for_good=False)
+
+
+async def test_tools_that_are_at_work_for_long_park_it_alone_and_beside_people() -> None:
+    for place in (Place(None, 0.0), Place(0.0, 0.0)):
+        place.calls(1, 2)
+        await within(place.came.wait())
+        assert place.parked == 1 and sorted(place.parking.working) == [1, 2]
+    place = Place(0.0, 0.0)
+    place.calls(1)
+    place.asks(2)
+    await within(place.came.wait())
+    assert (place.parked, list(place.parking.working), list(place.parking.questions)) == (1, [1], [2])
+
+
+async def test_a_tool_whose_time_is_not_over_holds_it_and_so_does_a_call_that_is_not_sent() -> None:
+    place = Place(0.0, 1000.0)
+    place.calls(1)
+    place.asks(2)
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0, "the tool has time"
+    place.answered(1)
+    assert place.parked == 1, "and has answered in it"
+    place.parking.close()
+    place = Place(0.0, 0.0)
+    place.in_flight = 1
+    place.calls(1)
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0, "one waits for its turn"
+    place.in_flight -= 1
+    place.parking.ends(9)
+    assert place.parked == 1
+
+
+async def test_a_client_that_is_asked_where_it_waits_holds_it_and_so_does_a_server_that_asks() -> None:
+    place = Place(None, 0.0)
+    place.calls(1)
+    place.asks(2)
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0
+    place = Place(0.0, 0.0)
+    place.calls(1)
+    with place.parking.asking():
+        await asyncio.sleep(2 * parking.GATHER_SECONDS)
+        assert place.parked == 0
+    assert place.parked == 1

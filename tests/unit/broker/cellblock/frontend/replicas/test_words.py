@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cellblock.frontend.mcp.request_state import MAX_CHARS
+from cellblock.frontend.replicas.replicas import word_in
+from cellblock.frontend.replicas.words import Words
+
+WORDS = Words(b"k" * 32)
+OTHERS = Words(b"o" * 32)
+
+
+def test_a_session_names_its_broker() -> None:
+    word = WORDS.session(b"one", "broker-a")
+    assert WORDS.read_session(word) == (b"one", "broker-a")
+    assert word.isascii() and word.decode().isprintable() and b" " not in word
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"",
+        b".",
+        b"one",
+        b"one.broker-a",
+        b"one.broker-a.",
+        WORDS.session(b"one", "broker-b").replace(b"broker-b", b"broker-a"),
+        WORDS.session(b"two", "broker-a").replace(b"two", b"one"),
+        WORDS.session(b"one", "broker-a")[:-1],
+        WORDS.session(b"one", "broker-a") + b"A",
+        OTHERS.session(b"one", "broker-a"),
+        WORDS.mark("one", "broker-a"),
+        WORDS.session(b"x" * 300, "broker-a"),
+        b"\xff" * 40,
+    ],
+)
+def test_forged_sessions(forged: bytes) -> None:
+    assert WORDS.read_session(forged) is None
+
+
+def test_a_mark_is_for_one_broker_and_one_address() -> None:
+    mark = WORDS.mark("broker-a", "::1")
+    assert WORDS.read_mark(mark, "broker-a") == "::1"
+    assert WORDS.read_mark(mark, "broker-b") is None
+    assert WORDS.read_mark(mark.replace(b"::1", b"::2"), "broker-a") is None
+    assert OTHERS.read_mark(mark, "broker-a") is None
+    for forged in (b"", b" ", b"\xff \xff", WORDS.session(b"broker-a", "::1")):
+        assert WORDS.read_mark(forged, "broker-a") is None
+
+
+def body(**params: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+
+
+def test_a_word_is_found_in_a_body() -> None:
+    for whole in (body(requestState="v1.a_b-c.d"), body(requestState="v1.a_b-c.d").replace(b" ", b"")):
+        assert word_in(whole) == "v1.a_b-c.d"
+
+
+def test_what_a_text_says_is_no_word() -> None:
+    said = json.dumps({"requestState": "v1.a.b"})
+    for text in (said, json.dumps(said), '"requestState": "v1.a.b"'):
+        assert word_in(body(arguments={"code": text})) is None
+    assert word_in(body(requestState="x" * (MAX_CHARS + 1))) is None
+    assert word_in(body(requestState=None)) is None
+    assert word_in(b'"requestState"' + b" " * 1_000_000 + b'"requestState"' * 100_000) is None

@@ -1,0 +1,333 @@
+"""Parked runs in the file: one gets each, an answer stays, a round is good once, and retention leaves them alone."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.base.postgresql import PostgresDatabase, PostgresServer
+from cellblock.base.state_dir import JOURNALS
+from cellblock.config.journal import JournalSettings
+from cellblock.config.sections import MIB
+from cellblock.journal.moves import MAX_ADOPTED
+from cellblock.journal.owner import Owner
+from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.journal.place import KIND, opened_file
+from cellblock.journal.rows import Head, Piece, TakenAway, TooLarge, WrongPiece, parked_questions, waiting_in
+from cellblock.journal.store import JournalStore
+from cellblock.journal.tables import POSTGRES_MIGRATIONS
+
+NOW = 1_000_000_000.0
+KEY = bytes(range(32))
+OLD_TABLES = """
+CREATE TABLE runs (id TEXT NOT NULL PRIMARY KEY, principal TEXT NOT NULL, began REAL NOT NULL, ended REAL, outcome TEXT,
+    calls INTEGER NOT NULL, bytes INTEGER NOT NULL, key TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX runs_began ON runs (began, principal, bytes);
+CREATE TABLE pieces (run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, number INTEGER NOT NULL,
+    kind TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (run, number));
+INSERT INTO runs VALUES ('over', 'cli', 1.0, 2.0, 'ok', 0, 1, 'x'), ('cut', 'cli', 3.0, NULL, NULL, 0, 1, 'x');
+PRAGMA user_version = 1;
+"""
+
+
+def opened(kept_in: Path | PostgresServer, **settings: Any) -> JournalStore:
+    made = JournalSettings(**settings)
+    if isinstance(kept_in, Path):
+        return opened_file(kept_in / JOURNALS, lambda: KEY, made)
+    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: KEY, made)
+
+
+def question(call: int) -> ParkedQuestion:
+    return ParkedQuestion(call=call, server="s", tool="t", destructive=True, input="{}", bytes=2)
+
+
+def head(run: str = "r", turn: int = 1, **fields: Any) -> Head:
+    more: dict[str, Any] = {"expires": NOW + 100, **fields}
+    return Head(run, "token:ann", NOW, state="parked", turn=turn, **more)
+
+
+def park(
+    store: JournalStore, *calls: int, of: Head | None = None, size: int = 10, owner: str | None = None
+) -> None:
+    parked = Parked(questions=tuple(map(question, calls)), asked=len(calls), waited_ms=7, client="c")
+    pieces = [Piece("recording", bytes(size)), Piece("parked", parked.pack())]
+    store.park(replace(of or head(), owner=owner), pieces)
+
+
+def test_of_many_who_take_a_run_one_gets_it(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1)
+    got: list[str] = []
+    go = threading.Barrier(10)
+
+    def taker(name: str) -> None:
+        mine = opened(kept_in)
+        go.wait()
+        if mine.take("r", name) is not None:
+            got.append(name)
+        mine.close()
+
+    threads = [threading.Thread(target=taker, args=(f"broker-{number}",)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1 and store.owned() == [("r", got[0])]
+    found = store.head("r")
+    assert found is not None and (found.state, found.resumed) == ("running", 1)
+    store.close()
+
+
+def test_answers_that_come_at_once_all_stay(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    calls = range(1, 9)
+    park(store, *calls)
+    failed: list[BaseException] = []
+    go = threading.Barrier(len(calls))
+
+    def answerer(call: int) -> None:
+        mine = opened(kept_in)
+        go.wait()
+        try:
+            mine.answer("r", {call: "accepted"})
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+        mine.close()
+
+    threads = [threading.Thread(target=answerer, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    read = store.take("r", "b")
+    assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(calls, "accepted")
+    store.close()
+
+
+def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1, 2)
+    found = store.answer("r", {1: "accepted", 9: "accepted"}, "token:ann")
+    assert found is not None and found[2] == {1: "accepted"} and not found[0].is_answered
+    assert store.answer("r", {1: "declined", 2: "declined"}, "token:bob") is None
+    found = store.answer("r", "declined")
+    assert found is not None and found[2] == {1: "accepted", 2: "declined"} and found[0].is_answered
+    assert store.due(NOW) == (["r"], [])
+    read = store.take("r", "broker-1")
+    assert read is not None and waiting_in(read[1])[1] == {1: "accepted", 2: "declined"}
+    assert parked_questions(read[1]) == ()
+    assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
+    with pytest.raises(WrongPiece):
+        waiting_in([Piece("recording", b"")])
+    store.close()
+
+
+def test_a_round_is_good_once_and_for_its_principal(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1, of=head(turn=3))
+    for whose, turn in (("token:bob", 3), ("token:ann", 2), ("token:ann", 4)):
+        assert store.take("r", "b", principal=whose, turn=turn) is None
+    read = store.take("r", "b", principal="token:ann", turn=3)
+    assert read is not None and read[0].turn == 4
+    park(store, 2, of=head(turn=4))
+    assert store.take("r", "b", principal="token:ann", turn=3) is None, "the word of the last round"
+    # Others have answered: the client fetches what came of it once.
+    assert store.take("r", "b") is not None
+    assert store.end_round("r", 4, "token:ann") and not store.end_round("r", 4, "token:ann")
+    assert not store.end_round("r", 5, "token:bob")
+    store.close()
+
+
+def test_a_client_that_is_back_takes_the_run_with_its_answers(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1, 2)
+    assert store.take("r", "b", turn=1, answers={7: "accepted"}) is None, "it waits for something else"
+    taken = store.take("r", "b", turn=1, answers={1: "accepted", 7: "accepted"})
+    assert taken is not None and waiting_in(taken[1])[1] == {1: "accepted", 2: "cancelled"}
+    # They are written, too: whoever goes on after a death need not ask again.
+    again = store.adopt("r", "b", "c")
+    assert again is not None and waiting_in(again[1])[1] == {1: "accepted", 2: "cancelled"}
+    park(store, 3, of=head(turn=2))
+    taken = store.take("r", "b", turn=2, answers={})
+    assert taken is not None and waiting_in(taken[1])[1] == {3: "cancelled"}, (
+        "who says nothing has dismissed it"
+    )
+    assert store.take("r", "b", answers={3: "accepted"}) is None
+    store.close()
+
+
+def test_a_park_is_taken_back_unless_somebody_was_faster(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1)
+    assert store.unpark("r", 1, None) and store.head("r") is None
+    park(store, 1)
+    assert store.unpark("r", 1, "broker-1") and store.owned() == [("r", "broker-1")]
+    park(store, 1)
+    store.answer("r", "accepted")
+    assert not store.unpark("r", 1, None), "it is answered"
+    assert store.take("r", "broker-2") is not None and not store.unpark("r", 1, "broker-1")
+    store.close()
+
+
+def test_what_goes_on_is_taken_from_a_dead_broker_once(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    store.write(Head("r", "cli", NOW, state="running"), [Piece("recording", b"x")], "broker-dead")
+    assert store.adopt("r", "broker-other", "b") is None
+    assert store.adopt("r", "broker-dead", "b") is not None and store.adopt("r", "broker-dead", "c") is None
+    assert store.owned() == [("r", "b")]
+    # A run that kills its brokers does so a few times only.
+    owner = "b"
+    for number in range(MAX_ADOPTED - 1):
+        assert store.adopt("r", owner, f"b{number}") is not None
+        owner = f"b{number}"
+    assert store.adopt("r", owner, "last") is None
+    found = store.head("r")
+    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    store.write(Head("s", "cli", NOW, state="running"), [Piece("recording", b"x")], "b")
+    assert not store.give_up("s", "c", "CANNOT_GO_ON"), "another broker has it"
+    assert store.give_up("s", "b", "CANNOT_GO_ON")
+    found = store.head("s")
+    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    store.close()
+
+
+def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(
+    kept_in: Path | PostgresServer,
+) -> None:
+    store = opened(kept_in)
+    under_way, call = Head("r", "token:ann", NOW, state="running"), [Piece("call", b"sent")]
+    store.write(under_way, [Piece("recording", b"x")], "slow")
+    taken = store.adopt("r", "slow", "b")
+    assert taken is not None
+    late = [
+        lambda: store.write(under_way, call, "slow"),
+        lambda: store.write(replace(under_way, ended=NOW, outcome="ok"), call, "slow"),
+        lambda: store.park(head(), call, "slow"),
+        lambda: store.park(head(owner="slow"), call, "slow"),
+    ]
+    for write in late:
+        with pytest.raises(TakenAway):
+            write()
+    assert store.read("r") == taken, "nothing of it has changed"
+    store.park(head(), call, "b")
+    # It may be anybody's from now on.
+    with pytest.raises(TakenAway):
+        store.write(under_way, call, "b")
+    assert store.take("r", "c") is not None
+    store.close()
+
+
+def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
+    park(store, 1, size=300_000)
+    park(store, 1, of=head("s", expires=NOW + 1e9), size=300_000)
+    for number in range(8):
+        store.write(Head(f"x{number}", "cli", NOW, NOW + 1, "ok"), [Piece("facts", bytes(100_000))])
+    while store.tidy(NOW + 1e6):
+        pass
+    assert {one.id for one in store.heads()} == {"r", "s"} == {one.id for one in store.heads(state="parked")}
+    with pytest.raises(TooLarge):
+        park(store, 1, of=head("t"), size=500_000)
+    assert store.due(NOW + 101) == ([], ["r"])
+    assert not store.end("r", "PARKED_EXPIRED", expired=NOW + 99)
+    assert store.end("r", "PARKED_EXPIRED", expired=NOW + 101)
+    assert store.end("s", "CANCELLED", "token:ann") and not store.end("s", "CANCELLED")
+    assert store.take("s", "b") is None
+    store.close()
+
+
+def test_a_file_of_the_version_before_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / JOURNALS
+    with sqlite3.connect(path) as old:
+        old.executescript(OLD_TABLES)
+    old.close()
+    path.chmod(0o600)
+    store = opened(tmp_path)
+    assert [(one.id, one.state) for one in store.heads()] == [("cut", "lost"), ("over", "ended")]
+    park(store, 1)
+    assert store.take("r", "b") is not None and store.take("cut", "b") is None
+    store.close()
+
+
+def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
+    one, other = Owner(tmp_path), Owner(tmp_path)
+    assert not (tmp_path / "run").exists(), "nothing is made before it is needed"
+    name = one.name
+    assert one.is_own(name) and one.lives(name) and other.lives(name) and not other.is_own(name)
+    assert not other.lives("broker-00000000") and not other.lives("../x")
+    other.close()
+    one.close()
+    assert not other.lives(name) and not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_tools_are_at_work_is_its_brokers_until_they_have_answered(
+    kept_in: Path | PostgresServer,
+) -> None:
+    store = opened(kept_in)
+    park(store, owner="b")
+    assert store.held() == [("r", "b", 1)] and store.due(NOW) == ([], [])
+    assert store.take("r", "c") is None, "another broker"
+    assert not store.add_answers("r", 2, "b", []) and not store.add_answers("r", 1, "c", [])
+    assert store.add_answers("r", 1, "b", [Piece("call", b"x")])
+    assert not store.release("r", 2, "b") and not store.release("r", 1, "c")
+    assert store.release("r", 1, "b") and store.due(NOW) == (["r"], []) and store.held() == []
+    taken = store.take("r", "c")
+    assert taken is not None and [piece.kind for piece in taken[1]] == ["recording", "parked", "call"]
+    assert not store.add_answers("r", 1, "b", []) and not store.release("r", 1, "b")
+    # Its own broker need not give it up before it goes on with it.
+    park(store, owner="b", of=head(turn=2))
+    assert store.take("r", "b") is not None
+    park(store, owner="b", of=head(turn=3))
+    assert store.unpark("r", 3, "b") and store.held() == [] and store.owned() == [("r", "b")]
+    store.close()
+
+
+def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
+    assert not store.ask_to_end("r", "token:bob") and store.asked_to_end("b") == []
+    assert store.ask_to_end("r", "token:ann")
+    assert (
+        store.asked_to_end("b") == ["r"] and store.asked_to_end("c") == [] and store.owned() == [("r", "b")]
+    )
+    # It is not forgotten when that broker dies first.
+    adopted = store.adopt("r", "b", "c")
+    assert adopted is not None and [piece.kind for piece in adopted[1]] == ["recording", "cancel"]
+    assert store.asked_to_end("c") == ["r"] and store.give_up("r", "c", "CANCELLED")
+    assert store.asked_to_end("c") == [] and not store.ask_to_end("r")
+    park(store, of=head("s"), owner="b")
+    assert not store.ask_to_end("s"), "it is parked: it ends at once"
+    store.close()
+
+
+def test_a_run_that_waits_for_people_and_tools_waits_for_both(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    park(store, 1, owner="b")
+    found = store.answer("r", {1: "accepted"})
+    assert found is not None and not found[0].is_answered and found[0].owner == "b"
+    assert store.due(NOW) == ([], []) and store.release("r", 1, "b") and store.due(NOW) == (["r"], [])
+    park(store, 1, owner="b", of=head(turn=2))
+    assert not store.release("r", 2, "b") and store.due(NOW) == ([], [])
+    found = store.answer("r", {1: "accepted"})
+    assert found is not None and found[0].is_answered
+    park(store, owner="b", of=head(turn=3))
+    assert store.end("r", "CANCELLED") and store.held() == [] and not store.add_answers("r", 3, "b", [])
+    store.close()
+
+
+def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    for turn in range(1, MAX_ADOPTED + 1):
+        park(store, of=head(turn=turn), owner=f"dead-{turn}")
+        assert store.release("r", turn, f"dead-{turn}", is_lost=True) and store.take("r", "b") is not None
+    park(store, of=head(turn=9), owner="dead")
+    assert not store.release("r", 9, "dead", is_lost=True)
+    found = store.head("r")
+    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    store.close()

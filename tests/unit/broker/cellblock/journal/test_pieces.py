@@ -1,0 +1,72 @@
+"""Pieces of a recording: what was written on its way is a recording again, as far as it came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cellblock.apart.raw import RawJson
+from cellblock.base.errors import Certainty
+from cellblock.journal import pieces
+from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
+from cellblock.journal.rows import Piece
+
+BEGUN = Recording(
+    made_by="1",
+    deno="",
+    started_at=1.0,
+    request={"code": "x"},
+    body=b'{"main": "", "modules": {}, "refused": {}}',
+    conventions=True,
+    message_bytes=4096,
+    catalog={"version": 1, "servers": {}, "unavailable": {}, "denied": {}, "ids": {}},
+    limits={},
+    seed="ab" * 32,
+)
+
+
+def call(number: int, **fields: object) -> RecordedCall:
+    return RecordedCall(id=number, kind="call", server="s", tool=f"t{number}", input=b"{}", **fields)  # type: ignore[arg-type]
+
+
+def test_a_recording_grows_by_the_steps_of_its_calls() -> None:
+    kept = [*pieces.whole(BEGUN), pieces.request_piece(call(1), "c5"), pieces.request_piece(call(2), "a1")]
+    kept += [pieces.sending_piece(1), pieces.answer_piece(call(1, ok=True, answer=b"1"), "")]
+    kept += [pieces.request_piece(call(3), "t1"), pieces.sending_piece(3)]
+    found = pieces.recording_in(kept)
+    assert found is not None
+    assert (found.events, found.request, found.ended) == ("c5a1t1", {"code": "x"}, None)
+    assert [(one.id, one.ok, one.answer, one.certainty) for one in found.calls] == [
+        (1, True, b"1", Certainty.COMPLETED),
+        (2, None, b"", Certainty.NOT_STARTED),
+        (3, None, b"", Certainty.MAY_HAVE_RUN),
+    ]
+    assert {one.digest for one in found.calls} == {digest_of(b"{}")}
+
+
+def test_without_steps_it_is_the_recording_itself_and_without_one_there_is_none() -> None:
+    assert pieces.recording_in([Piece("facts", b"{}"), *pieces.whole(BEGUN)]) == BEGUN
+    assert pieces.recording_in([Piece("facts", b"{}")]) is None
+
+
+def test_a_step_whose_beginning_was_not_written_tells_nothing() -> None:
+    found = pieces.recording_in(
+        [*pieces.whole(BEGUN), pieces.sending_piece(4), pieces.answer_piece(call(4, ok=True), "")]
+    )
+    assert found is not None and found.calls == []
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc0", b"\x81\xa6format\x02"], ids=["empty", "no object", "newer"])
+def test_what_is_no_recording_is_said(body: bytes) -> None:
+    with pytest.raises(UnreadableRecording):
+        pieces.recording_in([Piece("recording", body)])
+
+
+def test_a_large_result_has_a_piece_of_its_own() -> None:
+    response = {"logs": [], "result": RawJson(b'{"a":[1]}'), "diagnostics": []}
+    kept = pieces.whole(replace(BEGUN, response=response, ended="finished"))
+    assert kept[1:] == [Piece("result", b'{"a":[1]}')]
+    found = pieces.recording_in(kept)
+    assert found is not None
+    assert found.response == {"logs": [], "result": {"a": [1]}, "diagnostics": []}

@@ -1,0 +1,64 @@
+"""What a run may do of which nobody knows whether it stands as parked."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.postgresql import PostgresServer
+from cellblock.base.presence import Presence
+from cellblock.config.journal import JournalSettings
+from cellblock.execution.events import RunFacts
+from cellblock.journal.journals import Journals
+from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.journal.place import SharedPlace
+from cellblock.journal.recording import Recording
+from cellblock.telemetry.keeper import Keeper
+from support.postgresql import Postgres
+from support.waits import until
+
+RECORDING = Recording(
+    made_by="x",
+    deno="",
+    started_at=0.0,
+    request={"code": "1"},
+    body=b'{"code":"1"}',
+    conventions=True,
+    limits={},
+    message_bytes=1,
+    catalog={},
+    seed="0" * 64,
+)
+QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+
+
+async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
+    postgres_server: PostgresServer, postgres: Postgres
+) -> None:
+    presence = Presence(postgres_server)
+    presence.start()
+    journals = Journals(SharedPlace(postgres_server, b"\1" * 32, presence), JournalSettings())
+    kept = Keeper(journals, JournalSettings(), presence).opened(
+        "cli", client="c", may_park=True, durable=False
+    )
+    assert kept is not None
+    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    await kept.before_call(1)
+    assert await journals.heads() == []
+    postgres.stop()
+    try:
+        await until(lambda: presence.trouble is not None, "it is seen")
+        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), 1)
+        with pytest.raises(ToolCallError, match="goes on here after all") as refused:
+            await kept.before_call(1)
+        assert refused.value.certainty is Certainty.NOT_STARTED
+    finally:
+        postgres.start()
+    await until(lambda: presence.trouble is None, "it is back")
+    await kept.before_call(1)
+    assert await journals.heads() == [], "it stands as parked"
+    await journals.close()
+    presence.close()

@@ -1,0 +1,218 @@
+"""What the manifests for Kubernetes grant, and whether they fit the programs that they start.
+
+`scripts/kubernetes` holds them against the schemas of Kubernetes and against the Helm chart.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from cellblock.cli.parser import make_parser
+from cellblock.telemetry.metrics import Metrics
+from cellblock.telemetry.tally import Tally
+from cellblock_worker.host import remote
+from cellblock_worker.wire.keys import make_key_file
+from support.documents import ROOT
+
+DEPLOY = ROOT / "deploy" / "kubernetes"
+
+Object = dict[str, Any]
+
+VOLUMES = {"name", "configMap", "secret", "emptyDir", "persistentVolumeClaim"}
+
+
+def read(name: str) -> list[Object]:
+    return list(YAML(typ="safe", pure=True).load_all((DEPLOY / name).read_text()))
+
+
+BASE = [one for name in ("namespaces", "broker", "hosts") for one in read(f"base/{name}.yaml")]
+
+
+def the(kind: str, name: str, objects: list[Object] = BASE) -> Object:
+    (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+    return found
+
+
+def containers(pod: Object) -> Iterator[Object]:
+    yield from pod["initContainers"] + pod["containers"]
+
+
+def breaches(objects: list[Object]) -> list[str]:
+    """What pods may that they need not: the standard `restricted` but for AppArmor of hosts, and more."""
+    found: list[str] = []
+    for deployment in (one for one in objects if one["kind"] == "Deployment"):
+        name, pod = deployment["metadata"]["name"], deployment["spec"]["template"]["spec"]
+        security = pod["securityContext"]
+        if not security.get("runAsNonRoot") or not security.get("runAsUser"):
+            found.append(f"{name}: root")
+        if security.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+            found.append(f"{name}: seccomp")
+        if security.get("appArmorProfile") and name != "cellblock-host":
+            found.append(f"{name}: AppArmor")
+        if pod.get("automountServiceAccountToken") is not False:
+            found.append(f"{name}: token")
+        if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")):
+            found.append(f"{name}: host's namespaces")
+        if any(volume.keys() - VOLUMES for volume in pod["volumes"]):
+            found.append(f"{name}: volumes")
+        for container in containers(pod):
+            inside = container["securityContext"]
+            if (
+                inside.get("allowPrivilegeEscalation") is not False
+                or inside.get("readOnlyRootFilesystem") is not True
+                or inside.get("capabilities") != {"drop": ["ALL"]}
+                or inside.get("privileged")
+            ):
+                found.append(f"{name}: {container['name']}: privileges")
+            resources = container.get("resources", {})
+            if (
+                not {"cpu", "memory"} <= resources.get("requests", {}).keys()
+                or "memory" not in resources["limits"]
+            ):
+                found.append(f"{name}: {container['name']}: resources")
+            if any("value" in variable for variable in container.get("env", [])):
+                found.append(f"{name}: {container['name']}: a value that may be secret")
+    policy = the("NetworkPolicy", "cellblock-host", objects)["spec"]
+    reached = [
+        {**peer["namespaceSelector"]["matchLabels"], **peer.get("podSelector", {}).get("matchLabels", {})}
+        for rule in policy["egress"]
+        for peer in rule.get("to", [{"namespaceSelector": {"matchLabels": {"anywhere": ""}}}])
+    ]
+    namespace = "kubernetes.io/metadata.name"
+    if (
+        policy["podSelector"] != {}
+        or set(policy["policyTypes"]) != {"Ingress", "Egress"}
+        or policy["ingress"] != []
+        or reached
+        != [
+            {namespace: "cellblock", "app.kubernetes.io/name": "cellblock-broker"},
+            {namespace: "kube-system", "k8s-app": "kube-dns"},
+        ]
+    ):
+        found.append("hosts reach more than brokers and names")
+    if any(one["kind"] == "Secret" for one in objects):
+        found.append("a secret")
+    return found
+
+
+def test_pods_may_what_they_need() -> None:
+    assert breaches(BASE) == []
+
+
+def pod_of(objects: list[Object], name: str) -> Object:
+    return the("Deployment", name, objects)["spec"]["template"]["spec"]
+
+
+def broker_of(objects: list[Object]) -> Object:
+    return pod_of(objects, "cellblock-broker")["containers"][0]
+
+
+def host_of(objects: list[Object]) -> Object:
+    return pod_of(objects, "cellblock-host")
+
+
+WEAKER: dict[str, Callable[[list[Object]], object]] = {
+    "cellblock-host: root": lambda o: host_of(o)["securityContext"].pop("runAsUser"),
+    "cellblock-host: seccomp": lambda o: host_of(o)["securityContext"].pop("seccompProfile"),
+    "cellblock-host: token": lambda o: host_of(o).pop("automountServiceAccountToken"),
+    "cellblock-host: host's namespaces": lambda o: host_of(o).update(hostPID=True),
+    "cellblock-host: volumes": lambda o: host_of(o)["volumes"].append({"name": "x", "hostPath": {}}),
+    "cellblock-broker: broker: privileges": lambda o: broker_of(o)["securityContext"].update(privileged=True),
+    "cellblock-broker: broker: resources": lambda o: broker_of(o)["resources"]["limits"].clear(),
+    "cellblock-broker: broker: a value that may be secret": lambda o: broker_of(o)["env"].append(
+        {"value": "t"}
+    ),
+    "hosts reach more than brokers and names": lambda o: the("NetworkPolicy", "cellblock-host", o)["spec"][
+        "egress"
+    ].append({}),
+    "a secret": lambda o: o.append({"kind": "Secret", "metadata": {"name": "s"}}),
+}
+
+
+@pytest.mark.parametrize("what", WEAKER)
+def test_what_grants_more_is_found(what: str) -> None:
+    objects = copy.deepcopy(BASE)
+    WEAKER[what](objects)
+    assert breaches(objects) == [what]
+
+
+def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_answers() -> None:
+    (container,) = pod_of(BASE, "cellblock-broker")["containers"]
+    parsed = make_parser().parse_args(container["args"])
+    assert parsed.http == "0.0.0.0:7433" and parsed.token_file == Path("/run/cellblock/token")
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    files = (parsed.tls_cert, parsed.tls_key, parsed.config, parsed.token_file, parsed.state_dir)
+    for path in map(Path, files):
+        assert {str(path), str(path.parent)} & mounts
+    for probe, path in (
+        ("startupProbe", "/livez"),
+        ("livenessProbe", "/livez"),
+        ("readinessProbe", "/readyz"),
+    ):
+        asked = container[probe]["httpGet"]
+        assert (asked["path"], asked["port"], asked["scheme"]) == (path, "mcp", "HTTPS")
+    names = {port["name"] for port in container["ports"]}
+    for service in ("cellblock", "cellblock-brokers"):
+        spec = the("Service", service)["spec"]
+        labels = the("Deployment", "cellblock-broker")["spec"]["template"]["metadata"]["labels"]
+        assert spec["selector"].items() <= labels.items()
+        assert {port["targetPort"] for port in spec["ports"]} <= names
+    assert the("Service", "cellblock-brokers")["spec"]["clusterIP"] == "None"
+
+
+def test_a_host_is_started_with_arguments_that_it_takes(tmp_path: Path) -> None:
+    pair = make_key_file(tmp_path / "host.key")
+    pod = pod_of(BASE, "cellblock-host")
+    (container,) = pod["containers"]
+    assert container["command"] == ["python", "-m", "cellblock_worker"]
+    words = [word.replace("$(BROKER_PUBLIC_KEY)", pair.public) for word in container["args"]]
+    given = remote.read_arguments([word.replace("/run/cellblock", str(tmp_path)) for word in words])
+    assert given.config.isolation == "required" and given.config.capacity == 16
+    assert given.drain_seconds < pod["terminationGracePeriodSeconds"]
+    limit = container["resources"]["limits"]["memory"]
+    assert limit.endswith("Gi")
+    assert int(limit.removesuffix("Gi")) << 30 >= given.config.capacity * given.config.max_old_space_mb << 20
+
+
+def test_disruptions_are_bounded_for_what_there_is() -> None:
+    for name in ("cellblock-broker", "cellblock-host"):
+        selector = the("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]
+        deployment = the("Deployment", name)
+        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        assert (
+            the("PodDisruptionBudget", name)["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+        )
+
+
+class Still:
+    """A broker's facts."""
+
+    def pool(self) -> dict[str, Any]:
+        return dict.fromkeys(("capacity", "running", "queued", "warm", "booting", "hostCount"), 0)
+
+    def upstreams(self) -> list[dict[str, Any]]:
+        return []
+
+    def knowledge(self) -> list[dict[str, Any]]:
+        return []
+
+
+def test_hosts_are_scaled_by_metrics_that_a_broker_exports() -> None:
+    (scaled,) = read("keda/scaledobject.yaml")
+    page = Metrics(Tally(10), Still()).page().decode()
+    queries = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
+    names = {name for query in queries for name in re.findall(r"cellblock_\w+", query)}
+    assert names == {"cellblock_pool_running", "cellblock_pool_queued", "cellblock_queue_wait_seconds_count"}
+    for name in names:
+        assert re.search(rf"^{name} ", page, re.MULTILINE), name
+    assert (
+        the("Deployment", scaled["spec"]["scaleTargetRef"]["name"])["metadata"]["namespace"]
+        == scaled["metadata"]["namespace"]
+    )

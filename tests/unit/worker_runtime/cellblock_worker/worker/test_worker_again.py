@@ -1,0 +1,158 @@
+"""One worker with a real Deno that may have several runs: what is each run's own, and what ends the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from cellblock_worker.confinement import confinement
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.reuse import RETURN_CPU_SECONDS, ReuseBounds
+from cellblock_worker.worker.states import State
+from cellblock_worker.worker.worker import Worker
+from support.worker_owner import Owner, booted, make_run, script
+
+BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
+KEY = "a key"
+
+
+@pytest.fixture(autouse=True)
+def contexts() -> Iterator[None]:
+    """Workers boot so that they can."""
+    if not confinement.use_contexts(True):
+        pytest.skip("this system keeps no kernel limits")
+    yield
+    confinement.use_contexts(False)
+
+
+async def _again(made: Worker, owner: Owner, code: str, **changes: int) -> protocol.Ended:
+    """One run, after which the process is ready or gone."""
+    owner.events.clear()
+    made.lease(b"token", make_run(key=KEY, **changes), script(code))
+    await owner.until("ended")
+    return owner.ended[-1][0]
+
+
+async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    pid = made.pid
+    for served in range(3):
+        ended = await _again(made, owner, "console.log('LEFT' in globalThis); globalThis.LEFT = 1;")
+        await owner.until("returned")
+        assert (ended.reason, ended.reused) == ("finished", served)
+        assert (made.pid, made.state, made.key) == (pid, State.WARM, KEY)
+        assert made.may_have(make_run(key=KEY)) and not made.may_have(make_run(key="another"))
+    assert owner.logs == [("log", "false")] * 3
+    made.kill("host_stopping")
+    await owner.until("gone")
+    assert len(owner.ended) == 3
+
+
+async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    busy = "for (let i = 0; i < 3e7; i++); console.log('x'.repeat(600));"
+    used = 0
+    # All together are over the cap on each.
+    while used <= 500:
+        ended = await _again(made, owner, busy, cpu_ms=500)
+        await owner.until("returned")
+        assert ended.reason == "finished" and 0 < ended.cpu_ms < 500
+        assert ended.dropped_log_bytes == 0
+        used += ended.cpu_ms
+    made.kill("host_stopping")
+    await owner.until("gone")
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["(async () => { for (;;) await null; })();", "const f = () => queueMicrotask(f); f();"],
+    ids=["promises", "microtasks"],
+)
+async def test_what_goes_on_after_the_outcome_ends_it(left: str) -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    ended = await _again(made, owner, f"{left} globalThis.__codemode_result__ = 1;", timeout_ms=2_000)
+    await owner.until("gone")
+    assert "returned" not in owner.events
+    assert ended.reason in ("finished", "timeout")
+
+
+async def test_what_is_used_after_the_outcome_is_told_with_whose_it_was() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    await _again(made, owner, "1", lane=7)
+    await owner.until("returned")
+    loop = "const f = () => Promise.resolve().then(f); globalThis.__codemode_result__ = { get a() { f(); return 1; } };"
+    ended = await _again(made, owner, loop, lane=8)
+    await owner.until("gone")
+    assert (ended.reason, ended.reused) == ("finished", 1)
+    (first, renewing), (second, looping) = owner.tidied
+    assert (first, second) == (7, 8)
+    assert 0 <= renewing < RETURN_CPU_SECONDS <= looping
+
+
+async def test_a_run_that_finds_its_process_gone_is_not_told_what_the_one_before_used() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    before = await _again(made, owner, "for (let i = 0; i < 3e7; i++);")
+    await owner.until("returned")
+    psutil.Process(made.pid).kill()
+    # Not a turn of the loop: the worker has not heard of it.
+    bound = time.monotonic() + 30
+    while psutil.pid_exists(made.pid) and psutil.Process(made.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < bound
+        time.sleep(0.001)  # noqa: ASYNC251
+    ended = await _again(made, owner, "1")
+    assert ended.reason == "crashed" and ended.cpu_ms < before.cpu_ms
+
+
+async def test_a_syntax_error_ends_it() -> None:
+    """Deno, which tells the place, keeps the source for good."""
+    made, owner = await booted(reuse=BOUNDS)
+    await _again(made, owner, "throw new Error();")
+    await owner.until("returned")
+    ended = await _again(made, owner, "let let = 1;")
+    await owner.until("gone")
+    assert (ended.reason, ended.reused) == ("finished", 1)
+    assert b"SyntaxError" in owner.said[-1][1]
+    assert (made.detail, "returned" in owner.events) == ("exit code 0", False)
+
+
+async def test_a_cap_ends_it() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    await _again(made, owner, "1")
+    await owner.until("returned")
+    ended = await _again(made, owner, "for (;;);", timeout_ms=100)
+    await owner.until("gone")
+    assert (ended.reason, ended.reused) == ("timeout", 1)
+
+
+async def test_a_run_without_a_key_is_its_only_one() -> None:
+    made, owner = await booted(reuse=BOUNDS)
+    made.lease(b"token", make_run(), script("console.log(typeof Deno)"))
+    ended = await owner.end()
+    assert (ended.reason, ended.reused, made.key) == ("finished", 0, "")
+    assert owner.logs == [("log", "undefined")]
+
+
+DECODED = 72 << 20
+DECODES = f"console.log(new TextDecoder().decode(new Uint8Array({DECODED}).fill(65)).length);"
+MAKES_DECODERS = "for (let i = 0; i < 400_000; i++) new TextDecoder(); console.log(400_000);"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said", "memory"),
+    [(DECODES, DECODED, 256 << 20), (MAKES_DECODERS, 400_000, 64 << 20)],
+    ids=["one large text", "many decoders"],
+)
+async def test_decoding_takes_no_more_memory_than_in_a_process_of_its_own(
+    code: str, said: int, memory: int
+) -> None:
+    for key in ("", KEY):
+        made, owner = await booted(reuse=BOUNDS)
+        made.lease(b"token", make_run(key=key, memory_bytes=memory), script(code))
+        await owner.until("ended")
+        assert (owner.ended[0][0].reason, owner.logs) == ("finished", [("log", str(said))]), key
+        made.kill("host_stopping")
+        await owner.until("gone")

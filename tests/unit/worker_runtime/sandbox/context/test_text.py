@@ -1,0 +1,82 @@
+"""Texts and bytes in a context, which has decoders of the realm around it work in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.context_worker import ContextWorker
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[ContextWorker]:
+    """One process for all."""
+    with ContextWorker() as made:
+        yield made
+
+
+def _value(worker: ContextWorker, expression: str) -> Any:
+    done = worker.run(f"globalThis.__codemode_result__ = {expression};")
+    assert done.kind == "done", done
+    return done.value
+
+
+PIECE = 3 << 15
+"""Bytes that are decoded at once."""
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 2])
+@pytest.mark.parametrize("text", ["a", "é", "€", "😀"])
+def test_a_text_of_any_size_is_decoded_as_it_was_encoded(worker: ContextWorker, text: str, size: int) -> None:
+    """A letter lies across the end of a piece, and the view begins within its buffer."""
+    code = f"""(() => {{
+        const text = "x" + {json.dumps(text)}.repeat({size} / {len(text.encode())});
+        const bytes = new TextEncoder().encode("--" + text);
+        return new TextDecoder().decode(bytes.subarray(2)) === text
+            && new TextDecoder("utf-8", {{ fatal: true }}).decode(bytes.subarray(2)) === text;
+    }})()"""
+    assert _value(worker, code)
+
+
+@pytest.mark.parametrize("ignore", [True, False])
+def test_only_a_mark_at_the_beginning_is_left_out(worker: ContextWorker, ignore: bool) -> None:
+    code = f"""(() => {{
+        const bytes = new Uint8Array({PIECE + 3}).fill(65);
+        bytes.set([239, 187, 191], 0);
+        bytes.set([239, 187, 191], {PIECE});
+        const text = new TextDecoder("utf-8", {{ ignoreBOM: {json.dumps(ignore)} }}).decode(bytes);
+        return [text.startsWith("\\ufeff"), text.endsWith("\\ufeff"), text.length];
+    }})()"""
+    assert _value(worker, code) == [ignore, True, PIECE - 2 + ignore + 0]
+
+
+@pytest.mark.parametrize("at", [0, PIECE - 1, PIECE, 2 * PIECE])
+def test_a_decoder_begins_anew_after_an_error(worker: ContextWorker, at: int) -> None:
+    code = f"""(() => {{
+        const bytes = new Uint8Array({2 * PIECE + 1}).fill(65);
+        bytes[{at}] = 255;
+        const decoder = new TextDecoder("utf-8", {{ fatal: true }});
+        let said = "";
+        try {{ decoder.decode(bytes); }} catch (error) {{ said = error instanceof TypeError && error.message; }}
+        return [said, decoder.decode(new Uint8Array([65]))];
+    }})()"""
+    assert _value(worker, code) == ["The encoded data is not valid", "A"]
+
+
+def test_streams_of_decoders_of_one_kind_are_apart(worker: ContextWorker) -> None:
+    code = """(() => {
+        const [a, b, c] = [new TextDecoder(), new TextDecoder(), new TextDecoder()];
+        const said = [a.decode(new Uint8Array([0xe2]), { stream: true }), b.decode(new Uint8Array([65]))];
+        said.push(c.decode(new Uint8Array([0xe2]), { stream: true }), a.decode(new Uint8Array([0x82, 0xac])));
+        said.push(c.decode(), c.decode(), a.decode(new Uint8Array([66])), a.encoding);
+        return said;
+    })()"""
+    assert _value(worker, code) == ["", "A", "", "€", "\ufffd", "", "B", "utf-8"]
+
+
+def test_an_encoding_that_does_not_exist_is_a_range_error(worker: ContextWorker) -> None:
+    code = "(() => { try { new TextDecoder('utf-9'); } catch (error) { return [error.name, error.message]; } })()"
+    assert _value(worker, code) == ["RangeError", "The encoding label provided ('utf-9') is invalid."]

@@ -1,0 +1,88 @@
+"""Decides whether a process may have another run of the same key, and keeps what its first one has bound it to.
+
+Off unless the host is told bounds. Then each such run has a V8 context of its own, and the process goes back to its
+host only when all that the run was allowed is as it was: its limits, its priority, and about its memory.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.usage import Usage
+
+RETURN_CPU_SECONDS: Final = 0.02
+"""Bounds the CPU time from a run's outcome to `Ready`; making the next context takes 1 to 2 ms. What the run has left,
+such as a chain of promises without end, keeps the process from saying it. Not the time: on a busy machine it waits for
+a core."""
+
+RETURN_LOOK_SECONDS: Final = 0.005
+"""Sets the pause between two looks at that."""
+
+RETURN_LOOKS: Final = 200
+"""Bounds those looks, to a second: a process that neither computes nor says it is of no use."""
+
+GROWTH_BYTES: Final = 96 * 1024 * 1024
+"""Caps how much more data a process may have than before its first run: V8 lets some tens of MiB of dead contexts lie
+before it collects them."""
+
+CPU_SECONDS: Final = 20.0
+"""Caps the CPU time of all runs of a process, beside that of the one that it has: RLIMIT_CPU can only be lowered, so
+the kernel's backstop is set once."""
+
+
+class ReuseBounds(BaseModel):
+    """Bounds what one process serves: so many runs, for so long after its first; times in milliseconds.
+
+    A process without a run goes after `idle_ms`. More than `principal_warm` of one key go after a second.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    max_runs: int = Field(ge=1)
+    max_age_ms: int = Field(ge=1)
+    idle_ms: int = Field(ge=1)
+    principal_warm: int = Field(ge=0)
+
+
+@dataclass(slots=True)
+class Bond:
+    """Binds a process to the key of its first run, and to that run's limits as the most of later ones.
+
+    Attributes:
+        served: Runs that it has had, and whose end is told.
+    """
+
+    first: protocol.Run
+    usage: Usage
+    since: float
+    served: int = 0
+
+    @classmethod
+    def begin(cls, run: protocol.Run, usage: Usage) -> Bond:
+        """Binds a process that gets its first run now."""
+        return cls(run, usage, time.monotonic())
+
+    def fits(self, run: protocol.Run) -> bool:
+        """Says whether the process may have this run: of its key, and within limits that can still be put on it."""
+        return (
+            run.key == self.first.key
+            and run.memory_bytes <= self.first.memory_bytes
+            and run.cpu_ms <= self.first.cpu_ms
+        )
+
+    def lasts(self, bounds: ReuseBounds) -> bool:
+        """Says whether the process may have one more run after the one that ends now."""
+        age_ms = (time.monotonic() - self.since) * 1000
+        return self.served + 1 < bounds.max_runs and age_ms < bounds.max_age_ms
+
+    def within(self, usage: Usage) -> bool:
+        """Says whether the process, without a run, is about as it was before its first one."""
+        return (
+            usage.data_bytes - self.usage.data_bytes <= GROWTH_BYTES
+            and usage.cpu_seconds - self.usage.cpu_seconds <= CPU_SECONDS
+        )

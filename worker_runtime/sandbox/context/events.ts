@@ -1,0 +1,394 @@
+/**
+ * Events and what cancels with them, as the DOM standard has it, for targets that stand in no tree.
+ *
+ * @module
+ */
+
+import * as p from "../primordials.ts";
+
+const SafeTypeError = TypeError;
+const SafeError = Error;
+const { defineProperties } = Object;
+
+/**
+ * Numbers of old by the names of exceptions, and below under the names of constants; of those that are there alone only
+ * the number is left. Written out: what is computed here is computed for each run.
+ */
+const CODES: Record<string, number> = {
+  __proto__: null as never,
+  IndexSizeError: 1,
+  HierarchyRequestError: 3,
+  WrongDocumentError: 4,
+  InvalidCharacterError: 5,
+  NoModificationAllowedError: 7,
+  NotFoundError: 8,
+  NotSupportedError: 9,
+  InUseAttributeError: 10,
+  InvalidStateError: 11,
+  SyntaxError: 12,
+  InvalidModificationError: 13,
+  NamespaceError: 14,
+  InvalidAccessError: 15,
+  TypeMismatchError: 17,
+  SecurityError: 18,
+  NetworkError: 19,
+  AbortError: 20,
+  URLMismatchError: 21,
+  QuotaExceededError: 22,
+  TimeoutError: 23,
+  InvalidNodeTypeError: 24,
+  DataCloneError: 25,
+};
+const CONSTANTS: PropertyDescriptorMap = {
+  __proto__: null as never,
+  INDEX_SIZE_ERR: { value: 1, enumerable: true },
+  DOMSTRING_SIZE_ERR: { value: 2, enumerable: true },
+  HIERARCHY_REQUEST_ERR: { value: 3, enumerable: true },
+  WRONG_DOCUMENT_ERR: { value: 4, enumerable: true },
+  INVALID_CHARACTER_ERR: { value: 5, enumerable: true },
+  NO_DATA_ALLOWED_ERR: { value: 6, enumerable: true },
+  NO_MODIFICATION_ALLOWED_ERR: { value: 7, enumerable: true },
+  NOT_FOUND_ERR: { value: 8, enumerable: true },
+  NOT_SUPPORTED_ERR: { value: 9, enumerable: true },
+  INUSE_ATTRIBUTE_ERR: { value: 10, enumerable: true },
+  INVALID_STATE_ERR: { value: 11, enumerable: true },
+  SYNTAX_ERR: { value: 12, enumerable: true },
+  INVALID_MODIFICATION_ERR: { value: 13, enumerable: true },
+  NAMESPACE_ERR: { value: 14, enumerable: true },
+  INVALID_ACCESS_ERR: { value: 15, enumerable: true },
+  VALIDATION_ERR: { value: 16, enumerable: true },
+  TYPE_MISMATCH_ERR: { value: 17, enumerable: true },
+  SECURITY_ERR: { value: 18, enumerable: true },
+  NETWORK_ERR: { value: 19, enumerable: true },
+  ABORT_ERR: { value: 20, enumerable: true },
+  URL_MISMATCH_ERR: { value: 21, enumerable: true },
+  QUOTA_EXCEEDED_ERR: { value: 22, enumerable: true },
+  TIMEOUT_ERR: { value: 23, enumerable: true },
+  INVALID_NODE_TYPE_ERR: { value: 24, enumerable: true },
+  DATA_CLONE_ERR: { value: 25, enumerable: true },
+};
+const PHASES: PropertyDescriptorMap = {
+  __proto__: null as never,
+  NONE: { value: 0, enumerable: true },
+  CAPTURING_PHASE: { value: 1, enumerable: true },
+  AT_TARGET: { value: 2, enumerable: true },
+  BUBBLING_PHASE: { value: 3, enumerable: true },
+};
+
+interface EventInit {
+  bubbles?: unknown;
+  cancelable?: unknown;
+  composed?: unknown;
+}
+
+interface Listener {
+  type: string;
+  callback: unknown;
+  capture: boolean;
+  once: boolean;
+  passive: boolean;
+  gone: boolean;
+}
+
+interface ListenerOptions {
+  capture?: unknown;
+  once?: unknown;
+  passive?: unknown;
+  signal?: unknown;
+}
+
+/** Makes the classes of this realm. `now` gives milliseconds; `report.hear` gets what a listener throws. */
+export function defineEvents(now: () => number) {
+  const report: { hear(error: unknown): void } = { hear() {} };
+
+  class DOMException extends SafeError {
+    #name: string;
+    constructor(message: unknown = "", options: unknown = "Error") {
+      super(p.toText(message));
+      const given = typeof options === "object" && options !== null
+        ? options as { name?: unknown; cause?: unknown }
+        : null;
+      this.#name = p.toText(given === null ? options : given.name ?? "Error");
+      if (given !== null && p.hasOwn(given, "cause")) {
+        p.defineProperty(this, "cause", { value: given.cause, writable: true, configurable: true });
+      }
+    }
+    // @ts-ignore: an accessor here, where the base has a property
+    override get name(): string {
+      return this.#name;
+    }
+    get code(): number {
+      return CODES[this.#name] ?? 0;
+    }
+  }
+  defineProperties(DOMException, CONSTANTS);
+  defineProperties(DOMException.prototype, CONSTANTS);
+
+  let setTarget: (event: Event, target: EventTarget | null, phase: number) => void;
+  let isBusy: (event: Event) => boolean;
+  let isStopped: (event: Event) => boolean;
+  let setPassive: (event: Event, passive: boolean) => void;
+  let trust: (event: Event) => void;
+
+  class Event {
+    #type: string;
+    #bubbles: boolean;
+    #cancelable: boolean;
+    #composed: boolean;
+    #target: EventTarget | null = null;
+    #current: EventTarget | null = null;
+    #phase = 0;
+    #stopped = false;
+    #stoppedNow = false;
+    #prevented = false;
+    #passive = false;
+    #trusted = false;
+    #time = now();
+    constructor(type: unknown, init: EventInit = {}) {
+      if (arguments.length === 0) throw new SafeTypeError("Event: 1 argument required, but only 0 present");
+      this.#type = p.toText(type);
+      this.#bubbles = !!init?.bubbles;
+      this.#cancelable = !!init?.cancelable;
+      this.#composed = !!init?.composed;
+      p.defineProperty(this, "isTrusted", { get: () => this.#trusted, enumerable: true });
+    }
+    static {
+      setTarget = (event, target, phase) => {
+        if (target !== null) event.#target = target;
+        event.#current = target;
+        event.#phase = phase;
+        if (target === null) event.#stopped = event.#stoppedNow = false;
+      };
+      isBusy = (event) => event.#phase !== 0;
+      isStopped = (event) => event.#stoppedNow;
+      setPassive = (event, passive) => void (event.#passive = passive);
+      trust = (event) => void (event.#trusted = true);
+    }
+    get type(): string {
+      return this.#type;
+    }
+    get target(): EventTarget | null {
+      return this.#target;
+    }
+    get srcElement(): EventTarget | null {
+      return this.#target;
+    }
+    get currentTarget(): EventTarget | null {
+      return this.#current;
+    }
+    composedPath(): EventTarget[] {
+      return this.#current === null ? [] : [this.#current];
+    }
+    get eventPhase(): number {
+      return this.#phase;
+    }
+    stopPropagation(): void {
+      this.#stopped = true;
+    }
+    get cancelBubble(): boolean {
+      return this.#stopped;
+    }
+    set cancelBubble(value: unknown) {
+      if (value) this.#stopped = true;
+    }
+    stopImmediatePropagation(): void {
+      this.#stopped = this.#stoppedNow = true;
+    }
+    get bubbles(): boolean {
+      return this.#bubbles;
+    }
+    get cancelable(): boolean {
+      return this.#cancelable;
+    }
+    get returnValue(): boolean {
+      return !this.#prevented;
+    }
+    set returnValue(value: unknown) {
+      if (!value) this.preventDefault();
+    }
+    preventDefault(): void {
+      if (this.#cancelable && !this.#passive) this.#prevented = true;
+    }
+    get defaultPrevented(): boolean {
+      return this.#prevented;
+    }
+    get composed(): boolean {
+      return this.#composed;
+    }
+    get timeStamp(): number {
+      return this.#time;
+    }
+    initEvent(type: unknown, bubbles: unknown = false, cancelable: unknown = false): void {
+      if (isBusy(this)) return;
+      this.#type = p.toText(type);
+      this.#bubbles = !!bubbles;
+      this.#cancelable = !!cancelable;
+    }
+  }
+  defineProperties(Event, PHASES);
+  defineProperties(Event.prototype, PHASES);
+
+  let dispatch: (target: EventTarget, event: Event) => boolean;
+
+  class EventTarget {
+    #listeners: Listener[] = [];
+    static {
+      dispatch = (target, event) => {
+        setTarget(event, target, 2);
+        const listeners = p.toSpliced(target.#listeners, 0, 0) as Listener[];
+        for (let pass = 0; pass < 2; pass++) {
+          for (let i = 0; i < listeners.length && !isStopped(event); i++) {
+            const listener = listeners[i];
+            if (listener.gone || listener.type !== event.type || listener.capture !== (pass === 0)) continue;
+            if (listener.once) target.#drop(listener);
+            setPassive(event, listener.passive);
+            EventTarget.#call(listener.callback, target, event);
+            setPassive(event, false);
+          }
+        }
+        setTarget(event, null, 0);
+        return !event.defaultPrevented;
+      };
+    }
+    static #call(callback: unknown, target: EventTarget, event: Event): void {
+      try {
+        if (typeof callback === "function") {
+          p.apply(callback as () => void, target, [event]);
+          return;
+        }
+        const { handleEvent } = callback as { handleEvent: unknown };
+        if (typeof handleEvent !== "function") throw new SafeTypeError("handleEvent is no function");
+        p.apply(handleEvent as () => void, callback, [event]);
+      } catch (error) {
+        report.hear(error);
+      }
+    }
+    #drop(listener: Listener): void {
+      listener.gone = true;
+      const kept: Listener[] = [];
+      for (let i = 0; i < this.#listeners.length; i++) {
+        if (this.#listeners[i] !== listener) p.append(kept, this.#listeners[i]);
+      }
+      this.#listeners = kept;
+    }
+    #find(type: string, callback: unknown, capture: boolean): Listener | undefined {
+      for (let i = 0; i < this.#listeners.length; i++) {
+        const one = this.#listeners[i];
+        if (one.type === type && one.callback === callback && one.capture === capture) return one;
+      }
+      return undefined;
+    }
+    addEventListener(type: unknown, callback: unknown, options: ListenerOptions | boolean = {}): void {
+      const given = typeof options === "object" && options !== null ? options : { capture: options };
+      const { signal } = given as { signal?: AbortSignal };
+      if (signal !== undefined && !isSignal(signal)) {
+        throw new SafeTypeError("addEventListener: signal is no AbortSignal");
+      }
+      if (
+        callback !== null && callback !== undefined && typeof callback !== "function" &&
+        typeof callback !== "object"
+      ) {
+        throw new SafeTypeError("addEventListener: the callback is no function and no object");
+      }
+      if (signal?.aborted || callback === null || callback === undefined) return;
+      const name = p.toText(type);
+      const capture = !!given.capture;
+      if (this.#find(name, callback, capture) !== undefined) return;
+      const { once, passive } = given as ListenerOptions;
+      const listener = { type: name, callback, capture, once: !!once, passive: !!passive, gone: false };
+      p.append(this.#listeners, listener);
+      if (signal !== undefined) onAbort(signal, () => this.#drop(listener));
+    }
+    removeEventListener(type: unknown, callback: unknown, options: ListenerOptions | boolean = {}): void {
+      const capture = typeof options === "object" && options !== null ? options.capture : options;
+      const listener = this.#find(p.toText(type), callback, !!capture);
+      if (listener !== undefined) this.#drop(listener);
+    }
+    dispatchEvent(event: Event): boolean {
+      if (isBusy(event)) throw new DOMException("The event is being dispatched already", "InvalidStateError");
+      return dispatch(this, event);
+    }
+  }
+
+  const key = {};
+  let isSignal: (value: unknown) => boolean;
+  let onAbort: (signal: AbortSignal, run: () => void) => void;
+  let abort: (signal: AbortSignal, reason: unknown) => void;
+
+  class AbortSignal extends EventTarget {
+    #aborted = false;
+    #reason: unknown = undefined;
+    #onabort: unknown = null;
+    #after: (() => void)[] = [];
+    constructor(given?: unknown) {
+      if (given !== key) throw new SafeTypeError("Illegal constructor");
+      super();
+    }
+    static {
+      isSignal = (value) => typeof value === "object" && value !== null && #aborted in value;
+      onAbort = (signal, run) => p.append(signal.#after, run);
+      abort = (signal, reason) => {
+        if (signal.#aborted) return;
+        signal.#aborted = true;
+        signal.#reason = reason === undefined
+          ? new DOMException("The signal has been aborted", "AbortError")
+          : reason;
+        const after = signal.#after;
+        signal.#after = [];
+        for (let i = 0; i < after.length; i++) after[i]();
+        const event = new Event("abort");
+        trust(event);
+        dispatch(signal, event);
+      };
+    }
+    get aborted(): boolean {
+      return this.#aborted;
+    }
+    get reason(): unknown {
+      return this.#reason;
+    }
+    throwIfAborted(): void {
+      if (this.#aborted) throw this.#reason;
+    }
+    get onabort(): unknown {
+      return this.#onabort;
+    }
+    set onabort(handler: unknown) {
+      if (this.#onabort !== null) this.removeEventListener("abort", this.#onabort);
+      this.#onabort = typeof handler === "function" || typeof handler === "object" ? handler : null;
+      if (this.#onabort !== null) this.addEventListener("abort", this.#onabort);
+    }
+    static abort(reason?: unknown): AbortSignal {
+      const made = new AbortSignal(key);
+      abort(made, reason);
+      return made;
+    }
+    static any(signals: Iterable<AbortSignal>): AbortSignal {
+      const made = new AbortSignal(key);
+      const all = [...signals];
+      for (let i = 0; i < all.length; i++) {
+        if (!isSignal(all[i])) throw new SafeTypeError("AbortSignal.any: not all are signals");
+      }
+      for (let i = 0; i < all.length; i++) {
+        if (all[i].#aborted) abort(made, all[i].#reason);
+        else onAbort(all[i], () => abort(made, all[i].#reason));
+      }
+      return made;
+    }
+    static timeout(): never {
+      throw new SafeTypeError("not yet");
+    }
+  }
+
+  class AbortController {
+    #signal = new AbortSignal(key);
+    get signal(): AbortSignal {
+      return this.#signal;
+    }
+    abort(reason?: unknown): void {
+      abort(this.#signal, reason);
+    }
+  }
+
+  return { DOMException, Event, EventTarget, AbortSignal, AbortController, report };
+}

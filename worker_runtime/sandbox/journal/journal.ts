@@ -1,0 +1,376 @@
+/**
+ * The journal of a run: what its script sees from outside is noted in the order in which the script sees it, or given
+ * to it in the order in which another process noted it.
+ *
+ * Live, what is ready waits in line, and each turn of the loop delivers one. In a replay it is held until its event
+ * comes; after the last event the rest goes on live.
+ *
+ * @module
+ */
+
+import { denoCore } from "../deno_core.ts";
+import * as p from "../primordials.ts";
+import type { Kind, Run, Seam, Terms } from "../seam.ts";
+import { send, utf8 } from "../wire/channel.ts";
+import { turnOfLoop } from "../wire/pipes.ts";
+import { EVENTS_APART, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
+import { replaceSources } from "./journal_globals.ts";
+import { Past } from "./past.ts";
+import { keyStream, type NextByte } from "./randomness.ts";
+
+/** Something that waits for its turn. */
+interface Ready {
+  readonly kind: Kind;
+  readonly id: number;
+  readonly go: () => void;
+  next?: Ready;
+}
+
+interface Timer {
+  readonly id: number;
+  readonly run: () => void;
+  readonly due: number;
+  native: object | undefined;
+}
+
+const { createTimer: createNative, cancelTimer: cancelNative } = denoCore();
+const PromiseClass = Promise;
+const machineTime = Date.now;
+const floor = Math.floor;
+const MAX_DELAY = 2 ** 31 - 1;
+/**
+ * Bounds how long a replay waits for the end of an `import(…)`, which takes milliseconds, before it says that there is
+ * none.
+ */
+const IMPORT_BOUND_MS = 1000;
+/** Bounds the turns of the loop that it waits after that: this process may have stood still meanwhile. */
+const IMPORT_TURNS = 100;
+
+let on = false;
+let unsent = "";
+let past: Past | undefined;
+let offline = false;
+let closed = false;
+let silent = false;
+let armed = false;
+let entries = 0;
+let scheduled = false;
+let theRun: Run | undefined;
+
+let shift = 0;
+let last = 0;
+let told = 0;
+let readings = 0;
+let first = 0;
+let end = Infinity;
+
+let firstReady: Ready | undefined;
+let lastReady: Ready | undefined;
+let imports = 0;
+let timerCount = 0;
+let awaiting = false;
+const timers = new p.SafeMap<number, Timer>();
+
+function beginJournal(terms: Terms, run: Run): void {
+  on = true;
+  theRun = run;
+  offline = terms.offline === true;
+  if (terms.events !== "") past = new Past(terms.events);
+  else if (terms.time !== undefined) shift = terms.time - machineTime();
+  first = journalTime();
+  if (terms.wall_ms !== undefined) end = first + terms.wall_ms;
+  let next: NextByte | undefined;
+  replaceSources(journalTime, first, () => (next ??= keyStream(terms.seed))(), terms.temporal);
+}
+
+function journalElapsed(): number {
+  return journalTime() - first;
+}
+
+function takeEvents(stackOf: () => string): string {
+  if (!on) return "";
+  closeReadings();
+  const text = unsent;
+  unsent = "";
+  return offline ? `${text}${placeOf(stackOf())}` : text;
+}
+
+function beforeEntry(): void {
+  // The host drops those after it, and so many messages the broker allows.
+  if (entries++ < MAX_LOG_ENTRIES) sendEvents();
+}
+
+function sendLast(): void {
+  sendEvents();
+  // Not in a rehearsal, after which the run's journal begins.
+  silent = on;
+}
+
+function deliver(kind: Kind, id: number, go: () => void): void {
+  if (!on) return go();
+  const ready: Ready = { __proto__: null, kind, id, go, next: undefined } as unknown as Ready;
+  if (lastReady === undefined) firstReady = ready;
+  else lastReady.next = ready;
+  lastReady = ready;
+  schedule();
+}
+
+function inTurn<T>(promise: Promise<T>): Promise<T> {
+  if (!on) return promise;
+  const id = imports++;
+  return new PromiseClass<T>((resolve, reject) => {
+    void ended(promise, (settle) => deliver("i", id, settle), resolve, reject);
+  });
+}
+
+async function ended<T>(
+  promise: Promise<T>,
+  then: (settle: () => void) => void,
+  resolve: (value: T) => void,
+  reject: (error: unknown) => void,
+): Promise<void> {
+  try {
+    const value = await promise;
+    then(() => resolve(value));
+  } catch (error) {
+    then(() => reject(error));
+  }
+}
+
+function ending(): Promise<void> {
+  return new PromiseClass((resolve) =>
+    deliver("e", 1, () => {
+      closed = true;
+      resolve();
+    })
+  );
+}
+
+/** A timer of the script's: Deno's own, in a journaled run the journal's. Milliseconds. */
+export function createTimer(run: () => void, ms: number): object {
+  if (!on) return createNative(run, ms, undefined, false, true);
+  const delay = ms >= 1 && ms <= MAX_DELAY ? floor(ms) : 1;
+  const timer: Timer = {
+    __proto__: null,
+    id: ++timerCount,
+    run,
+    due: journalTime() + delay,
+    native: undefined,
+  } as unknown as Timer;
+  p.mapSet(timers, timer.id, timer);
+  if (past !== undefined) schedule();
+  else if (timer.due <= end) start(timer, delay);
+  return timer;
+}
+
+/** Takes a timer back. */
+export function cancelTimer(timer: object): void {
+  if (!on) return cancelNative(timer);
+  const { id, native } = timer as Timer;
+  p.mapDelete(timers, id);
+  if (native !== undefined) cancelNative(native);
+}
+
+function start(timer: Timer, delay: number): void {
+  timer.native = createNative(
+    () => deliver("t", timer.id, () => fire(timer.id)),
+    delay,
+    undefined,
+    false,
+    true,
+  );
+}
+
+function fire(id: number): void {
+  const timer = p.mapGet(timers, id) as Timer;
+  p.mapDelete(timers, id);
+  timer.run();
+}
+
+/** The journal, as the rest of the sandbox sees it. */
+export const journalOfProcess: Seam = {
+  begin: beginJournal,
+  isOn: () => on,
+  elapsed: journalElapsed,
+  takeEvents,
+  beforeEntry,
+  sendLast,
+  deliver,
+  inTurn,
+  ending,
+};
+
+// ---- what is noted -------------------------------------------------------------------------------------------
+
+function note(event: string): void {
+  unsent += event;
+  if (unsent.length > EVENTS_APART) sendUnsent();
+  else arm();
+}
+
+function sendUnsent(): void {
+  const text = unsent;
+  unsent = "";
+  if (text !== "" && !silent) send({ t: "events" }, utf8(text));
+}
+
+function sendEvents(): void {
+  if (!on) return;
+  closeReadings();
+  sendUnsent();
+}
+
+/** Has what is noted sent soon, also where the script asks for nothing more. */
+function arm(): void {
+  if (armed) return;
+  armed = true;
+  createNative(sendSoon, EVENTS_MS, undefined, false, false);
+}
+
+function sendSoon(): void {
+  sendEvents();
+  armed = false;
+}
+
+function journalTime(): number {
+  const recorded = past?.reading();
+  if (recorded !== undefined) {
+    last = told = recorded;
+    // What comes after it, offline, is to see the time go on from here.
+    if (offline) shift = recorded - machineTime();
+    return recorded;
+  }
+  if (past !== undefined && !past.over) diverge("it reads the clock more often");
+  let time = liveTime();
+  // A machine's clock may be set back, or a recording be of another machine's.
+  if (time < last) time = last;
+  if (time !== last) {
+    closeReadings();
+    last = time;
+  }
+  if (readings++ === 0) arm();
+  return time;
+}
+
+/** The clock where nothing is recorded. A replay that is offline never comes to a time that the recorded run had not. */
+function liveTime(): number {
+  const time = machineTime() + shift;
+  return time > end ? end : time;
+}
+
+function closeReadings(): void {
+  if (readings === 0) return;
+  const count = readings === 1 ? "" : `*${readings}`;
+  readings = 0;
+  const step = last - told;
+  told = last;
+  note(`c${step}${count}`);
+}
+
+function placeOf(frames: string): string {
+  let end = p.indexOf(frames, "\n");
+  if (end < 0) end = frames.length;
+  const colons = [0, 0];
+  let found = 0;
+  for (let index = end - 1; index >= 0 && found < 2; index--) {
+    if (frames[index] === ":") colons[found++] = index;
+  }
+  if (found < 2) return "";
+  const close = frames[end - 1] === ")" ? end - 1 : end;
+  return `@${p.slice(frames, colons[1] + 1, colons[0])}:${p.slice(frames, colons[0] + 1, close)}`;
+}
+
+// ---- what is delivered ---------------------------------------------------------------------------------------
+
+function schedule(): void {
+  if (scheduled || closed) return;
+  scheduled = true;
+  turnOfLoop(turn);
+}
+
+function turn(): void {
+  scheduled = false;
+  if (closed) return;
+  try {
+    if (past === undefined) deliverNext();
+    else if (past.over) goLive();
+    else replayNext(past);
+  } finally {
+    // What was delivered may have thrown, which is the script's own affair.
+    if (firstReady !== undefined && past === undefined) schedule();
+  }
+}
+
+function deliverNext(): void {
+  const ready = firstReady;
+  if (ready === undefined) return;
+  takeReady(ready, undefined);
+  // Taken back while it waited for its turn.
+  if (ready.kind === "t" && p.mapGet(timers, ready.id) === undefined) return;
+  // In the order in which the script sees them: what it has read of the clock comes before.
+  closeReadings();
+  note(`${ready.kind}${ready.id}`);
+  ready.go();
+}
+
+function replayNext(events: Past): void {
+  const { kind, id } = events;
+  if (kind === "t") {
+    if (p.mapGet(timers, id) === undefined) return diverge(`it has not set timer ${id}`);
+    events.take();
+    schedule();
+    return fire(id);
+  }
+  let before: Ready | undefined;
+  let ready = firstReady;
+  while (ready !== undefined && (ready.kind !== kind || ready.id !== id)) {
+    before = ready;
+    ready = ready.next;
+  }
+  if (ready === undefined) {
+    if (kind === "a" && !theRun!.awaits(id)) diverge(`it has not asked for answer ${id}`);
+    else if (kind !== "a") awaitImport(events);
+    return;
+  }
+  takeReady(ready, before);
+  events.take();
+  schedule();
+  ready.go();
+}
+
+function takeReady(ready: Ready, before: Ready | undefined): void {
+  if (before === undefined) firstReady = ready.next;
+  else before.next = ready.next;
+  if (lastReady === ready) lastReady = before;
+}
+
+/** The end of a script or an import is on its way, or never comes: then this is another script. */
+function awaitImport(events: Past): void {
+  if (awaiting) return;
+  awaiting = true;
+  const { taken } = events;
+  const look = (turns: number) => {
+    if (past === undefined || past.taken !== taken) awaiting = false;
+    else if (turns === 0) diverge("it does not end where it has ended");
+    else turnOfLoop(() => look(turns - 1));
+  };
+  createNative(() => look(IMPORT_TURNS), IMPORT_BOUND_MS, undefined, false, false);
+}
+
+function diverge(what: string): void {
+  closed = silent = true;
+  theRun!.diverged(what, placeOf(theRun!.stack()));
+}
+
+/** The last event of the recording is delivered, and what came of it has run: from now on, what is ready comes. */
+function goLive(): void {
+  past = undefined;
+  const waiting: Timer[] = [];
+  p.mapForEach(timers, (timer) => p.append(waiting, timer as Timer));
+  const time = liveTime();
+  for (let index = 0; index < waiting.length; index++) {
+    const left = waiting[index].due - time;
+    if (waiting[index].due <= end) start(waiting[index], left > 1 ? left : 1);
+  }
+  send({ t: "live" });
+}

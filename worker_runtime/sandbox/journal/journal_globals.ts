@@ -1,0 +1,195 @@
+/**
+ * Makes what a journaled run's script reads time and randomness from, in the place of the engine's own; and weak
+ * references that hold, as when one breaks is the collector's whim.
+ *
+ * Each stands where the engine's stood, with its name and its attributes.
+ *
+ * @module
+ */
+
+import * as p from "../primordials.ts";
+import type { NextByte } from "./randomness.ts";
+
+// deno-lint-ignore no-explicit-any
+type Constructor = new (...args: any[]) => object;
+
+const NativeDate = Date;
+const NativeWeakRef = WeakRef;
+const SafeTypeError = TypeError;
+const SafeDOMException = DOMException;
+const construct = Reflect.construct;
+const dateToText = p.uncurryThis(Date.prototype.toString);
+const MAX_RANDOM_BYTES = 65536;
+const numberToHex = p.uncurryThis(Number.prototype.toString);
+
+/**
+ * Replaces them. `now` reads the journal's clock, in whole milliseconds since 1970; `since` is its first reading.
+ *
+ * `Temporal` is gone unless it is wanted: to touch it takes longer than all of the rest.
+ */
+export function replaceSources(now: () => number, since: number, random: NextByte, temporal: boolean): void {
+  const world = globalThis as unknown as Record<string, object>;
+  replaceDate(now);
+  if (temporal) replaceTemporal(now);
+  else p.deleteProperty(globalThis, "Temporal");
+  replaceFormatter(now);
+  replace(world.performance, "now", { now: () => now() - since }.now);
+  replaceRandom(world, random);
+  replaceWeak(world);
+}
+
+function replace(holder: object, name: PropertyKey, value: unknown): void {
+  p.defineProperty(holder, name, { __proto__: null, value } as PropertyDescriptor);
+}
+
+function replaceDate(now: () => number): void {
+  const JournalDate = function Date(this: unknown, ...args: unknown[]): unknown {
+    if (new.target === undefined) return dateToText(new NativeDate(now()));
+    return construct(NativeDate, args.length === 0 ? [now()] : args, new.target);
+  };
+  replaceClass("Date", NativeDate as unknown as Constructor, JournalDate);
+  replace(JournalDate, "now", { now: () => now() }.now);
+}
+
+/** Puts a constructor in the place of another: same statics, same prototype, same length. */
+function replaceClass(name: string, native: Constructor, made: object): void {
+  const keys = p.ownKeys(native);
+  for (let index = 0; index < keys.length; index++) {
+    p.defineProperty(made, keys[index], p.getOwnPropertyDescriptor(native, keys[index])!);
+  }
+  replace(native.prototype, "constructor", made);
+  replace(globalThis, name, made);
+}
+
+interface Native {
+  Now: { timeZoneId(): string };
+  Instant: {
+    fromEpochMilliseconds(ms: number): object;
+    prototype: { toZonedDateTimeISO(zone: unknown): object };
+  };
+  ZonedDateTime: { prototype: Record<"toPlainDateTime" | "toPlainDate" | "toPlainTime", () => object> };
+}
+
+function replaceTemporal(now: () => number): void {
+  const { Now, Instant, ZonedDateTime } = (globalThis as unknown as { Temporal: Native }).Temporal;
+  const { fromEpochMilliseconds } = Instant;
+  const { timeZoneId } = Now;
+  const zoned = p.uncurryThis(Instant.prototype.toZonedDateTimeISO);
+  const toPlainDateTime = p.uncurryThis(ZonedDateTime.prototype.toPlainDateTime);
+  const toPlainDate = p.uncurryThis(ZonedDateTime.prototype.toPlainDate);
+  const toPlainTime = p.uncurryThis(ZonedDateTime.prototype.toPlainTime);
+  const instant = () => p.apply(fromEpochMilliseconds, Instant, [now()]) as object;
+  const here = (zone: unknown) => zoned(instant(), zone === undefined ? timeZoneId() : zone);
+  const made = {
+    instant: () => instant(),
+    zonedDateTimeISO: (zone?: unknown) => here(zone),
+    plainDateTimeISO: (zone?: unknown) => toPlainDateTime(here(zone)),
+    plainDateISO: (zone?: unknown) => toPlainDate(here(zone)),
+    plainTimeISO: (zone?: unknown) => toPlainTime(here(zone)),
+  };
+  const names = p.objectKeys(made);
+  for (let index = 0; index < names.length; index++) {
+    replace(Now, names[index], made[names[index] as keyof typeof made]);
+  }
+}
+
+/** `format` and `formatToParts` of a date that is not given mean now. */
+function replaceFormatter(now: () => number): void {
+  // Not at the top: the first touch of it costs a worker's boot milliseconds.
+  const dateFormatter = Intl.DateTimeFormat.prototype;
+  const property = p.getOwnPropertyDescriptor(dateFormatter, "format")!;
+  const formatOf = p.uncurryThis(property.get!);
+  const toParts = p.uncurryThis(dateFormatter.formatToParts);
+  const bound = new WeakMap<object, unknown>();
+  const known = p.uncurryThis(WeakMap.prototype.get);
+  const keep = p.uncurryThis(WeakMap.prototype.set);
+  const made = {
+    get format(): unknown {
+      const native = formatOf(this) as (date: unknown) => string;
+      const before = known(bound, native);
+      if (before !== undefined) return before;
+      const format = (date?: unknown) => native(date === undefined ? now() : date);
+      keep(bound, native, format);
+      return format;
+    },
+    formatToParts(date?: unknown): unknown {
+      return toParts(this, (date === undefined ? now() : date) as number);
+    },
+  };
+  p.defineProperty(dateFormatter, "format", {
+    __proto__: null,
+    get: p.getOwnPropertyDescriptor(made, "format")!.get,
+  } as PropertyDescriptor);
+  replace(dateFormatter, "formatToParts", made.formatToParts);
+}
+
+function replaceRandom(world: Record<string, object>, next: NextByte): void {
+  replace(
+    Math,
+    "random",
+    {
+      random(): number {
+        const low = next() | (next() << 8) | (next() << 16);
+        const high = next() | (next() << 8) | (next() << 16) | ((next() & 31) << 24);
+        return (high * 2 ** 24 + low) / 2 ** 53;
+      },
+    }.random,
+  );
+  const getRandomValues = (array: unknown) => {
+    const kind = p.typedArrayTag(array);
+    if (kind === undefined || p.startsWith(kind, "Float")) {
+      throw new SafeDOMException("getRandomValues needs an integer typed array", "TypeMismatchError");
+    }
+    const size = p.typedArrayByteLength(array);
+    if (size > MAX_RANDOM_BYTES) {
+      throw new SafeDOMException(`${size} bytes are over ${MAX_RANDOM_BYTES}`, "QuotaExceededError");
+    }
+    const bytes = new p.SafeUint8Array(
+      p.typedArrayBuffer(array) as ArrayBuffer,
+      p.typedArrayByteOffset(array),
+      size,
+    );
+    for (let index = 0; index < size; index++) bytes[index] = next();
+    return array;
+  };
+  const randomUUID = () => {
+    let text = "";
+    for (let index = 0; index < 16; index++) {
+      let byte = next();
+      if (index === 6) byte = (byte & 15) | 64;
+      if (index === 8) byte = (byte & 63) | 128;
+      if (index === 4 || index === 6 || index === 8 || index === 10) text += "-";
+      text += p.slice(numberToHex(byte + 256, 16), 1);
+    }
+    return text;
+  };
+  replace(world.crypto, "getRandomValues", getRandomValues);
+  replace(world.crypto, "randomUUID", randomUUID);
+}
+
+/** Holds what is referred to weakly, or registered, until the run's end. */
+function replaceWeak(world: Record<string, object>): void {
+  const held = new p.SafeSet<unknown>();
+  const JournalWeakRef = function WeakRef(this: unknown, target: unknown): unknown {
+    if (new.target === undefined) throw new SafeTypeError("Constructor WeakRef requires 'new'");
+    const made = construct(NativeWeakRef, [target], new.target);
+    p.setAdd(held, target);
+    return made;
+  };
+  replaceClass("WeakRef", NativeWeakRef as unknown as Constructor, JournalWeakRef);
+  const registry =
+    (world.FinalizationRegistry as unknown as { prototype: { register(target: object): void } })
+      .prototype;
+  const register = p.uncurryThis(registry.register as (...args: unknown[]) => void);
+  replace(
+    registry,
+    "register",
+    {
+      register(this: unknown, target: unknown, value: unknown, token?: unknown): void {
+        if (token === undefined) register(this, target, value);
+        else register(this, target, value, token);
+        p.setAdd(held, target);
+      },
+    }.register,
+  );
+}
