@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,11 @@ import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, Verdict, tool
 from cellblock.config.settings import parse_settings
-from cellblock.journal.journals import Journals
-from cellblock.journal.place import journals_in
+from cellblock.journal.journals import Journals, open_store
+from cellblock.journal.place import FilePlace, journals_in
 from cellblock.journal.store import JournalStore
 from support.processes import workers_of
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 MADE: Counter[str] = Counter()
 
@@ -307,3 +309,53 @@ async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
         while head is None or head["outcome"] == "no end":
             head = await made.keeper.run(run_id)
         assert head["outcome"] == "CANNOT_GO_ON"
+
+
+async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
+    """One that is damaged ends; one of another key is left to whoever has that, until it has waited too long."""
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(5)]
+    damaged, foreign, late, *others = runs
+    settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
+    store = open_store(FilePlace(tmp_path, settings.auth), settings.journal)
+    for run_id in runs:
+        store.answer(run_id, "accepted")
+    dead = {"lost": "recording", "good": "x", "old": "x"}
+    for run_id in dead:
+        # Of brokers that have died: the first is damaged, the last has been left for longer than a run may wait.
+        found = store.read(others[0])
+        assert found is not None
+        store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
+    store.close()
+    with sqlite3.connect(journals_in(tmp_path)) as database:
+        database.execute("PRAGMA foreign_keys = ON")
+        for run_id in (damaged, "lost"):
+            database.execute(
+                "UPDATE pieces SET body = zeroblob(40) WHERE run = ? AND kind = 'recording'", (run_id,)
+            )
+        database.execute("UPDATE runs SET key = 'other' WHERE id IN (?, ?)", (foreign, late))
+        database.execute("UPDATE runs SET expires = 1 WHERE id = ?", (late,))
+        database.execute("UPDATE runs SET changed = 1 WHERE id = 'old'")
+    database.close()
+
+    async def state_of(made: Broker, run_id: str) -> tuple[Any, Any]:
+        head = await made.keeper._journals.asked(lambda store: store.head(run_id), None)
+        assert head is not None
+        return head.state, head.outcome
+
+    async with broker_on(tmp_path) as made:
+        for run_id, state in {
+            **dict.fromkeys(others, ("ended", "ok")),
+            damaged: ("ended", "CANNOT_GO_ON"),
+            foreign: ("parked", None),
+            late: ("ended", "PARKED_EXPIRED"),
+            "lost": ("ended", "CANNOT_GO_ON"),
+            "good": ("ended", "ok"),
+            "old": ("ended", "CANNOT_GO_ON"),
+        }.items():
+
+            async def is_so(run_id: str = run_id, state: Any = state) -> bool:
+                return await state_of(made, run_id) == state
+
+            await until_found(is_so, f"{run_id} is {state}")

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -26,9 +26,18 @@ from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Parked, ParkedQuestion, WorkingCall
 from cellblock.journal.recording import UnreadableRecording
-from cellblock.journal.rows import KINDS, WAITING, Head, Piece, parked_questions, waiting_in
+from cellblock.journal.rows import (
+    KINDS,
+    WAITING,
+    Foreign,
+    Head,
+    OneRunFailed,
+    Piece,
+    parked_questions,
+    waiting_in,
+)
 from cellblock.journal.run_rows import MAX_LISTED
-from cellblock.journal.store import JournalStore
+from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
 from cellblock.telemetry.keeper import Keeper, response_in
 from cellblock.upstream.requester import Requester
@@ -120,6 +129,8 @@ class ParkedRuns:
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        # Each waits until it expires: they are no more than the file holds.
+        self._foreign: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
@@ -510,17 +521,20 @@ class ParkedRuns:
             try:
                 now = time.monotonic()
                 version = await self._journals.asked(lambda store: store.version, 0)
-                due, expired = await self._journals.asked(lambda store: store.due(time.time()), ([], []))
+                besides = tuple(self._foreign)
+                due, expired = await self._journals.asked(
+                    lambda store, but=besides: store.due(time.time(), but), ([], [])
+                )
                 self.count = await self._journals.asked(lambda store: store.count_parked(), 0)
                 for run_id in expired:
                     await self._journals.asked(
                         lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
                     )
                 for run_id in due:
-                    await self._wake(run_id)
+                    await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
                 await self._end_those_asked()
-                if self._keeper.settings.parks and (now >= adopt_at or version != seen):
+                if now >= adopt_at or version != seen:
                     adopt_at, seen = now + ADOPT_SECONDS, version
                     await self._adopt()
             except StoreError as error:
@@ -538,13 +552,20 @@ class ParkedRuns:
                     await self._end(run_id, task)
 
     async def _adopt(self) -> None:
-        """Goes on with the runs of brokers that have died; what tools had of them may have run."""
+        """Goes on with the runs of brokers that have died; what tools had of them may have run. Ends those with which
+        nobody has gone on for as long as a run may wait."""
         unsure, self._unsure = self._unsure, set[str]()
+        oldest = time.time() - max(self.good_seconds, UNENDED_SECONDS)
 
         def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
             held, owned = store.held(), store.owned()
             owners = {owner for _, owner, _ in held} | {owner for _, owner in owned}
             dead = {owner for owner in owners if not self._owner.lives(owner)}
+            for run, owner in store.owned(before=oldest):
+                if owner in dead and store.give_up(run, owner, LOST):
+                    owned.remove((run, owner))
+            if not self._keeper.settings.parks:
+                return [], []
             # One that was to be taken when PostgreSQL went away may have been: nobody goes on with it then.
             return [one for one in held if one[1] in dead], [
                 (run, owner)
@@ -558,21 +579,39 @@ class ParkedRuns:
             self._unsure |= unsure
             raise
         for run_id, owner, turn in let_go:
-            if await self._journals.asked(
-                lambda store, run=run_id, dead=owner, of=turn: store.release(run, of, dead, is_lost=True),
-                default=False,
-            ):
-                logger.info("run %s goes on: the broker that had its calls has died", run_id)
-                await self._wake(run_id)
+            await self._one(run_id, self._let_go(run_id, owner, turn))
         for run_id, owner in left:
-            found = await self._sure(
-                run_id, lambda store, run=run_id, dead=owner: store.adopt(run, dead, self._owner.name)
+            await self._one(run_id, self._adopt_one(run_id, owner), owner)
+
+    async def _let_go(self, run_id: str, dead: str, turn: int) -> None:
+        if await self._journals.asked(
+            lambda store: store.release(run_id, turn, dead, is_lost=True), default=False
+        ):
+            logger.info("run %s goes on: the broker that had its calls has died", run_id)
+            await self._wake(run_id)
+
+    async def _adopt_one(self, run_id: str, dead: str) -> None:
+        found = await self._sure(run_id, lambda store: store.adopt(run_id, dead, self._owner.name))
+        if found is not None and any(piece.kind == "cancel" for piece in found[1]):
+            self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
+        elif found is not None:
+            logger.info("run %s goes on: its broker has died", run_id)
+            self._begin(run_id, self._reopened(*found))
+
+    async def _one(self, run_id: str, work: Awaitable[None], dead: str = "") -> None:
+        """Goes on with one run; one that cannot be read is in nobody's way. It ends, unless others may read it. Raises
+        StoreError: No run can be read."""
+        try:
+            await work
+        except Foreign as error:
+            if run_id not in self._foreign:
+                logger.warning("run %s does not go on here: %s", run_id, error)
+            self._foreign.add(run_id)
+        except OneRunFailed as error:
+            logger.warning("run %s cannot go on: %s", run_id, error)
+            await self._journals.asked(
+                lambda store: store.end(run_id, LOST) or store.give_up(run_id, dead, LOST), default=False
             )
-            if found is not None and any(piece.kind == "cancel" for piece in found[1]):
-                self._journals.do(lambda store, run=run_id: store.give_up(run, self._owner.name, CANCELLED))
-            elif found is not None:
-                logger.info("run %s goes on: its broker has died", run_id)
-                self._begin(run_id, self._reopened(*found))
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""

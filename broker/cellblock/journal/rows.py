@@ -76,6 +76,11 @@ class WrongPiece(OneRunFailed):
     """A piece was changed, is another run's, or was written with another key."""
 
 
+class Foreign(WrongPiece):
+    """A run was written with another key than the one in use, or by a newer release; whoever has that can go on with
+    it."""
+
+
 class TakenAway(OneRunFailed):
     """A run is another broker's by now, which took this one for dead; nothing more of it may be done here."""
 
@@ -90,15 +95,20 @@ def answers_piece(answers: Mapping[int, Answer]) -> Piece:
 
 
 def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Answer]]:
-    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked."""
+    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
+    be read by this release."""
     parked = [piece.body for piece in pieces if piece.kind == "parked"]
     if not parked:
         raise WrongPiece("the run waits for nobody")
     answers: dict[int, Answer] = {}
-    for piece in pieces:
-        if piece.kind == "answers":
-            answers |= unpack_answers(piece.body)
-    return Parked.unpack(parked[-1]), answers
+    try:
+        for piece in pieces:
+            if piece.kind == "answers":
+                answers |= unpack_answers(piece.body)
+        return Parked.unpack(parked[-1]), answers
+    except (TypeError, KeyError, ValueError) as error:
+        # It is as it was written: its seal is whole.
+        raise Foreign(f"another release has written down what the run waits for ({error})") from error
 
 
 def parked_questions(pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:

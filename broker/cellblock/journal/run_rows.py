@@ -10,7 +10,7 @@ from typing import Any, Final
 from cellblock.base.database import Database
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.cipher import Cipher
-from cellblock.journal.rows import KINDS, Head, Kind, Piece, RunState, TakenAway, TooLarge, WrongPiece
+from cellblock.journal.rows import KINDS, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
 from cellblock.journal.tables import CHANGING, OF_PRINCIPAL, SHOWN
 
 MAX_LISTED: Final = 1_000
@@ -78,7 +78,7 @@ class RunRows:
             kinds: Only the pieces of these kinds: a recording may have 64 MiB.
 
         Raises:
-            WrongPiece: A piece is not as it was written.
+            WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.
             StoreError: The file cannot be read.
         """
         found = self._database.rows(
@@ -91,7 +91,7 @@ class RunRows:
         *shown, key_id = found[0]
         head = _head(shown)
         if key_id != cipher.key_id:
-            raise WrongPiece(f"run {run_id} was written with another key than the one in use")
+            raise Foreign(f"run {run_id} was written with another key than the one in use")
         rows = self._database.rows(
             f"SELECT number, kind, body FROM pieces WHERE run = ? AND kind IN ({', '.join('?' * len(kinds))}) "
             "ORDER BY number",
