@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee, InvalidRequest, Question, Verdict, tool
+from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.config.settings import parse_settings
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
@@ -359,3 +359,32 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> No
                 return await state_of(made, run_id) == state
 
             await until_found(is_so, f"{run_id} is {state}")
+
+
+BURN = "const burn = () => { let n = 0; for (let i = 0; i < 6e7; i++) n += i % 7; return n; };\n"
+PARKS = "for (let n = 0; n < 4; n++) await write({ n });"
+"""No clock is read: of a run that is parked first here, there is no event."""
+
+
+async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> tuple[RunResponse, int]:
+    """Runs a script, and approves what it asks for until its end; gives its response, and how often it was parked."""
+    limits = {"maxCpuMs": max_cpu_ms}
+    response = await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
+    parks = 0
+    while response.parked:
+        parks += 1
+        response = await within(broker.resume(str(response.usage.run_id), "accepted"))
+    return response, parks
+
+
+async def test_parks_neither_give_a_script_cpu_time_nor_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five replays together would come to the cap, with the slack that there is for slower machines."""
+    monkeypatch.setattr("cellblock.execution.run.REPLAY_CPU_MS", 300)
+    async with broker_on(tmp_path, policy={"default": {"approve": ["local.write"]}}) as made:
+        once = (await until_it_ends(made, "burn();"))[0].usage.cpu_ms
+        response, parks = await until_it_ends(made, f"burn(); {PARKS}", 2 * once)
+        assert parks == 4 and response.ok, response
+        response, parks = await until_it_ends(made, f"burn(); {PARKS} burn();", 3 * once // 2)
+        assert parks == 4 and [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response

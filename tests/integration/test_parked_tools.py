@@ -345,6 +345,8 @@ globalThis.__codemode_result__ = [first, said];
         await asyncio.wait([outcome], timeout=0.5)
         assert not outcome.done() and called("hold") == 1
         outcome.cancel()
+        # The next one is to go on with it, and this one may be fast.
+        await broker.parked_runs.stop_looking()
         for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
             one.kill()
         await within(process.wait())

@@ -60,7 +60,7 @@ class MemoryKept(KeptRun):
     def goes_on(self, recording: Recording) -> None:
         self.journal = Journal.resuming(recording)
 
-    def parked(self, cpu_ms: int) -> None:
+    def parked(self) -> None:
         """Nobody bounds it here."""
 
 

@@ -384,7 +384,7 @@ class Executor:
         if order.resumed >= MAX_LOST or self._closed:
             return False
         if kept is not None and journal is not None and kept.is_durable and journal.lost is None:
-            recording = replace(journal.snapshot(), response=None, ended=None)
+            recording = replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms)
             kept.goes_on(recording)
             order.journal = kept.journal
             said = f"It goes on from where it was; {calls} calls are not made again."

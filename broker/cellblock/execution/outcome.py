@@ -171,6 +171,15 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
             )
 
 
+def not_back(replay_ms: int) -> Diagnostic:
+    """Says that a run which was to go on has not come to where it was."""
+    return limit_diagnostic(
+        "The run was to go on, and did not come back to where it was: its replay took over "
+        f"{replay_ms} ms of CPU time, or {protocol.REPLAY_WALL_TIMES} times as long.",
+        "Run the script again when the machine has less to do.",
+    )
+
+
 def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
     """Gives the end of a run that has called tools, with what is certain about its calls."""
     said = (

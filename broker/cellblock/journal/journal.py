@@ -70,7 +70,7 @@ class Journal:
 
     Attributes:
         past: What is replayed; None in a new run.
-        replaying: Whether the script has not yet seen all that is recorded.
+        replaying: Whether the script has asked for nothing yet that is not recorded, nor said that it has seen all.
         lost: Why there is no recording of this run any more, half a sentence; None while there is.
         most_bytes: Bounds what it holds.
         room: Bounds what all that are recorded hold together; None offline, where no run waits.
@@ -213,7 +213,7 @@ class Journal:
         elif self._other_script is not None:
             terms = {"seed": self.past.seed, "events": ""}
         else:
-            terms = {"seed": self.past.seed, "events": self.past.events}
+            terms = {"seed": self.past.seed, "events": self.past.events, "past": True}
         if self.offline and self.past is not None:
             terms |= {"offline": True, "time": int(self.past.started_at * 1000)}
             if self._other_script is None and (wall_ms := self.past.wall_ms) is not None:
@@ -362,7 +362,6 @@ class Journal:
         past = self.past
         assert past is not None
         if not self.offline:
-            self.replaying = False
             if was.kind == "query" or was.certainty is Certainty.NOT_STARTED or self.may_repeat(was):
                 return None
             return was

@@ -255,11 +255,11 @@ class Moves(RunRows):
         )
         return [run for (run,) in rows]
 
-    def add_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
-        """Adds what CPU time a run had used by the time that it was parked."""
+    def set_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
+        """Writes what CPU time a run had used by the time that it was parked."""
         with self._database.transaction(run_id):
             self._database.execute(
-                "UPDATE runs SET cpu_ms = cpu_ms + ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
+                "UPDATE runs SET cpu_ms = ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
             )
 
     def due(self, now: float, besides: Collection[str] = ()) -> tuple[list[str], list[str]]:

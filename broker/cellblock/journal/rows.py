@@ -56,7 +56,7 @@ class Head:
     """Says whether there is an answer to all that a parked run waits for."""
 
     cpu_ms: int = 0
-    """Says what CPU time it has used before it was parked."""
+    """Says what CPU time its script had used when it was parked."""
 
     resumed: int = 0
     """Counts how often it has gone on in another process."""

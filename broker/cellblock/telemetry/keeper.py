@@ -307,10 +307,10 @@ class Kept(KeptRun):
         self._events = 0
         self.resumed += 1
 
-    def parked(self, cpu_ms: int) -> None:
-        head = self._head
+    def parked(self) -> None:
+        head, used = self._head, self.earlier_cpu_ms
         assert head is not None
-        self._journals.do(lambda store: store.add_cpu(head.id, head.turn, cpu_ms))
+        self._journals.do(lambda store: store.set_cpu(head.id, head.turn, used))
 
     def _changed(self, call: RecordedCall) -> None:
         """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""

@@ -52,6 +52,9 @@ and a run's end, and after `EVENTS_MS`."""
 EVENTS_MS: Final = 20
 """Says how long after it was noted an event is sent that nothing else has carried; a script that blocks delays it."""
 
+REPLAY_WALL_TIMES: Final = 4
+"""A replay may take so many times its CPU time, beside `timeout_ms`: others want the cores, too."""
+
 CallId = Annotated[int, Field(ge=1, le=MAX_CALL_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Millis = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -152,7 +155,10 @@ class Noted(Message):
 
 
 class Live(Message):
-    """The script has seen the last event of the recording that came with its start; from here on it is live. Once."""
+    """The script has seen the last event of the recording that came with its start; from here on it is live. Once.
+
+    Where its `Run` has a `replay_ms`, its time and its CPU time begin here.
+    """
 
     t: Literal["live"] = "live"
 
@@ -276,6 +282,8 @@ class Ended(Message):
     detail: str = ""
     wall_ms: Millis = 0
     cpu_ms: Millis = 0
+    replay_cpu_ms: Millis = 0
+    """Says what of it was used before `Live`, by a run that has a `replay_ms`."""
     peak_bytes: Bytes = 0
     dropped_log_bytes: Bytes = 0
     reused: Annotated[int, Field(ge=0)] = 0
@@ -304,6 +312,9 @@ class Run(Message):
     pause_ms: Millis = 0
     """Bounds how long the run's wall clock may stand still in all; the host keeps it, whatever the broker says
     later."""
+    replay_ms: Millis = 0
+    """Bounds the CPU time in which a run that goes on comes back to where it was, until `Live`; `cpu_ms` and
+    `timeout_ms` begin there. 0: they begin at once."""
 
 
 class Pause(Message):
