@@ -27,6 +27,7 @@ from cellblock.execution.direct import DirectCall
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.keeping import KeptRun, RunKeeper
+from cellblock.execution.outcome import run_adopted, run_resumed
 from cellblock.execution.plan import (
     Plan,
     capability_warnings,
@@ -124,8 +125,12 @@ class _Order:
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """Tells of each time that its process was lost."""
     resumed: int = 0
-    """Counts how often its process was lost, and it went on in another."""
+    """Counts how often its process was lost here, and it went on in another."""
+    lost_cpu_ms: int = 0
+    """Counts what these processes had used."""
 
     def see(self, catalog: Catalog) -> Catalog:
         """Takes a snapshot, and gives what the run may see of it."""
@@ -138,7 +143,7 @@ class _Order:
         """Lists what the response says besides the outcome of the run."""
         requested = self.request.requested
         missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
-        return [*self.request.warnings, *missing, *self.notices]
+        return [*self.request.warnings, *missing, *self.notices, *self.losses]
 
 
 class Executor:
@@ -279,6 +284,8 @@ class Executor:
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
             order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            if kept is not None and kept.adopted:
+                order.losses.append(run_adopted(kept.adopted))
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
@@ -369,9 +376,10 @@ class Executor:
             response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
             if typecheck != "off":
                 response = await self._types.after(response, order.request, side)
-            if order.resumed and order.kept is None:
-                usage = response.usage.model_copy(update={"resumed": order.resumed})
-                response = response.model_copy(update={"usage": usage})
+            if order.resumed:
+                resumed = order.resumed if order.kept is None else order.kept.resumed
+                used = {"resumed": resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
+                response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
             if warnings := order.warnings():
                 response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
             return response
@@ -389,16 +397,24 @@ class Executor:
             order.journal = kept.journal
             said = f"It goes on from where it was; {calls} calls are not made again."
         elif self._may_begin_anew(order) and not calls:
+            if kept is not None:
+                kept.begins_anew()
+                order.journal = kept.journal
             said = "It had made no call, and was run again from its beginning."
         else:
             return False
         order.resumed += 1
-        order.notices = [_resumed(said, response)]
+        # Not what those before had used: it is in there already.
+        order.lost_cpu_ms = response.usage.cpu_ms
+        order.losses.append(run_resumed(said, response))
         return True
 
     def _may_begin_anew(self, order: _Order) -> bool:
-        """Says whether a run that nobody records may begin once more."""
-        if order.journal is not None or order.resumed or self._keeper is None:
+        """Says whether a run of which nothing is written down may begin once more."""
+        kept = order.kept
+        if order.resumed or self._keeper is None or (kept is None and order.journal is not None):
+            return False
+        if kept is not None and (kept.is_durable or kept.resumed):
             return False
         return not self._keeper.is_off(order.grantee.principal)
 
@@ -563,17 +579,6 @@ def _may_repeat(catalog: Catalog, patterns: Sequence[str], call: RecordedCall) -
             is_given = tool.given is not None and tool.given.retry
             return is_given or any_fits(patterns, call.server, tool)
     return False
-
-
-def _resumed(said: str, lost: RunResponse) -> Diagnostic:
-    """Says of a run that it goes on although its process was lost."""
-    why = next((entry.message for entry in lost.diagnostics if entry.severity == "error"), "")
-    return Diagnostic(
-        severity="warning",
-        code="RUN_RESUMED",
-        message=f"The run's process was lost: {why} {said}",
-        hint=None,
-    )
 
 
 def _not_started(code: str, message: str, hint: str) -> Diagnostic:

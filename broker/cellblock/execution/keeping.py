@@ -32,6 +32,7 @@ class KeptRun(Watcher, ABC):
         earlier_cpu_ms: CPU time that its script has used before, as far as that is known; its replays do not count.
         used_ms: Wall time that it has used before, in its latest process here.
         resumed: Counts how often it has gone on in another process.
+        adopted: Counts how often its broker was lost.
         is_left: Whether its end here is none: another process goes on with it.
     """
 
@@ -48,6 +49,7 @@ class KeptRun(Watcher, ABC):
     earlier_cpu_ms: int = 0
     used_ms: int = 0
     resumed: int = 0
+    adopted: int = 0
     is_left: bool = False
 
     @abstractmethod
@@ -86,6 +88,10 @@ class KeptRun(Watcher, ABC):
     @abstractmethod
     def goes_on(self, recording: Recording) -> None:
         """Hears that the run goes on from a recording of itself, here: its process was lost."""
+
+    @abstractmethod
+    def begins_anew(self) -> None:
+        """Hears that the run begins anew, here, with another journal: its process was lost before it made a call."""
 
     @abstractmethod
     def parked(self) -> None:

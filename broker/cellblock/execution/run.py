@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
-from cellblock.apart.raw import RawJson
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
@@ -29,7 +27,7 @@ from cellblock.execution.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking
+from cellblock.execution.parking import Parking, parked_question
 from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -38,7 +36,7 @@ from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
-from cellblock.journal.parked import SHOWN_BYTES, Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.parked import Parked, WorkingCall
 from cellblock.journal.recording import Recording
 from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
@@ -378,7 +376,7 @@ class Run:
     ) -> None:
         rules, turn = self._context.rules, self._context.round
         parked = Parked(
-            questions=tuple(map(_parked_question, questions.values())),
+            questions=tuple(map(parked_question, questions.values())),
             working=tuple(
                 WorkingCall(call=call.id, server=call.server, tool=call.tool)
                 for call in recording.calls
@@ -578,9 +576,8 @@ class Run:
             return False
         if self._lost is not None or ended.reason == "host_stopping":
             return True
-        # A worker may be killed by others; a script that kills its own would do so again, and had its chance.
-        kept = self._context.kept
-        return ended.reason == "crashed" and kept is not None and kept.is_durable
+        # Others may have killed it; one whose script has done it is lost again, and ends then.
+        return ended.reason == "crashed"
 
     def _breach(self, detail: str) -> Diagnostic:
         return self._ending(protocol.Ended(reason="protocol", detail=detail))
@@ -589,16 +586,3 @@ class Run:
         if self._lost is None and self._replays and ended.reason in ("cpu", "timeout"):
             return not_back(self._replay_ms)
         return ending(ended, self._lost, self._limits, started=self._leased)
-
-
-def _parked_question(question: Question) -> ParkedQuestion:
-    arguments = question.arguments
-    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
-    return ParkedQuestion(
-        call=question.call_id,
-        server=question.server_id,
-        tool=question.tool_name,
-        destructive=question.destructive,
-        input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
-        bytes=len(whole),
-    )

@@ -67,6 +67,9 @@ class Head:
     owner: str | None = None
     """Names the broker that has it; of a parked one, whose calls are still with their tools."""
 
+    adopted: int = 0
+    """Counts how often its broker was lost."""
+
 
 class OneRunFailed(StoreError):
     """One run cannot be written or read; the others can."""

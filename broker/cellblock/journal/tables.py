@@ -90,7 +90,7 @@ SETUP: Final = (
 
 SHOWN: Final = (
     "id, principal, began, ended, outcome, calls, bytes, "
-    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner"
+    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted"
 )
 
 CHANGING: Final = (

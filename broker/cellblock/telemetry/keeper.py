@@ -94,7 +94,8 @@ class Keeper:
         run.keeps = self.settings.for_client(head.principal)
         run.is_durable = True
         run.park_seconds = self.settings.park_after_ms / 1000
-        run.turn, run.resumed, run.earlier_cpu_ms = head.turn, head.resumed, head.cpu_ms
+        run.turn, run.resumed, run.adopted = head.turn, head.resumed, head.adopted
+        run.earlier_cpu_ms = head.cpu_ms
         if any(piece.kind == "parked" for piece in kept):
             parked, answers = waiting_in(kept)
             verdicts = {call: Verdict(answer) for call, answer in answers.items()}
@@ -307,6 +308,10 @@ class Kept(KeptRun):
         self._events = 0
         self.resumed += 1
 
+    def begins_anew(self) -> None:
+        self.journal = Journal.recording()
+        self.resumed += 1
+
     def parked(self) -> None:
         head, used = self._head, self.earlier_cpu_ms
         assert head is not None
@@ -347,6 +352,7 @@ def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[Piece]:
     facts = {**whole_run(LiveRun(run)), "kept": True, "principal": principal, "script": run.code}
     if run.response is not None:
         facts["logs"] = [entry.model_dump(by_alias=True) for entry in run.response.logs]
+        facts["diagnostics"] = [entry.as_json() for entry in run.response.diagnostics]
     return [Piece("facts", json.dumps(facts).encode()), *_recorded(lambda: journal.snapshot(decoded=False))]
 
 
@@ -366,11 +372,16 @@ def response_in(kept: Sequence[Piece]) -> RunResponse | None:
         UnreadableRecording: Another release has made it.
     """
     recording = pieces.recording_in(kept)
-    return (
-        None
-        if recording is None or recording.response is None
-        else RunResponse.model_validate(recording.response)
-    )
+    if recording is None or recording.response is None:
+        return None
+    # The recorded one is what a replay comes to; what was said beside it, such as what became of its processes, is not.
+    told = {name: facts[name] for name in ("diagnostics", "usage")} if (facts := _facts_in(kept)) else {}
+    return RunResponse.model_validate(recording.response | told)
+
+
+def _facts_in(kept: Sequence[Piece]) -> Data | None:
+    found = next((piece.body for piece in kept if piece.kind == "facts"), None)
+    return None if found is None else cast("Data", json.loads(found))
 
 
 # ---- what is shown -----------------------------------------------------------------------------------
@@ -397,9 +408,8 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     Raises:
         UnreadableRecording: Another release has made it.
     """
-    facts = next((piece.body for piece in kept if piece.kind == "facts"), None)
-    if facts is not None:
-        return cast("Data", json.loads(facts))
+    if (facts := _facts_in(kept)) is not None:
+        return facts
     recording = pieces.recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END

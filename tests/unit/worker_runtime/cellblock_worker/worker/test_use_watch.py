@@ -106,7 +106,7 @@ async def test_the_cpu_time_of_a_replay_is_bounded_apart(pid: int) -> None:
     heard = Heard()
     watching = watch(heard, UsageReader(pid), cpu_ms=100, replay_ms=60_000)
     async with asyncio.timeout(BOUND):
-        while (used := watching.now()) is None or used.cpu_seconds < 0.2:
+        while (used := watching.now()) is None or used.cpu_seconds < 0.2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert heard.killed == [] and watching.live() and not watching.live(), "once"
     await heard.a_kill()
