@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cellblock.config.server import ServerConfig
     from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
-    from cellblock.daemon.parked_runs import ParkedRun
+    from cellblock.daemon.parked_views import ParkedRun
     from cellblock.daemon.private_state import StateDir
     from cellblock.execution.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
     from cellblock.execution.response import (
@@ -125,7 +125,7 @@ _IN: Final = {
     "config.server": "ServerConfig",
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
-    "daemon.parked_runs": "ParkedRun",
+    "daemon.parked_views": "ParkedRun",
     "daemon.private_state": "StateDir",
     "execution.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "frontend.agent_tool": "Api ToolAnswer",

@@ -28,12 +28,14 @@ class ByteBudget:
         each: Most bytes for one key.
         whole: Most bytes for all keys together.
         of: What a key is, for the refusal, such as "this client".
+        what: What is counted, for the refusal.
     """
 
-    def __init__(self, each: int, whole: int, of: str) -> None:
+    def __init__(self, each: int, whole: int, of: str, what: str = "large messages") -> None:
         self._each = each
         self._whole = whole
         self._of = of
+        self._what = what
         self._held: Counter[str] = Counter()
         self._total = 0
 
@@ -54,9 +56,9 @@ class ByteBudget:
         """
         held = self.held_for(key)
         if held + size > self._each:
-            raise OverBudget(f"the large messages of {self._of} have over {self._each} bytes in all")
+            raise OverBudget(f"the {self._what} of {self._of} have over {self._each} bytes in all")
         if self._total + size > self._whole:
-            raise OverBudget(f"the large messages of all together have over {self._whole} bytes")
+            raise OverBudget(f"the {self._what} of all together have over {self._whole} bytes")
         self._held[key] = held + size
         self._total += size
 

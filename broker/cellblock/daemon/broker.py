@@ -42,7 +42,8 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
-    from cellblock.daemon.parked_runs import ParkedRun, ParkedRuns
+    from cellblock.daemon.parked_runs import ParkedRuns
+    from cellblock.daemon.parked_views import ParkedRun
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.frontend.front_config import FrontConfig
