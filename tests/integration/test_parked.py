@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, Verdict, tool
-from cellblock.apart.share import CLIENT_BYTES
+from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import parked_runs

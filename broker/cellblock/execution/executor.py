@@ -12,8 +12,9 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
+from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
-from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget, Share
+from cellblock.apart.share import Share
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry

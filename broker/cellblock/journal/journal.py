@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
-from cellblock.apart.share import OverBudget
 from cellblock.base.errors import Certainty
 from cellblock.catalog.model import Catalog
 from cellblock.config.policy import Grant

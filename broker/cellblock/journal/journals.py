@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from cellblock.apart.share import ByteBudget, OverBudget
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.base.database import Away, StoreError
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.config.journal import JournalSettings

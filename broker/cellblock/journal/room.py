@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget
+from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.base.database import StoreError
 
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Final, cast
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
-from cellblock.apart.share import OverBudget
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config.journal import JournalMode, JournalSettings

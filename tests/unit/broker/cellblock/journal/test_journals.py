@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import state as measuring
-from cellblock.apart.share import ByteBudget
+from cellblock.apart.budget import ByteBudget
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresServer
 from cellblock.base.presence import Presence
