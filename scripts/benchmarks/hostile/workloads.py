@@ -78,6 +78,15 @@ for (let i = 0; i < 5; i++) {
 globalThis.__codemode_result__ = said;
 """
 
+JOURNALED_BYTES: Final = 6_000_000
+JOURNALED: Final = f"""
+import {{ results, take }} from "@codemode/servers/evil";
+const text = "x".repeat({JOURNALED_BYTES});
+for (let i = 0; i < 5; i++) await take({{ values: [], text }});
+globalThis.__codemode_result__ = (await results({{}})).rows.length;
+"""
+"""Holds as much as a journal may, and then waits for a person."""
+
 SLEEPS: Final = "await new Promise((go) => setTimeout(go, 5_000)); globalThis.__codemode_result__ = 1;"
 
 LISTS: Final = """
@@ -100,6 +109,10 @@ def _script(code: str) -> Callable[[Stage], None]:
         stage.attack(code)
 
     return attack
+
+
+def _journals(stage: Stage) -> None:
+    stage.attack_parked(JOURNALED)
 
 
 def _floods(stage: Stage) -> None:
@@ -289,6 +302,14 @@ WORKLOADS: Final = [
         _script(PYTHON_RESULTS),
         no_servers,
         cellblock={"tools": ["benchmarks.hostile.large_tools"]},
+    ),
+    Workload(
+        "journals",
+        "four durable runs of one client at once send 30 MB each, park, and go on when they are approved",
+        _journals,
+        served("stdio", "--bytes", "30000"),
+        attackers=4,
+        cellblock={"policy": {"default": {"approve": ["evil.results"]}}, "auth": {"keyring": "off"}},
     ),
     Workload(
         "http-meta",
