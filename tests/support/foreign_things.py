@@ -51,7 +51,7 @@ NAMES = (
     *("host.log", "upstream-plain.log", "daemon.log", DAEMON_LOCK, "cellblock-used.json"),
     *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
     *("journals.key", "audit.jsonl", "audit.jsonl.1", "token", PIN_FILE, "plain.json", "plain.lock"),
-    *("ci.json", "plain.toml"),
+    "ci.json",
 )
 
 OURS = {
