@@ -3,7 +3,7 @@
     scripts/trace_syscalls                     the workers of tests that need much, on one core and on all
     scripts/trace_syscalls tests/conformance   the workers of these tests; what is given goes to pytest
     scripts/trace_syscalls --all …             every call, not only those that are not on a list
-    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list
+    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list, or is one that is always refused
 
 For a new Deno: run it without arguments and over the whole suite, look at each call that it prints, put it into
 `cellblock_worker/confinement/syscall_lists.py`, and add the version there. Linux only, as root.
@@ -145,6 +145,10 @@ class Seen(NamedTuple):
     arguments: tuple[int, ...]
 
 
+DONE_WITHOUT: Final = frozenset({Seen("deno", "socket", (1, 0x80801))})
+"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user."""
+
+
 class Tracer(threading.Thread):
     """Answers the filters of all traced processes, and counts.
 
@@ -156,6 +160,9 @@ class Tracer(threading.Thread):
     def __init__(self, path: Path, *, of_all: bool) -> None:
         super().__init__(daemon=True)
         self.seen: Counter[Seen] = Counter()
+        self.refused: Counter[Seen] = Counter()
+        """Counts calls that a worker never gets, by its list or without one, and that were not made before."""
+
         self.started = 0
         self._of_all = of_all
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -228,11 +235,15 @@ class Tracer(threading.Thread):
         told = tuple(arguments[index] & 0xFFFFFFFF for index in ARGUMENTS.get(name, ()))
         if name in NULL_OR_NOT:
             told = (int(arguments[NULL_OR_NOT[name]] != 0),)
+        call = Seen(program, name, told)
         if name in syscall_lists.REFUSED:
+            if call not in DONE_WITHOUT:
+                self.refused[call] += 1
             return errno.EPERM
         if name in syscall_lists.OTHER_ERRNO:
+            # What it does then is known.
             return syscall_lists.OTHER_ERRNO[name]
-        self.seen[Seen(program, name, told)] += 1
+        self.seen[call] += 1
         return 0
 
 
@@ -276,8 +287,8 @@ def tracing(*, of_all: bool = False) -> Generator[tuple[Tracer, dict[str, str]]]
         yield tracer, {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
-def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> Counter[Seen]:
-    """What the workers of a run of pytest call; its own verdict is only told."""
+def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> tuple[Counter[Seen], Counter[Seen]]:
+    """What the workers of a run of pytest call, and what of it is refused; its own verdict is only told."""
     left_out = [f"--ignore={name}" for name in LEFT_OUT]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *left_out, *arguments]
     core = min(os.sched_getaffinity(0))
@@ -288,7 +299,7 @@ def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> Counter[Seen
         said, _ = started.communicate()
         cores = "one core" if one_core else f"{os.cpu_count()} cores"
         print(f"on {cores}: {said.strip().splitlines()[-1] if said.strip() else 'pytest said nothing'}")
-        return tracer.seen
+        return tracer.seen, tracer.refused
 
 
 def main() -> int:
@@ -305,14 +316,19 @@ def main() -> int:
     if os.geteuid() != 0:
         parser.error("only root may look into the processes that it traces")
     seen: Counter[Seen] = Counter()
+    refused: Counter[Seen] = Counter()
     for one_core in {"one": [True], "all": [False], "both": [False, True]}[options.cores]:
-        seen += trace(arguments or DEFAULT, of_all=options.all, one_core=one_core)
-    for (program, call, told), count in sorted(seen.items()):
-        shown = ", ".join(map(hex, told))
-        print(f"{count:9} {program:5} {call}({shown})")
+        asked, never = trace(arguments or DEFAULT, of_all=options.all, one_core=one_core)
+        seen += asked
+        refused += never
+    for found, why in ((seen, ""), (refused, "  always refused")):
+        for (program, call, told), count in sorted(found.items()):
+            shown = ", ".join(map(hex, told))
+            print(f"{count:9} {program:5} {call}({shown}){why}")
     if not options.all:
-        print(f"{len(seen)} calls that are not on a list" if seen else "all calls are on their list")
-    return int(options.check and bool(seen))
+        missing = len(seen) + len(refused)
+        print(f"{missing} calls that are not on a list" if missing else "all calls are on their list")
+    return int(options.check and bool(seen or refused))
 
 
 if __name__ == "__main__":
