@@ -187,7 +187,8 @@ class Tracer(threading.Thread):
 
     def _welcome(self) -> None:
         link, _ = self._listening.accept()
-        with link, contextlib.suppress(OSError, ValueError):
+        # Who was killed meanwhile says nothing.
+        with link, contextlib.suppress(OSError, ValueError, KeyError):
             pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             program = PROGRAMS[link.recv(4).decode().strip()]
             link.sendall(syscall_lists.asking_program(program, of_all=self._of_all))
