@@ -145,8 +145,9 @@ class Seen(NamedTuple):
     arguments: tuple[int, ...]
 
 
-DONE_WITHOUT: Final = frozenset({Seen("deno", "socket", (1, 0x80801))})
-"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user."""
+DONE_WITHOUT: Final = frozenset({Seen("deno", "socket", (1, 0x80801)), Seen("tsc", "fanotify_init", ())})
+"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user, and the compiler
+whether it can watch files."""
 
 
 class Tracer(threading.Thread):
