@@ -323,9 +323,8 @@ def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
         if here.type == "call_expression":
-            member = field(here, "function", "property")
-            found = source.imported.get(_root_name(field(here, "function"), source))
-            return found and (found[0], source.text(member) if member is not None else found[1])
+            found = source.meanings.of(field(here, "function"))
+            return (found.module, found.export) if found is not None and found.kind == "tool" else None
         here = here.parent
     return None
 
@@ -345,14 +344,9 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     return ""
 
 
-def _root_name(function: Node | None, source: ParsedScript) -> str:
-    if function is not None and function.type == "member_expression":
-        function = field(function, "object")
-    return source.text(function) if function is not None and function.type == "identifier" else ""
-
-
 def _is_required(node: Node, source: ParsedScript) -> bool:
     """Says whether a node is a declaration whose value is a call of `require`."""
     value = field(node, "value") if node.type == "variable_declarator" else None
-    is_call = value is not None and value.type == "call_expression"
-    return is_call and _root_name(field(value, "function"), source) == "require"
+    while value is not None and value.type in ("call_expression", "member_expression"):
+        value = field(value, "function") or field(value, "object")
+    return value is not None and value.type == "identifier" and source.text(value) == "require"

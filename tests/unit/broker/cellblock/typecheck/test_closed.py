@@ -116,6 +116,26 @@ KEYS = [
     ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
     ("await t.edit({ path: 'a', oldText: 'b' });", {"oldText": "each element of `edits`"}),
     ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
+    # However the function is reached.
+    ("const { list_issues } = t; await list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const { list_issues: list } = t; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const list = t.list_issues; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const api = t; await api.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t['list_issues']({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t?.list_issues?.({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    (f"const m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 1 }});", {"lable": "`label`"}),
+    (f"const {{ edit }} = await import('{SPECIFIER}'); await edit({{ path: 'a', 'dry_run': true }});",)
+    + ({"dry_run": "Did you mean `dryRun`?"},),
+    (f"await (await import('{SPECIFIER}')).list_issues({{ lable: 'bug' }});", {"lable": "`label`"}),
+    (
+        f"let m; m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 'bug' }});",
+        {"lable": "`label`"},
+    ),
+    (f"const [m] = await Promise.all([import('{SPECIFIER}')]); await m.edit({{ path: 'a', dry_run: 1 }});",)
+    + ({"dry_run": "Did you mean `dryRun`?"},),
+    (f"import('{SPECIFIER}').then(async ({{ edit }}) => {{ await edit({{ path: 'a', dry_run: 1 }}); }});",)
+    + ({"dry_run": "Did you mean `dryRun`?"},),
+    ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
     # given already, so that is not what was meant
     ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "The tool takes"}),
 ]
