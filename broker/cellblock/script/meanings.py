@@ -58,8 +58,14 @@ _AROUND: Final = frozenset(
     ]
 )
 _PATTERNS: Final = frozenset(
-    ["object_pattern", "array_pattern", "pair_pattern", "rest_pattern"]
-    + ["assignment_pattern", "object_assignment_pattern"]
+    [
+        "object_pattern",
+        "array_pattern",
+        "pair_pattern",
+        "rest_pattern",
+        "assignment_pattern",
+        "object_assignment_pattern",
+    ]
 )
 _NAMES: Final = frozenset(["identifier", "shorthand_property_identifier_pattern"])
 _USES: Final = frozenset(["identifier", "shorthand_property_identifier"])

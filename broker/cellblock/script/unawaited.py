@@ -1,9 +1,9 @@
 """Finds calls whose promise a script certainly does not wait for, from its text.
 
 Whether such a call is still under way when the script ends depends on how fast its server is; that it is not awaited
-does not. Calls of tools are looked at, of the script's own async functions that await something, and `forEach` and `map`
-with an async callback. Only what is certain counts: a promise that is handed on, kept in a list or returned may be
-awaited elsewhere.
+does not. Calls of tools are looked at, of the script's own async functions that await something, and `forEach` and
+`map` with an async callback. Only what is certain counts: a promise that is handed on, kept in a list or returned may
+be awaited elsewhere.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Unawaited:
     Attributes:
         start: Its first byte.
         callee: What is called, as it is written.
-        kind: Whether its promise is thrown away, or used as if it were the value; whether it is a `forEach` whose callback
-            nothing waits for, or a list of promises that are used as values. `void`: the script says itself that it
-            does not wait.
+        kind: Whether its promise is thrown away, or used as if it were the value; whether it is a `forEach` whose
+            callback nothing waits for, or a list of promises that are used as values. `void`: the script says itself
+            that it does not wait.
     """
 
     start: int
@@ -169,10 +169,10 @@ def _use_of_each(call: Node, source: bytes) -> Kind | None:
 
 def _use_of_list(call: Node, source: bytes) -> Kind | None:
     """Says what becomes of a list of promises; None where they may be awaited."""
-    node, around = _out(call)
+    around = _out(call)[1]
     if around is not None and around.type == "await_expression":
         # That waits for a list, not for what is in it.
-        node, around = _out(around)
+        around = _out(around)[1]
     if around is None:
         return None
     match around.type:

@@ -67,6 +67,12 @@ class TypeFault:
     """Names what makes it right if a result has it after all: the field that is read, or the text that is
     compared with."""
 
+    is_text: bool = False
+    """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
+
+    tool: tuple[str, str] | None = None
+    """Names the tool that the text is from, if that is known, by its server's id and its own name."""
+
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
 
@@ -129,7 +135,9 @@ async def find_faults(
         hint = hint_of(complaint, members, script.catalog, script.names, declarations)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
-        faults.append(TypeFault(message, hint, complaint.line, complaint.column, _absent(complaint), slip))
+        at, is_text = (complaint.line, complaint.column), is_json_text(complaint.receiver or "")
+        tool = _tool_of(complaint, script.catalog)
+        faults.append(TypeFault(message, hint, *at, _absent(complaint), is_text, tool, slip))
     return tuple(faults)
 
 
@@ -140,6 +148,14 @@ def _absent(complaint: Complaint) -> str:
         except ValueError:
             return ""
     return complaint.name if is_of_object(complaint) else ""
+
+
+def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
+    server = catalog.servers.get(complaint.tool[0]) if complaint.tool is not None else None
+    tool = (
+        server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
+    )
+    return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
 
 
 def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
+from functools import cached_property
 from typing import Final
 
 from tree_sitter import Node
@@ -13,6 +14,7 @@ from cellblock.script.lines import CompilerPlaces, units
 from cellblock.script.meanings import Meanings
 from cellblock.script.trees import field, parse
 from cellblock.typecheck.guards import Guards
+from cellblock.typecheck.json_texts import JsonTexts
 
 PARSE_BOUND_SECONDS: Final = 0.3
 """A script at the checker's cap of 256 KiB takes 0.1 s."""
@@ -43,14 +45,16 @@ class ParsedScript:
         deadline = time.monotonic() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.monotonic() > deadline)
         self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
-        self._guards: Guards | None = None
 
-    @property
+    @cached_property
+    def json_texts(self) -> JsonTexts:
+        """Knows what the script does with texts that hold JSON."""
+        return JsonTexts(self.root, self.raw, self.meanings)
+
+    @cached_property
     def guards(self) -> Guards:
         """Gives what the script looks at before it relies on it."""
-        if self._guards is None:
-            self._guards = Guards(self.root)
-        return self._guards
+        return Guards(self.root)
 
     def offset(self, line: int, column: int) -> int:
         """Gives the index in `code` of a place that counts from 0, columns in UTF-16 units."""

@@ -38,8 +38,10 @@ def called(code: str, *, typescript: bool = False) -> list[str]:
         (f"import {{ a as z, b }} from {T}; z(); b(); const y = z; y();", "t.a t.b t.a"),
         (f"import t from {T}; t.a();", "t.a"),
         (f"import * as t from {T}; const {{ a, b: c, d = null }} = t; a(); c(); d();", "t.a t.b t.d"),
-        (f"import * as t from {T}; const f = t.d; f(); const g = t; g.e(); const k = 'list'; t[k]();",)
-        + ("t.d t.e t.list",),
+        (
+            f"import * as t from {T}; const f = t.d; f(); const g = t; g.e(); const k = 'list'; t[k]();",
+            "t.d t.e t.list",
+        ),
         (f"const t = await import({T}); t.a(); const {{ b }} = await import({T}); b();", "t.a t.b"),
         (f"(await import({T})).c(); await (await import({T})).d();", "t.c t.d"),
         (f"let t; t = await import({T}); t.a();", "t.a"),

@@ -95,8 +95,11 @@ def test_promises_that_are_used_as_values(code: str) -> None:
             "list",
             "Promise.all(ids.map",
         ),
-        ("const all = await ids.map(async (id) => await f.a(id)); globalThis.__codemode_result__ = { all };",)
-        + ("list", "Promise.all(ids.map(async …))"),
+        (
+            "const all = await ids.map(async (id) => await f.a(id)); globalThis.__codemode_result__ = { all };",
+            "list",
+            "Promise.all(ids.map(async …))",
+        ),
         ("console.log(JSON.stringify(ids.map(async (id) => await f.a(id))));", "list", "Promise.all(ids.map"),
     ],
 )
