@@ -379,12 +379,13 @@ class Broker:
         requester: Requester | None = None,
         journal: Journal | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
         A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask,
-        `journal` records the run or goes on with another, whose request is given then (`journal.request`), and `run_id`
-        names a new run.
+        `journal` records the run or goes on with another, whose request is given then (`journal.request`), `run_id`
+        names a new run, and `script_name` names the script in the places that are told.
         """
         if self._executor is None:
             raise _not_running()
@@ -397,6 +398,7 @@ class Broker:
             requester=requester,
             journal=journal,
             run_id=run_id,
+            script_name=script_name,
         )
         if not response.parked:
             return response

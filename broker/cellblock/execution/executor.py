@@ -50,6 +50,7 @@ from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
@@ -120,6 +121,7 @@ class _Order:
     journal: Journal | None = None
     kept: KeptRun | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_name: str = SCRIPT_NAME
     catalog: Catalog | None = None
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
@@ -240,6 +242,7 @@ class Executor:
         journal: Journal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -252,6 +255,7 @@ class Executor:
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
+            script_name: What places in the script are told by, good as it is within JSON; empty: it is no file.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -279,6 +283,7 @@ class Executor:
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
             order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
@@ -454,6 +459,7 @@ class Executor:
                 conventions=conventions,
                 journaled=journal is not None,
                 own_import=reuse,
+                name=order.script_name,
             )
         order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:

@@ -185,7 +185,7 @@ class SideCheck:
     def __init__(self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str) -> None:
         self._owner = owner
         self.code = plan.code
-        self.typescript = plan.script.typescript
+        self.typescript, self.name = plan.script.typescript, plan.script.name
         self._catalog = catalog
         self._client = client
         self.imports = frozenset(plan.script.specifiers)

@@ -15,8 +15,7 @@ from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
 from cellblock.execution.side_checks import SideCheck
-from cellblock.script.lines import index_of, line_of
-from cellblock.script.source import SCRIPT_NAME
+from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.typecheck.checker import Checked, TypeChecker, TypeFault
 from cellblock.typecheck.compiler import FIX
 from cellblock.typecheck.json_texts import Tool
@@ -79,13 +78,13 @@ class TypeErrors:
         certain = await side.certain(self._bound_seconds)
         slips = [fault for fault in checked.faults if fault.slip]
         told = {(fault.line, fault.column): fault for fault in [*slips, *certain.faults]}
-        errors = _diagnostics([told[place] for place in sorted(told)], "error")
+        errors = _diagnostics([told[place] for place in sorted(told)], "error", side.name)
         if errors:
             said = f"{errors[0].message} The script was not started, and no tool was called."
             errors[0] = errors[0].model_copy(update={"message": said})
         # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
         rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
-        return errors, _diagnostics(rest, "warning")
+        return errors, _diagnostics(rest, "warning", side.name)
 
     def beside(self, side: SideCheck) -> None:
         """Begins the check of a script that has just been started."""
@@ -110,7 +109,7 @@ class TypeErrors:
         if checked is None:
             side.tell_later(self._bound_seconds, lambda found: _earlier(_missed(found, side), side.code))
             return []
-        return _diagnostics(_missed(checked, side), "warning")
+        return _diagnostics(_missed(checked, side), "warning", side.name)
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck
@@ -130,7 +129,8 @@ class TypeErrors:
             return [self._notice(checked)] if asked else []
         # The engine has told a missing export already, at the same place.
         told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
-        return [fault for fault in _diagnostics(_counted(checked, side), "warning") if fault.path not in told]
+        found = _diagnostics(_counted(checked, side), "warning", side.name)
+        return [fault for fault in found if fault.path not in told]
 
     def _notice(self, checked: Checked | None) -> Diagnostic:
         why = checked.gave_up if checked is not None else f"it took over {self._bound_seconds:g} s"
@@ -208,14 +208,14 @@ def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
     return found
 
 
-def _diagnostics(faults: list[TypeFault] | tuple[TypeFault, ...], severity: Severity) -> list[Diagnostic]:
+def _diagnostics(faults: list[TypeFault], severity: Severity, name: str = SCRIPT_NAME) -> list[Diagnostic]:
     return [
         Diagnostic(
             severity=severity,
             code="TYPE_ERROR",
             message=fault.message,
             hint=fault.hint,
-            path=f"{SCRIPT_NAME}:{fault.line}:{fault.column}",
+            path=f"{name}:{fault.line}:{fault.column}",
         )
         for fault in faults
     ]

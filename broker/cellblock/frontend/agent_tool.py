@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.model import Catalog
@@ -139,7 +139,7 @@ class AgentTool:
             )
         except InvalidRequest as error:
             return ToolAnswer(str(error), True)
-        code: object = given.get("code") if isinstance(given, Mapping) else None  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+        code = cast("Mapping[str, object]", given).get("code")
         declared = await self._references.declarations_for(
             client, self._catalog(grantee.principal), response.servers, code
         )

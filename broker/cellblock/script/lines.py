@@ -10,6 +10,9 @@ import re
 from bisect import bisect_left
 from typing import Final
 
+SCRIPT_NAME: Final = "script.js"
+"""Names a script that is no file, in the places that a response tells."""
+
 BYTE_ORDER_MARK: Final = "\ufeff"
 
 MAX_SEPARATORS: Final = 10_000
