@@ -13,7 +13,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
+from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, hidden_result, likely_result
 from cellblock.script.nesting import TOO_DEEP, too_deep
 from cellblock.script.trees import field, parse
 from cellblock.script.type_blanking import blank_types
@@ -120,6 +120,8 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
         entry = entry_of(root, source)
         if RESULT_NAME.encode() not in source:
             fix = likely_result(root, source) if entry is None else ASSIGN
+        elif entry is None:
+            fix = hidden_result(source)
     if javascript is None:
         calls = _spans(_calls(dynamics))
         return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)

@@ -277,10 +277,14 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver or ""
-    if receiver == "string" or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+    if is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
         return ""
-    named = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)]
-    called = [name for name in named if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    if receiver == "string" or receiver.endswith("[]"):
+        # What texts and arrays have is the language's, whoever gave them.
+        return ""
+    called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    # Behind a dot it may as well be a field's name.
+    named = [name for name in observed if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", code)]
     # Under another name, or handed on: then whatever is named may be meant.
     counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
     seen = ", ".join(f"{name} ({count} result{'' if count == 1 else 's'})" for name, count in counts)

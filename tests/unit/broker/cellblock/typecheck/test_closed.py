@@ -359,3 +359,11 @@ async def test_what_may_be_anything_is_taken_for_no_json_text(
 async def test_a_list_of_json_texts_is_a_list(closed: Closed) -> None:
     [fault] = (await closed("const all = await Promise.all([1].map(() => t.rows({}))); all.titel;")).faults
     assert "It is an array: read `titel` of its elements." in (fault.hint or "")
+
+
+async def test_an_array_is_not_told_to_be_observed_by_a_tool_that_is_called_like_its_field(
+    closed: Closed,
+) -> None:
+    """`rows` is a tool, and here the name of a field that no array has."""
+    [fault] = (await closed("const all = [await t.get_issue({ id: 1 })]; all.rows;")).faults
+    assert fault.hint == "It is the array itself: leave out `.rows`."
