@@ -4,12 +4,15 @@
     bash scripts/bench search --misses      with the queries that found nothing among the first three
     bash scripts/bench search --held-out    the other half
     bash scripts/bench search --fresh       the queries of servers that came later
+    bash scripts/bench search --outside     those of someone who had read neither the search nor its words
 
 The queries of tests/fixtures/search/relevance.json were written from the tool lists alone, and kept before anything was
 tuned. A hash of its text puts each into one of two halves. The held-out half's misses are never shown, and nobody tunes
 with what it says. It is not as strict a test as it looks: whoever wrote the word groups had written the queries too. So
 fresh.json has queries for servers that no word was written for and nothing was tuned with, all others in the way.
-Those of seen.json were that until their misses were looked at.
+Those of seen.json were that until their misses were looked at. outside.json has queries over the lists of thirteen more
+servers, searched alone, by someone who had not read the search's code nor its word groups, committed before anything was
+changed; their misses are never shown either.
 
 The yardstick is plain FTS5: one table, every word of a query or-ed, ranked by its BM25, each text as the server sent
 it; with the tokenizer as it is by default, and with Porter stems.
@@ -37,6 +40,7 @@ from cellblock.catalog.search import SearchIndex
 
 FOLDERS = (CATALOGS, FIXTURES / "search" / "catalogs")
 FRESH = FIXTURES / "search" / "fresh_catalogs"
+OUTSIDE = FIXTURES / "search" / "outside_catalogs"
 ROUNDS = 5
 """Times that every query is asked for the figures of time; the fastest of each query counts."""
 
@@ -156,15 +160,21 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument(
         "--fresh", action="store_true", help="measure the queries of the servers that came later"
     )
+    arguing.add_argument(
+        "--outside", action="store_true", help="measure the queries of someone who knew the tool lists alone"
+    )
     arguing.add_argument("--misses", action="store_true", help="print what the tuned half does not find")
     options = arguing.parse_args(arguments)
-    catalog = read_catalog((*FOLDERS, FRESH) if options.fresh else FOLDERS)
-    queries = read_queries("fresh" if options.fresh else "relevance")
+    folders = (OUTSIDE,) if options.outside else (*FOLDERS, FRESH) if options.fresh else FOLDERS
+    catalog = read_catalog(folders)
+    queries = read_queries("outside" if options.outside else "fresh" if options.fresh else "relevance")
     started = time.process_time()
     index = SearchIndex(catalog)
     built = time.process_time() - started
     halves = {"tuned": [query for query in queries if not query.held_out]}
-    if options.fresh:
+    if options.outside:
+        halves = {"outside": queries}
+    elif options.fresh:
         halves = {"seen": read_queries("seen"), "fresh": queries}
     elif options.held_out:
         halves["held out"] = [query for query in queries if query.held_out]
@@ -177,7 +187,7 @@ def main(arguments: Sequence[str]) -> int:
         print_shares(halves, ranks)
     print_times(index, queries)
     print(f"Building the index: {built * 1e3:.0f} ms")
-    if options.misses and not options.fresh:
+    if options.misses and "tuned" in halves:
         for query in halves["tuned"]:
             names = search_rank(index)(query.text)
             if not query.tools.intersection(names[:3]):
