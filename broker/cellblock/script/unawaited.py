@@ -235,6 +235,9 @@ def _root(node: Node) -> Node:
 
 def _use_of(call: Node, source: bytes) -> Kind | None:
     """Says what becomes of a call's promise; None where it may be awaited."""
+    if _AWAIT.match(source, call.start_byte):
+        # To the grammar, `await (x).f()` is a call of `await`, and what follows is read of that.
+        return None
     node, around = _out(call)
     while around is not None and around.type == "member_expression":
         outer = around.parent

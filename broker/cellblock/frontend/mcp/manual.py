@@ -138,7 +138,10 @@ def _globals() -> str:
     )
 
 
-EXTENDED_HINT: Final = "Where no output is declared, run a tool once: then search_tools and inspect_tool know the type of its result."
+EXTENDED_HINT: Final = (
+    "Where no output is declared, one run of a tool is enough: "
+    "search_tools and inspect_tool know then what it gives."
+)
 """Describes the tools of the `extended` profile."""
 
 
