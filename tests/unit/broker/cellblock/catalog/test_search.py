@@ -180,7 +180,7 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
         ToolEntry("add_issue", "add_issue", "Add an issue to a repository."),
         ToolEntry("issue_create_many", "issue_create_many", "Create several issues at once."),
         ToolEntry("new_issue_form", "new_issue_form", "Open the form for an issue that is to be created."),
-        ToolEntry("star", "star", "Star something. Starred things have no issue."),
+        ToolEntry("star", "star", "Star something of a repository."),
     ]
     index = SearchIndex(catalog_of(one=tools, two=[ToolEntry("echo", "echo", "Says it again.")]))
     hits = index.search("create an issue in the repository")

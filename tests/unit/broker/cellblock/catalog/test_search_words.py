@@ -73,7 +73,6 @@ def test_verbs_of_intent_weigh_less_than_what_they_are_about() -> None:
 def test_the_general_word_list_has_its_licence_with_it() -> None:
     text = GENERAL_FILE.read_text("utf-8")
     assert "WordNet 3.1" in text and "Princeton University" in text and "royalty is hereby granted" in text
-    related = word_groups().related
 
 
 def test_the_words_of_one_name_do_not_stand_for_each_other() -> None:
