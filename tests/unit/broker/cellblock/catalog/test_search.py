@@ -182,7 +182,7 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
         ToolEntry("new_issue_form", "new_issue_form", "Open the form for an issue that is to be created."),
         ToolEntry("star", "star", "Star something of a repository."),
     ]
-    index = SearchIndex(catalog_of(one=tools, two=[ToolEntry("echo", "echo", "Says it again.")]))
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
     hits = index.search("create an issue in the repository")
     names = [hit.tool.tool_name for hit in hits]
     old = {"create_issue", "create_issue_old"}
