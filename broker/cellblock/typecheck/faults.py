@@ -211,12 +211,16 @@ def message_of(complaint: Complaint) -> str:
         text = f"{where} of `{complaint.called}` declares no '{complaint.name}'."
     if complaint.code == BRACKETS:
         text = text[text.rfind("Property '") :]
-    if complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
+    if complaint.code in MEMBER and is_json_text(complaint.receiver or ""):
+        # However the compiler writes it out.
+        text = f"Property '{complaint.name}' does not exist on JSON text."
+    elif complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
         text = text.replace(
             f"'{complaint.receiver}'", f"'{(complaint.receiver or '')[:MAX_RECEIVER_CHARS]}…'"
         )
     if complaint.code in CHARACTERS:
-        text = f"`{complaint.subject or complaint.name}` is JSON text, and its single characters are read."
+        what = complaint.subject or complaint.name
+        text = f"{f'`{what}`' if what else 'It'} is JSON text, and its single characters are read."
     return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
 
 
