@@ -42,10 +42,10 @@ Set = tuple[str, str]
 
 
 class Sense(NamedTuple):
-    """One sense of a word: its set, and how often it was counted."""
+    """One sense of a word: its set, and how often it was counted in texts."""
 
     of: Set
-    count: int
+    uses: int
 
 
 class Sets(NamedTuple):
@@ -84,11 +84,11 @@ def read_senses(folder: Path) -> dict[str, list[Sense]]:
         every[word].append(Sense((KINDS[rest[0]], offset), int(count)))
     usual: dict[str, list[Sense]] = {}
     for word, senses in every.items():
-        senses.sort(key=lambda sense: -sense.count)
-        total = sum(sense.count for sense in senses)
+        senses.sort(key=lambda sense: -sense.uses)
+        total = sum(sense.uses for sense in senses)
         if word.isalpha() and total >= LEAST_COUNT and word not in STOP_WORDS:
             first, *others = senses[:SENSES]
-            usual[word] = [first, *(one for one in others if one.count >= LEAST_SENSE * total)]
+            usual[word] = [first, *(one for one in others if one.uses >= LEAST_SENSE * total)]
     return usual
 
 
