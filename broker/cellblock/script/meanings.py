@@ -83,6 +83,19 @@ _EACH: Final = frozenset(
 )
 """Names methods of arrays whose callback is given an element first."""
 
+_NOT_BOUND: Final = re.compile(rb"\s*(?:\.|\?\.|\(|\[)")
+"""Fits what comes behind a name that is read there: called, say, or asked for a member."""
+
+_FUNCTION: Final = re.compile(rb"function\s*\*?\s*$")
+"""Fits what comes before a name that is declared there all the same."""
+
+_FUNCTION_ROOM: Final = 32
+
+_LETTERS: Final = frozenset(
+    bytes([one]) for one in range(256) if one >= 128 or chr(one).isalnum() or chr(one) in "_$#"
+)
+"""Holds the bytes that names are made of."""
+
 _Step = bytes | int
 _ANY: Final = b""
 """Is the step to a member of which nothing is known but that it is one."""
@@ -354,19 +367,35 @@ class Meanings:
     def _all_bound(self, name: bytes) -> list[_Bound]:
         found = self._bound.get(name)
         if found is None:
-            places = (_binding(node, self._source) for node in self._occurrences(name) if node.type in _NAMES)
+            places = (
+                _binding(node, self._source)
+                for node in self._occurrences(name, _NOT_BOUND)
+                if node.type in _NAMES
+            )
             found = self._bound[name] = [bound for bound in places if bound is not None]
         return found
 
     def _declares(self, node: Node) -> bool:
         return any(bound.at == node.start_byte for bound in self._all_bound(self._text(node)))
 
-    def _occurrences(self, name: bytes) -> Iterator[Node]:
-        word = re.compile(rb"(?<![\w$#])(?:(?<=\.\.\.)|(?<!\.))" + re.escape(name) + rb"(?![\w$])")
-        for count, match in enumerate(word.finditer(self._source)):
-            if count >= MAX_OCCURRENCES or time.thread_time() > self._deadline:
+    def _occurrences(self, name: bytes, besides: re.Pattern[bytes] | None = None) -> Iterator[Node]:
+        """Gives the nodes of a name; not those whose text after the name fits `besides`, unless it is a function's."""
+        source, start = self._source, -1
+        for _ in range(MAX_OCCURRENCES):
+            start = source.find(name, start + 1)
+            if start < 0 or time.thread_time() > self._deadline:
                 return
-            node = self._root.descendant_for_byte_range(match.start(), match.end())
+            end = start + len(name)
+            # A word of its own, and nothing's member, but it may be spread.
+            before, after = source[max(0, start - _FUNCTION_ROOM) : start], source[end : end + 1]
+            if before[-1:] in _LETTERS or after in _LETTERS:
+                continue
+            if before.endswith(b".") and not before.endswith(b"..."):
+                continue
+            if besides and besides.match(source, end) and not _FUNCTION.search(before):
+                # Without asking the tree, to which each place costs as much as it has siblings.
+                continue
+            node = self._root.descendant_for_byte_range(start, end)
             if node is not None and node.end_byte - node.start_byte == len(name):
                 yield node
 

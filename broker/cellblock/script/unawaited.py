@@ -26,6 +26,9 @@ SERVERS_PREFIX: Final = f"{PREFIX}servers/"
 MAX_LOOKED_AT: Final = 200
 """Bounds the calls of one script that are looked at."""
 
+MAX_OWN: Final = 20
+"""Bounds the script's own async functions whose calls are looked at; each is looked for in the whole script."""
+
 MAX_TOLD: Final = 3
 
 MAX_CALLEE_CHARS: Final = 80
@@ -69,7 +72,7 @@ class Unawaited:
 def unawaited_calls(
     root: Node, source: bytes, imports: Iterable[Node], deadline: float = math.inf
 ) -> tuple[Unawaited, ...]:
-    """Gives the first `MAX_TOLD` calls that nothing awaits, or as many as are found in time.
+    """Gives `MAX_TOLD` calls that nothing awaits, in the order of the text, or as many as are found in time.
 
     Args:
         root: The tree of a script without syntax errors.
@@ -78,35 +81,29 @@ def unawaited_calls(
         deadline: The CPU time of this thread at which to give up.
     """
     meanings = Meanings(root, source, deadline)
-    calls = [call for call, of in meanings.calls(imports) if of.module.startswith(SERVERS_PREFIX)]
-    calls += _own_calls(root, source, meanings)
-    found = [_told(call, _use_of(call, source), source) for call in _in_order(calls)]
-    each = _in_order(_each_calls(root, source, meanings))
-    found += [_told(call, _use_of_each(call, source), source) for call in each]
-    if time.thread_time() > deadline:
-        return ()
-    told = sorted((one for one in found if one is not None), key=lambda one: one.start)
-    return tuple(told[:MAX_TOLD])
-
-
-def _in_order(calls: Iterable[Node]) -> list[Node]:
-    return sorted(
-        {call.id: call for call in islice(calls, MAX_LOOKED_AT)}.values(), key=lambda call: call.start_byte
+    of_servers = (call for call, of in meanings.calls(imports) if of.module.startswith(SERVERS_PREFIX))
+    ways = (
+        (of_servers, _use_of),
+        (_own_calls(root, source, meanings), _use_of),
+        (_each_calls(root, source, meanings), _use_of_each),
     )
-
-
-def _told(call: Node, kind: Kind | None, source: bytes) -> Unawaited | None:
-    if kind is None:
-        return None
-    callee = _text(field(call, "function"), source).decode("utf-8", "replace")
-    return Unawaited(call.start_byte, callee[:MAX_CALLEE_CHARS], kind)
+    found: dict[int, Unawaited] = {}
+    for calls, use_of in ways:
+        told = len(found) + MAX_TOLD
+        for call in islice(calls, MAX_LOOKED_AT):
+            if len(found) >= told or time.thread_time() > deadline:
+                break
+            if call.start_byte not in found and (kind := use_of(call, source)) is not None:
+                callee = _text(field(call, "function"), source).decode("utf-8", "replace")
+                found[call.start_byte] = Unawaited(call.start_byte, callee[:MAX_CALLEE_CHARS], kind)
+    return tuple(found[start] for start in sorted(found)[:MAX_TOLD])
 
 
 def _own_calls(root: Node, source: bytes, meanings: Meanings) -> Iterator[Node]:
     """Gives the calls of the script's own async functions that wait for something."""
     if b"async" not in source:
         return
-    names = {match["one"] or match["other"] for match in _ASYNC.finditer(source)}
+    names = {match["one"] or match["other"] for match in islice(_ASYNC.finditer(source), MAX_OWN)}
     for name in names:
         for match in re.finditer(rb"(?<![\w$.])" + re.escape(name) + rb"(?=\s*\()", source):
             node = root.descendant_for_byte_range(match.start(), match.end())

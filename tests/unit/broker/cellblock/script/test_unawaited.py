@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
+from tree_sitter import Node
 
 from cellblock.execution.outcome import with_unawaited
 from cellblock.execution.response import Diagnostic
-from cellblock.script.imports import find_imports
+from cellblock.script.imports import find_imports, import_nodes
 from cellblock.script.source import prepare
-from cellblock.script.unawaited import MAX_TOLD, Unawaited
+from cellblock.script.trees import parse
+from cellblock.script.unawaited import MAX_TOLD, Unawaited, unawaited_calls
 
 IMPORTS = """import * as f from "@codemode/servers/files"; import { read, write as w } from "@codemode/servers/x";
 """
+
+
+def parsed(code: str) -> tuple[Node, bytes]:
+    source = code.encode()
+    return parse(source, typescript=False, is_late=lambda: False), source
 
 
 def found(code: str) -> tuple[Unawaited, ...]:
@@ -201,9 +209,20 @@ def test_each_is_told_at_its_place_and_the_sandbox_s_notice_with_the_first() -> 
     assert with_unawaited([late], prepare("1", lambda _: None, "")) == [late]
 
 
-def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take() -> None:
-    """To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it."""
-    code = f"{IMPORTS}(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}".encode()
+SLOW = [
+    # To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it.
+    f"(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}",
+    "".join(f"async function g{number}() {{ await 0 }} g{number}();" for number in range(1_500)),
+    f"const {{ {', '.join(f'n{number}' for number in range(10_000))} }} = f;",
+    f"const p = [1].map(async () => {{ await 0; }}); globalThis.__codemode_result__ = {{ {'p, ' * 20_000} }};",
+    f"const a0 = f; {''.join(f'const a{number + 1} = a{number};' for number in range(4_000))} a4000.x();",
+]
+
+
+@pytest.mark.parametrize("code", SLOW, ids=["deep", "own", "names", "places", "aliases"])
+def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take(code: str) -> None:
+    root, source = parsed(f"{IMPORTS}{code}")
+    imports = import_nodes(root, source, math.inf)
     began = time.thread_time()
-    assert find_imports(code, 0.012).unawaited == ()
+    unawaited_calls(root, source, [*imports[0], *imports[1]], began + 0.012)
     assert time.thread_time() - began < 0.5
