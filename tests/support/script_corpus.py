@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ from support.script_templates import IMPORTS, OF_ENUM, OF_LIST, OF_OBJECT, OF_TE
 
 Mistake = Literal["field", "argument", "parse", "enum", "result", "await"]
 MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result", "await")
+
+MOST_MISSES = 200
+"""Tries in a row that bring no new script with a mistake of one kind: then there are no more."""
 
 _MARK = re.compile(r"⟦([fke]):([^⟧]+)⟧")
 _RESULT = "globalThis.__codemode_result__ = "
@@ -130,18 +134,23 @@ def right_scripts(tools: Mapping[str, list[Tool]], rng: random.Random, count: in
 
 
 def wrong_scripts(right: list[Case], rng: random.Random, count: int) -> list[Case]:
-    """The same with one mistake each, of each kind as many as can be, none twice."""
+    """The same with one mistake each, none twice: of each kind as many as of the others, or as can be made."""
     found: dict[str, Case] = {}
     turns = [(mistake, case) for case in right for mistake in MISTAKES if _has(case.template, mistake)]
     by_kind = {mistake: [case for one, case in turns if one == mistake] for mistake in MISTAKES}
     kinds = [mistake for mistake in MISTAKES if by_kind[mistake]]
-    for _ in range(50 * count):
-        mistake = kinds[len(found) % len(kinds)]
-        if len(found) == count:
-            break
+    misses: Counter[Mistake] = Counter()
+    turn = 0
+    while kinds and len(found) < count:
+        mistake = kinds[turn % len(kinds)]
         made = _mistaken(rng.choice(by_kind[mistake]).template, mistake, rng)
-        if made is not None:
-            found.setdefault(made.code, made)
+        if made is not None and made.code not in found:
+            found[made.code], turn = made, turn + 1
+            misses[mistake] = 0
+            continue
+        misses[mistake] += 1
+        if misses[mistake] > MOST_MISSES:
+            kinds.remove(mistake)
     return list(found.values())
 
 

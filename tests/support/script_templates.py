@@ -132,6 +132,6 @@ OF_OBJECT = (
     "const value = VALUE;\nglobalThis.__codemode_result__ = value.A_ ? [value.B_ || 0] : [];\n",
     "const value = VALUE;\nconst out = {};\nfor (const key in value) out[key] = typeof value[key];\n"
     "globalThis.__codemode_result__ = out;\n",
-    "const value = VALUE;\nif (value && typeof value === 'object' && value.A_) console.log(value.A_);\n"
+    "const value = VALUE;\nif (value && typeof value === 'object' && value.A_) Object.freeze(value.A_);\n"
     "globalThis.__codemode_result__ = value.B;\n",
 )
