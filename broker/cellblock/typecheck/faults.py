@@ -30,10 +30,12 @@ from cellblock.typecheck.verdict import (
     BRACKETS,
     CHARACTERS,
     EXPORT,
+    ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     MEMBER,
     NAME,
+    NUMBERED,
     SPREAD,
     Complaint,
     at_key,
@@ -220,7 +222,8 @@ def message_of(complaint: Complaint) -> str:
         )
     if complaint.code in CHARACTERS:
         what = complaint.subject or complaint.name
-        text = f"{f'`{what}`' if what else 'It'} is JSON text, and its single characters are read."
+        wrong = complaint.message if complaint.code == NUMBERED else ITS_CHARACTERS
+        text = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
     return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
 
 

@@ -25,6 +25,7 @@ _PARSE: Final = re.compile(rb"(?<![\w$])JSON\s*\??\.\s*parse(?![\w$])")
 _TYPEOF: Final = re.compile(rb"(?<![\w$.])typeof(?![\w$])")
 _BRACKET: Final = re.compile(rb"(?<=[\w$)])\s*(?:\?\.)?\[")
 _LOOP: Final = re.compile(rb"(?<![\w$.])for(?=\s*\()")
+_IS_ARRAY: Final = re.compile(rb"(?<![\w$.])Array\s*\.\s*isArray(?=\s*\()")
 _MEMBERS: Final = ("member_expression", "subscript_expression")
 
 Tool = tuple[str, str]
@@ -59,9 +60,9 @@ class JsonTexts:
             return True
         return any(asked is not None and _is_same(asked, of) for asked in self._asked)
 
-    def characters(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
+    def misread(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
         """Gives each place where the characters of a text of these tools are read by number, or one after the other by
-        `for … in`: the whole expression, and the text."""
+        `for … in`, and where it is asked whether the text is an array: the whole expression, and the text."""
         for around, read in self._reads():
             of = self._meanings.of(read)
             is_text = of is not None and of.kind == "answer" and not of.inner and _tool(of) in tools
@@ -95,6 +96,13 @@ class JsonTexts:
                 and any(child.type == "in" for child in around.children)
             ):
                 yield read, read
+
+        for match in _matches(_IS_ARRAY, self._source):
+            node = self._root.descendant_for_byte_range(match.start(), match.end())
+            around = node.parent if node is not None else None
+            given = field(around, "arguments")
+            if around is not None and given is not None and given.named_children:
+                yield around, given.named_children[0]
 
     @cached_property
     def _parsed(self) -> list[Meaning | None]:

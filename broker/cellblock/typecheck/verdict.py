@@ -37,11 +37,14 @@ SPREAD: Final = 2698
 """Is the finding of something spread into an object that is none; the compiler does not say what it is."""
 
 NUMBERED: Final = 0
-"""Is a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`."""
+"""Is a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
+asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Is the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
 (`views`)."""
+
+ITS_CHARACTERS: Final = "its single characters are read"
 
 KEY: Final = frozenset({2353, 2561})
 """Is the finding of a key of a literal that its type does not have."""
@@ -172,7 +175,7 @@ def judge(
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.root, declarations)
-    numbered = [_numbered(*place, source) for place in source.json_texts.characters(texts)]
+    numbered = [_numbered(*place, source) for place in source.json_texts.misread(texts)]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
@@ -180,11 +183,12 @@ def judge(
 
 
 def _numbered(around: Node, read: Node, source: ParsedScript) -> Complaint:
-    """Makes the complaint about characters of a text that are read by number."""
+    """Makes the complaint about a text whose characters are read by number, or that is asked whether it is an array."""
     line, column = source.position(around)
     at = source.places.place(line + 1, column + 1)
     subject, tool = _short(read, source), source.json_texts.tool(read)
-    return Complaint(NUMBERED, "", *at, subject, JSON_TEXT, (line, column), subject=subject, tool=tool)
+    said = "is no array" if around.type == "call_expression" else ITS_CHARACTERS
+    return Complaint(NUMBERED, said, *at, subject, JSON_TEXT, (line, column), subject=subject, tool=tool)
 
 
 def _complaint(

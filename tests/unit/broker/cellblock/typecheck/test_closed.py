@@ -222,6 +222,10 @@ TEXTS = [
         "const a = await t.one({}); const b = JSON.parse(await t.rows({})); console.log(a.title ?? b[0].title);",
         "JSON.parse(a).title",
     ),
+    (
+        "const rows = await t.rows({}); console.log(Array.isArray(rows) ? rows.length : 0);",
+        "JSON.parse(rows)",
+    ),
     # One character after the other.
     ("const rows = await t.rows({}); for (const k in rows) console.log(k);", "JSON.parse(rows)"),
     ("const rows = await t.rows({}); console.log([rows[0]]);", "JSON.parse(rows)"),
@@ -283,6 +287,8 @@ GUARDED = [
     "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
     "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
     # Texts that the script knows for texts, or may.
+    "const raw = await t.rows({}); const rows = Array.isArray(raw) ? raw : JSON.parse(raw); console.log(rows.length);",
+    "const rows = JSON.parse(await t.rows({})); console.log(Array.isArray(rows) ? rows.length : 0);",
     "const raw = await t.one({}); const one = raw.title ? raw : JSON.parse(raw); console.log(one.id);",
     "const raw = await t.one({}); const one = raw?.id ?? JSON.parse(raw).id; console.log(one);",
     "const raw = await t.one({}); if (typeof raw !== 'string') console.log(raw.title ?? 1);",
