@@ -68,13 +68,13 @@ class RunSettings(Section):
     `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
-    """Bounds how long the response of a script that failed waits for a type check, in milliseconds; `before` also
-    waits for the compiler's start."""
+    """Bounds a type check, in milliseconds: a script that is checked `before` it starts waits as long, and for the
+    compiler's start. Beside a run it is what the compiler may take."""
 
     typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
-    """Bounds how long the response of a script that succeeded waits for a type check, in milliseconds. What is
-    found later comes with the same client's next response; `cellblock run`, which has none, waits for
-    `typecheck_timeout_ms`."""
+    """Bounds how long a response waits for the type check beside its run, in milliseconds, whether the script
+    succeeded or failed. What is found later comes with the same client's next response; `cellblock run`, which has
+    none, waits for `typecheck_timeout_ms`."""
 
     max_code_bytes: Positive = MIB
     """Caps a script, in UTF-8 bytes."""

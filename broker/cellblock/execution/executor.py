@@ -51,6 +51,7 @@ from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
@@ -121,6 +122,7 @@ class _Order:
     journal: Journal | None = None
     kept: KeptRun | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_name: str = SCRIPT_NAME
     catalog: Catalog | None = None
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
@@ -241,6 +243,7 @@ class Executor:
         journal: Journal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -253,6 +256,7 @@ class Executor:
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
+            script_name: What places in the script are told by, good as it is within JSON; empty: it is no file.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -280,6 +284,7 @@ class Executor:
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
             order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
@@ -297,6 +302,11 @@ class Executor:
             return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
+
+    def warm_up(self) -> None:
+        """Starts the compiler, so that the first script is checked while it runs."""
+        if self._sides.checker is not None and self._settings.typecheck != "off":
+            self._sides.checker.warm_up()
 
     async def call(
         self,
@@ -450,6 +460,7 @@ class Executor:
                 conventions=conventions,
                 journaled=journal is not None,
                 own_import=reuse,
+                name=order.script_name,
             )
         order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:

@@ -139,3 +139,33 @@ def test_names_of_a_programs_own_are(tmp_path: Path) -> None:
     names = [READERS, "tenant:42:ann", "user:ann@example.com"]
     read = settings(tmp_path, {}, policy={"clients": {name: {"readOnly": True} for name in names}})
     assert list(read.cellblock.policy.clients) == names
+
+
+async def test_declarations_that_were_deferred_come_with_the_first_script_that_names_the_server(
+    tmp_path: Path,
+) -> None:
+    """001, 4.4: once for each client, on success as on failure, and not to who was given them before."""
+    fails = {**calling("price"), "code": calling("price")["code"].replace("'pear'", "1")}
+
+    async def brought(client: str, arguments: dict[str, Any]) -> str:
+        answer = await within(broker.handle_tool_call("codemode_run", arguments, client=client))
+        text = json.loads(answer.text).get("declarations", {}).get("local", "")
+        assert answer.declarations == ({"local": text} if text else {})
+        return text
+
+    async with Broker(settings(tmp_path, {}), tools=[price, buy]) as broker:
+        assert "function price(" not in (await broker.tool_definition("openai", budget=0))["description"]
+        await broker.tool_definition("openai", budget=0, client="team:a")
+        assert await brought("embedding", {"code": "export default 1"}) == "", "it names no server"
+        first = await brought("embedding", calling("price"))
+        assert "function price(" in first and "function buy(" in first
+        assert await brought("embedding", calling("buy")) == "", "once"
+        assert "function price(" in await brought("team:a", fails), "of its own, and with a script that fails"
+        asked = {"code": "export default 1", "requestedCapabilities": ["local"]}
+        assert "function price(" in await brought("team:b", asked), "a request names it, too"
+        await broker.tool_definition("anthropic", client="team:c")
+        assert await brought("team:c", calling("price")) == "", "the description had them"
+        await broker.declarations(client="team:d")
+        assert await brought("team:d", calling("price")) == "", "so had the declarations"
+    async with Broker(settings(tmp_path, {}, frontend={"first_reference_chars": 0}), tools=[price]) as broker:
+        assert await brought("team:e", calling("price")) == ""
