@@ -103,6 +103,9 @@ import ctypes, os, socket, sys
 if "--bind" in sys.argv:
     # It fills a folder for workers, with no script in it.
     os.execv({bwrap!r}, [{bwrap!r}, *sys.argv[1:]])
+if "\\nSeccomp_filters:\\t{filters}\\n" not in open("/proc/self/status").read():
+    # Below one that is traced: its calls are told already, and the tracer cannot answer two at once.
+    os.execv({bwrap!r}, [{bwrap!r}, *sys.argv[1:]])
 if "--block-fd" in sys.argv:
     sys.exit("who is to be traced needs a bubblewrap of its own, not a room")
 link = socket.socket(socket.AF_UNIX)
@@ -282,9 +285,15 @@ def tracing(*, of_all: bool = False) -> Generator[tuple[Tracer, dict[str, str]]]
         tracer.start()
         starter = folder / "bwrap"
         number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
-        starter.write_text(
-            STARTER.format(python=sys.executable, path=str(folder / "socket"), seccomp=number, bwrap=real)
+        _, _, filters = Path("/proc/self/status").read_text("ascii").partition("\nSeccomp_filters:\t")
+        text = STARTER.format(
+            python=sys.executable,
+            path=str(folder / "socket"),
+            seccomp=number,
+            bwrap=real,
+            filters=filters.partition("\n")[0],
         )
+        starter.write_text(text)
         starter.chmod(0o755)
         yield tracer, {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
