@@ -3,7 +3,7 @@
     scripts/trace_syscalls                     the workers of tests that need much, on one core and on all
     scripts/trace_syscalls tests/conformance   the workers of these tests; what is given goes to pytest
     scripts/trace_syscalls --all …             every call, not only those that are not on a list
-    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list, or is one that is always refused
+    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list, or is always refused
 
 For a new Deno: run it without arguments and over the whole suite, look at each call that it prints, put it into
 `cellblock_worker/confinement/syscall_lists.py`, and add the version there. Linux only, as root.
@@ -100,14 +100,15 @@ NULL_OR_NOT: Final = {"prlimit64": 2}
 
 STARTER: Final = """#!{python} -IS
 import ctypes, os, socket, sys
-if "--bind" in sys.argv:
-    # It fills a folder for workers, with no script in it.
+is_tsc = any(word.endswith("/tsc") for word in sys.argv)
+if "--bind" in sys.argv or not (is_tsc or {deno!r} in sys.argv):
+    # It fills a folder for workers, with no script in it; or is a test's own, with who knows what below.
     os.execv({bwrap!r}, [{bwrap!r}, *sys.argv[1:]])
 if "--block-fd" in sys.argv:
     sys.exit("who is to be traced needs a bubblewrap of its own, not a room")
 link = socket.socket(socket.AF_UNIX)
 link.connect({path!r})
-link.sendall(b"tsc " if any(word.endswith("/tsc") for word in sys.argv) else b"deno")
+link.sendall(b"tsc " if is_tsc else b"deno")
 program = link.recv(1 << 17)
 count = len(program) // 8
 text = ctypes.create_string_buffer(program, len(program))
@@ -282,9 +283,14 @@ def tracing(*, of_all: bool = False) -> Generator[tuple[Tracer, dict[str, str]]]
         tracer.start()
         starter = folder / "bwrap"
         number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
-        starter.write_text(
-            STARTER.format(python=sys.executable, path=str(folder / "socket"), seccomp=number, bwrap=real)
+        text = STARTER.format(
+            python=sys.executable,
+            path=str(folder / "socket"),
+            seccomp=number,
+            bwrap=real,
+            deno=bubblewrap.DENO_INSIDE,
         )
+        starter.write_text(text)
         starter.chmod(0o755)
         yield tracer, {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,10 @@ def lone_host(native: Native, kind: str) -> Iterator[tuple[psutil.Process, psuti
             started.kill()
 
 
+def has_lost(worker: psutil.Process, parent: int) -> bool:
+    return parent_of(worker) != parent
+
+
 def holds_pidfd(holder: int, pid: int) -> bool:
     with suppress(OSError):
         return any(f"Pid:\t{pid}\n" in info.read_text() for info in Path(f"/proc/{holder}/fdinfo").iterdir())
@@ -71,9 +76,9 @@ async def test_the_next_host_finds_one_whose_host_and_launcher_were_killed(kind:
             # It could make another launcher.
             host.suspend()
             launcher.kill()
-            parent = worker.ppid()
+            is_orphaned = partial(has_lost, worker, worker.ppid())
             host.kill()
-            await until(lambda: parent_of(worker) != parent, "its parent's end", pause=0.001)
+            await until(is_orphaned, "its parent's end", pause=0.001)
             found = worker.pid in end_orphans()
             await until(lambda: not alive(worker), "its end")
             if found:

@@ -38,10 +38,10 @@ _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
 def end_orphans() -> list[int]:
     """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
 
-    A process counts when it is the first of a namespace within ours, its parent is neither bubblewrap nor a host (by its
-    command line; or it has a launcher for a child, as a program that starts workers itself), and it is bubblewrap with
-    our arguments or lives in a root like a worker's. A living worker does not look like that, and one that was taken
-    over cannot change any of it.
+    A process counts when it is the first of a namespace within ours, its parent is neither bubblewrap nor a host (by
+    its command line; or it has a launcher for a child, as a program that starts workers itself), and it is bubblewrap
+    with our arguments or lives in a root like a worker's. A living worker does not look like that, and one that was
+    taken over cannot change any of it.
 
     Returns:
         The pids, for the log.
