@@ -15,9 +15,9 @@ from cellblock.base.json import is_object
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.importing.plan import shown_path
 from cellblock.cli.loading import warn
 from cellblock.cli.own_file import OwnFile
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath
 from cellblock.config.file.formats import ON_KEYS, value_at
 from cellblock.config.file.secret_values import looks_secret

@@ -16,6 +16,7 @@ from cellblock.cli.importing.clients import Found
 from cellblock.cli.importing.entries import mapped
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.entry_keys import slip_hint, slips
 from cellblock.config.file.problems import dotted, of_validation
 from cellblock.config.file.references import input_variable
@@ -71,6 +72,7 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
+            "restrictions": list(self.found.conversion.restrictions if self.fate == "added" else ()),
             "left": self.found.conversion.left if self.fate == "added" else [],
         }
 
@@ -172,14 +174,6 @@ def runs_cellblock(entry: Mapping[str, Any]) -> bool:
     if any(isinstance(word, str) and _OWN_WORDS.fullmatch(PurePath(word).name) for word in words):
         return True
     return _OWN_ADDRESS in str(entry.get("url", ""))
-
-
-def shown_path(file: Path) -> str:
-    """Writes a path with `~` for the user's own folder."""
-    try:
-        return f"~/{file.relative_to(Path.home())}"
-    except ValueError:
-        return str(file)
 
 
 # ---- inside ------------------------------------------------------------------------------------------
