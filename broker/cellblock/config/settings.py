@@ -171,13 +171,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
-        section = self.cellblock
-        named = {
-            "pins": section.pins.servers,
-            "upstream": section.upstream.servers,
-            "auth": section.auth.servers,
-            "schemas": section.schemas.servers,
-        }
+        named = {part: getattr(self.cellblock, part).servers for part in PARTS_BY_SERVER}
         programs = {name for name, server in self.servers.items() if server.url is None}
         if found := _misplaced(named, self.servers, programs):
             raise Faults(found)
@@ -230,6 +224,10 @@ class Settings(BaseModel):
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 
+PARTS_BY_SERVER: Final = ("pins", "upstream", "auth", "schemas")
+"""Names the parts of the section that have exceptions for single servers, under `servers`."""
+
+
 def _misplaced(
     named: Mapping[str, Iterable[str]], servers: Collection[str], programs: Collection[str]
 ) -> list[Problem]:
@@ -262,7 +260,7 @@ def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
         return []
     named = {
         part: exceptions
-        for part in ("pins", "upstream", "auth", "schemas")
+        for part in PARTS_BY_SERVER
         if is_object(exceptions := value_at(plain, (SECTION_KEY, part, "servers")))
     }
     programs = {name for name, entry in servers.items() if is_object(entry) and "command" in entry}
