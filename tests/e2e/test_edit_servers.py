@@ -167,6 +167,15 @@ def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
     assert "a" in servers(file)
 
 
+def test_what_other_servers_lack_is_told(home: Path) -> None:
+    file = home / "c.json"
+    lacking = '{"command": "true", "env": {"T": "${env:NOT_SET_HERE_AT_ALL}"}}'
+    file.write_text(f'{{"mcpServers": {{"a": {{"command": "true"}}, "b": {lacking}}}}}')
+    for words in (["disable", "a"], ["enable", "a"], ["add", "c", "--", "true"], ["remove", "a"]):
+        done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
+        assert done.returncode == 0 and "NOT_SET_HERE_AT_ALL" in done.stderr, done.stderr
+
+
 def test_the_default_file_is_made(home: Path) -> None:
     done = cellblock("add", "wiki", "https://wiki.example/mcp", "--header", "X-Team: a b")
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ class OwnFile(ConfigFile):
         return tuple(map(str, self._origins.get(name, (*other[:-1], name))))
 
     def check(self, hint: str | None = None) -> list[Problem]:
-        """Returns what is to be told of the changed file: what is new, and of what was there before, the errors.
+        """Returns what is to be told of the changed file: all of it, as every command tells it.
 
         Args:
             hint: What to do where the change makes something wrong; None: what the problem itself says.
@@ -55,7 +55,7 @@ class OwnFile(ConfigFile):
         if new:
             error = ConfigProblems(str(self.path), new)
             raise ConfigError(f"Nothing was written: {error.message}", hint=hint or new[0].hint)
-        return [one for one in problems if one.severity == "error" or _key(one) not in self._known]
+        return problems
 
     def _problems(self) -> list[Problem]:
         """Returns what is wrong with what the file will say; nothing with one that is not there yet."""
