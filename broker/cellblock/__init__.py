@@ -18,6 +18,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from cellblock.base.platforms import refusal
+
 if TYPE_CHECKING:
     from cellblock.base.errors import (
         CellblockError,
@@ -150,4 +152,6 @@ def __getattr__(name: str) -> object:
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'cellblock' has no attribute {name!r}")
+    if why := refusal():
+        raise ImportError(why)
     return getattr(importlib.import_module(module), name)
