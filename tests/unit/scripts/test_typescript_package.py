@@ -106,7 +106,7 @@ def repack(name: str, folder: Path) -> None:
     with zipfile.ZipFile(folder / f"{stem}.whl", "w") as wheel:
         for file in found.files or ():
             if not str(file).startswith("..") and "__pycache__" not in file.parts:
-                wheel.write(found.locate_file(file), str(file))
+                wheel.write(str(found.locate_file(file)), str(file))
 
 
 @pytest.fixture(scope="module")
