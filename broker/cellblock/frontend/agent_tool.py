@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
+
+from mcp_types import AudioContent, ImageContent
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.model import Catalog
 from cellblock.execution.events import Watcher
+from cellblock.execution.media import Media
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp.context import Declared, declarations_in_budget, made_beside
@@ -34,17 +37,37 @@ class ToolAnswer:
     """Holds what a model's call of the tool gets.
 
     Attributes:
-        text: For the model: the response as JSON, or what is wrong with the call.
+        text: For the model: the response as JSON, or what is wrong with the call. Words stand for images and sounds.
         is_error: Whether the call was malformed, or the script has failed.
         response: Of the run; None where the call was malformed and nothing ran.
         declarations: What the client had not been given of the servers that the script names, by their ids; it is in
             the text, too.
+        media: The images and sounds of the result, in the order of the words.
     """
 
     text: str
     is_error: bool
     response: RunResponse | None = None
     declarations: Mapping[str, str] = field(default_factory=dict[str, str])
+    media: tuple[Media, ...] = ()
+
+    def content(self, api: Api) -> list[dict[str, Any]]:
+        """Returns text and images as an API takes them for a call's result: `output` of OpenAI's
+        `function_call_output`, `content` of Anthropic's `tool_result`, or of MCP's result, which has sounds, too.
+
+        Raises:
+            InvalidRequest: There is no such API.
+        """
+        _check(api)
+        if api == "mcp":
+            blocks = [{"type": one.type, "data": one.data, "mimeType": one.mime_type} for one in self.media]
+            return [{"type": "text", "text": self.text}, *blocks]
+        images = [one for one in self.media if one.type == "image"]
+        if api == "openai":
+            urls = [{"type": "input_image", "image_url": one.url} for one in images]
+            return [{"type": "input_text", "text": self.text}, *urls]
+        sources = [{"type": "base64", "media_type": one.mime_type, "data": one.data} for one in images]
+        return [{"type": "text", "text": self.text}, *({"type": "image", "source": one} for one in sources)]
 
 
 class AgentTool:
@@ -60,10 +83,7 @@ class AgentTool:
 
     async def definition(self, api: Api, client: str, budget: int | None) -> dict[str, Any]:
         """Returns the tool's definition as an API takes it. Raises InvalidRequest for one that is not known."""
-        if api not in ("mcp", "openai", "anthropic"):
-            raise InvalidRequest(
-                f"There is no kind {api!r} of tool definitions.", hint=f"There are: {_APIS}."
-            )
+        _check(api)
         principal = self._service.policy.principal_of(client)
         catalog = await self._granted(principal)
         declared = description(self._service, catalog, principal, budget=budget)
@@ -143,9 +163,20 @@ class AgentTool:
         declared = await self._references.declarations_for(
             client, self._catalog(grantee.principal), response.servers, code
         )
-        result = await tool_result(response, None, Owner(grantee.principal, client), declarations=declared)
+        result = await tool_result(
+            response,
+            None,
+            Owner(grantee.principal, client),
+            declarations=declared,
+            with_media=not self._service.front_config.shown.strict,
+        )
         texts = [block.text for block in result.content if block.type == "text"]
-        return ToolAnswer("\n".join(texts), not response.ok, response.decoded(), declared)
+        media = [
+            Media(block.type, block.mime_type, block.data)
+            for block in result.content
+            if isinstance(block, (ImageContent, AudioContent))
+        ]
+        return ToolAnswer("\n".join(texts), not response.ok, response.decoded(), declared, tuple(media))
 
     def _show(self, client: str, catalog: Catalog, declared: Declared) -> None:
         self._references.show(client, (catalog.servers[server_id] for server_id in declared.whole))
@@ -161,4 +192,7 @@ class AgentTool:
         return catalog
 
 
-_APIS = "mcp, openai, anthropic"
+def _check(api: str) -> None:
+    if api not in get_args(Api):
+        hint = f"There are: {', '.join(get_args(Api))}."
+        raise InvalidRequest(f"There is no API {api!r} here.", hint=hint)

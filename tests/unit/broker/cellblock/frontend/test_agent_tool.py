@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, ConfigError, Grantee, InvalidRequest, tool
+from cellblock import Broker, ConfigError, Grantee, InvalidRequest, Media, ToolAnswer, tool
 from cellblock.config.settings import parse_settings
 from support.entries import settings
 from support.waits import within
@@ -83,6 +84,40 @@ async def test_a_call_of_a_model_gets_the_response_as_text(broker: Broker) -> No
         assert json.loads(answer.text)["result"] == answer.response.result == {"result": 55}
     failed = await within(broker.handle_tool_call("codemode.run", {"code": "throw new Error('no pears')"}))
     assert failed.is_error and failed.text.startswith('{"diagnostics"') and "no pears" in failed.text
+
+
+def test_each_api_gets_images_in_its_own_form() -> None:
+    answer = ToolAnswer(
+        "a", False, None, (Media("image", "image/png", "AA=="), Media("audio", "audio/wav", "BB=="))
+    )
+    assert answer.content("anthropic") == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+    ]
+    assert answer.content("openai") == [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+    ]
+    assert answer.content("mcp") == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        {"type": "audio", "data": "BB==", "mimeType": "audio/wav"},
+    ]
+    with pytest.raises(InvalidRequest, match="mcp, openai, anthropic"):
+        answer.content("gemini")  # pyright: ignore[reportArgumentType]
+
+
+async def test_an_image_of_a_result_is_beside_the_text(broker: Broker) -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 22).decode()
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+    answer = await within(
+        broker.handle_tool_call("codemode_run", {"code": f"export default {json.dumps(block)};"})
+    )
+    assert answer.media == (Media("image", "image/png", data),)
+    assert (
+        json.loads(answer.text)["result"]["data"] == "[image/png, 30 bytes: image block 1 of this response]"
+    )
+    assert answer.response is not None and answer.response.result == block
 
 
 @pytest.mark.parametrize(
