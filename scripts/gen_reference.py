@@ -253,8 +253,8 @@ def response_section() -> str:
         "## The response\n\n"
         + table(("field", "type"), rows)
         + f"\n`usage` has {usage}; times in milliseconds, memory in bytes.\n"
-        "`cpuMs` has also what reading large inputs and results took in processes of their own; that does not count "
-        "for `maxCpuMs`.\n"
+        "`cpuMs` has also what reading large inputs and results took in processes of their own, and what Python "
+        "tools computed for the run; that does not count for `maxCpuMs`.\n"
         "The response to an MCP client can also have `declarations`: TypeScript declarations by server id, of "
         "servers that the script imports or requests and the client has not been shown ([clients.md](clients.md)).\n"
     )

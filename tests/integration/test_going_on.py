@@ -158,7 +158,9 @@ console.log("begun");
 while (Date.now() < until);
 globalThis.__codemode_result__ = 7;
 """
-    made = settings(tmp_path / "s", {}, auth={"keyring": "off"}, typecheck="off", journal=journal)
+    # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
+    section = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0, "max_warm": 0}}
+    made = settings(tmp_path / "s", {}, **section, journal=journal)
     async with Broker(made) as broker:
         run = await begun(broker, code, "begun")
         if who == "host":

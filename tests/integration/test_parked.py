@@ -14,10 +14,18 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
+from cellblock.apart.budget import CLIENT_BYTES
+from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
+from cellblock.daemon import parked_runs
+from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
+from cellblock.journal.recording import Recording
+from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
+from cellblock.telemetry import keeper
+from cellblock.telemetry.keeper import Keeper
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
@@ -388,3 +396,72 @@ async def test_parks_neither_give_a_script_cpu_time_nor_take_it(
         assert parks == 4 and response.ok, response
         response, parks = await until_it_ends(made, f"burn(); {PARKS} burn();", 3 * once // 2)
         assert parks == 4 and [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
+
+
+async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that goes on, has ended, is shown, or is waited for: a script says what is in it, and how much."""
+    unpack, threads = Recording.unpack, Counter[str]()
+
+    def told(data: bytes) -> Recording:
+        threads[threading.current_thread().name] += 1
+        return unpack(data)
+
+    monkeypatch.setattr(Recording, "unpack", told)
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    runs = broker.parked_runs
+    looks = [
+        runs._keeper.run(run_id),  # pyright: ignore[reportPrivateUsage]
+        broker.resume(run_id, "accepted"),
+        runs.outcome(run_id),
+        runs.status(run_id, "embedding"),
+    ]
+    for number, look in enumerate(looks, 1):
+        assert await within(look) is not None
+        assert threads == {"cellblock-journals": number}
+
+
+async def test_a_run_waits_until_there_is_room_for_what_it_holds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    room, refused = JournalRoom(), 0
+    for module in (journal, keeper):
+        monkeypatch.setattr(module, "ROOM", room)
+    monkeypatch.setattr(parked_runs, "LOOK_SECONDS", 0.01)
+    taken = Keeper.taken
+
+    def told(self: Keeper, *args: Any) -> Any:
+        nonlocal refused
+        try:
+            return taken(self, *args)
+        except NoRoom:
+            refused += 1
+            raise
+
+    monkeypatch.setattr(Keeper, "taken", told)
+    for client in ("one", "two"):
+        room.take(client, CLIENT_BYTES)
+    resumed = asyncio.create_task(broker.resume(run_id, "accepted"))
+    await until(lambda: refused > 1, "it was looked at again")
+    # For a client that is back, too.
+    with pytest.raises(StoreError, match="the journals of all together"):
+        await broker.parked_runs.taken(run_id, 1, {}, "embedding")
+    assert MADE == {}
+    room.give_back("one", CLIENT_BYTES)
+    assert (await within(resumed)).result == {"result": 10} and MADE == {"write 1": 1}
+
+
+async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else_can(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    monkeypatch.setattr(journal, "MAX_BYTES", 1)
+    give_up, made = JournalStore.give_up, list[dict[str, int]]()
+
+    def told(store: JournalStore, *args: str) -> bool:
+        made.append(dict(MADE))
+        return give_up(store, *args)
+
+    monkeypatch.setattr(JournalStore, "give_up", told)
+    assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
+    assert made == [{}] and MADE == {"write 1": 1}

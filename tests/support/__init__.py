@@ -17,7 +17,7 @@ The daemon from outside
     pseudo_terminal     a program in a terminal: its screen, and keys for it
     browser             a Chromium without a window
     certificates        certificates for TLS
-    secret_service      a session bus and a GNOME keyring, where they are installed
+    secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
     token_issuer        an authorization server's keys, and tokens signed with them
     oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
 

@@ -110,7 +110,7 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
         found = store.read(run_id)
     if found is None:
         raise _unknown(run_id)
-    recording = recording_in(found[1])
+    recording = recording_in(found[1], decoded=True)
     if recording is None:
         raise ConfigError(
             f"Run {run_id} is kept without a recording: it held too much, or its script has texts that are no Unicode.",
@@ -180,7 +180,7 @@ def _line(*values: str) -> str:
 
 def _with_calls(run: dict[str, Any], kept: list[Piece]) -> dict[str, Any]:
     """Returns what is shown of a run, with what its calls sent and got where that was recorded."""
-    recording = recording_in(kept)
+    recording = recording_in(kept, decoded=True)
     calls = [
         {
             "name": call.name,

@@ -29,7 +29,7 @@ from cellblock.policy.named_tokens import NamedTokens
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
-from cellblock.telemetry.view import BrokerFacts, View
+from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
 from cellblock_worker.base.logs import bound_log
 
 if TYPE_CHECKING:
@@ -213,6 +213,9 @@ class _Servers:
     def __init__(self, broker: Broker, facts: BrokerFacts) -> None:
         self._facts = facts
         self.restart = broker.restart_server
+
+    def not_started(self) -> dict[str, str]:
+        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
 
     def row(self, name: str) -> dict[str, Any] | None:
         return next((row for row in self._facts.upstreams() if row["name"] == name), None)

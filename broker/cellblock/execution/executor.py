@@ -12,8 +12,9 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
+from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
-from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget, Share
+from cellblock.apart.share import Share
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -51,6 +52,7 @@ from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
@@ -121,6 +123,7 @@ class _Order:
     journal: Journal | None = None
     kept: KeptRun | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_name: str = SCRIPT_NAME
     catalog: Catalog | None = None
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
@@ -245,6 +248,7 @@ class Executor:
         journal: Journal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -257,6 +261,7 @@ class Executor:
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
+            script_name: What places in the script are told by, good as it is within JSON; empty: it is no file.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -286,6 +291,7 @@ class Executor:
             order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
             if kept is not None and kept.adopted:
                 order.losses.append(run_adopted(kept.adopted))
+            order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
@@ -303,6 +309,11 @@ class Executor:
             return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
+
+    def warm_up(self) -> None:
+        """Starts the compiler, so that the first script is checked while it runs."""
+        if self._sides.checker is not None and self._settings.typecheck != "off":
+            self._sides.checker.warm_up()
 
     async def call(
         self,
@@ -465,6 +476,7 @@ class Executor:
                 conventions=conventions,
                 journaled=journal is not None,
                 own_import=reuse,
+                name=order.script_name,
             )
         order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:

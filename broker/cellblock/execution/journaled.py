@@ -25,8 +25,8 @@ DIVERGED: Final = "REPLAY_DIVERGED"
 STOPPED: Final = "REPLAY_STOPPED"
 ENDED: Final = "REPLAY_ENDED"
 
-MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
-"""Bounds the events of a run that come apart: a hundred times what seconds of polling the clock make."""
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+"""Bounds the events of a run that come apart: what ten minutes of timers without a pause make, in one go."""
 
 
 class Journaled:

@@ -75,7 +75,7 @@ class RunRows:
         Args:
             run_id: The run.
             principal: As for `heads`.
-            kinds: Only the pieces of these kinds: a recording may have 64 MiB.
+            kinds: Only the pieces of these kinds: a recording may have 32 MiB.
 
         Raises:
             WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.

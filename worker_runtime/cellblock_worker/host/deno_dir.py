@@ -22,7 +22,7 @@ from cellblock_worker.base.folders import Folder, remove_folder, remove_known
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.held_files import HeldFiles
 from cellblock_worker.confinement.once import run_once
-from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
 from cellblock_worker.host.deno_files import CONTENTS, FILLED, FOLDER_NAME, OF_DENO, SHOWN
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 
@@ -75,7 +75,7 @@ class DenoDir:
             await run_selftest(self._max_old_space_mb, str(shown))
             confinement.use_deno_dir(str(shown))
             await self._on_shown()
-        except (OSError, SelfTestFailed, ValueError) as error:
+        except (OSError, SelfTestFailed, SelfTestNotMade, ValueError) as error:
             logger.warning("workers boot without a DENO_DIR of their own: %s", error)
 
     def close(self) -> None:

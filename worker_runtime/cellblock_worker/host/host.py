@@ -36,6 +36,8 @@ EXIT_REFUSED: Final = 3
 """Is the exit code of a host that will not serve: starting it again would not help."""
 
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
+
+CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
 """Begins the last line that such a host writes to its stderr."""
 
 STATUS_INTERVAL_SECONDS: Final = 1.0

@@ -24,8 +24,8 @@ from cellblock_worker.confinement.confinement import (
     works_without_network,
 )
 from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.confinement.selftest import SelfTestFailed
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade
+from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.wire.endpoints import EndpointError
 
 EXIT_FAILED: Final = 1
@@ -68,8 +68,9 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
         with suppress(OSError):
             os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
         return EXIT_REFUSED
-    except OSError as error:
-        logger.error("the host cannot start now: %s", error)
+    except (OSError, SelfTestNotMade) as error:
+        with suppress(OSError):
+            os.write(2, f"{CANNOT_PREFIX}{error}\n".encode())
         return EXIT_FAILED
     return 0
 

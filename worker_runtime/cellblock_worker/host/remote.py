@@ -338,7 +338,8 @@ async def serve(given: Arguments) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves. Returns the exit code: 0 stopped, 2 wrong usage, 3 it will not serve or the broker will not have it."""
+    """Serves. Returns the exit code: 0 stopped, 1 it cannot start now, 2 wrong usage, 3 it will not serve or the broker
+    will not have it."""
     try:
         given = read_arguments(arguments)
     except ValidationError as error:

@@ -23,8 +23,8 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import Splices
-from cellblock.apart.share import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.catalog.definitions import (

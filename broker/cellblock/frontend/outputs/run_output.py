@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.raw import Splices
-from cellblock.apart.share import ByteBudget, OverBudget
 from cellblock.base.errors import CellblockError
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read

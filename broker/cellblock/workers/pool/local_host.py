@@ -17,7 +17,7 @@ from zmq import ZMQError
 from cellblock.base.callbacks import tell
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.launch.spawning import spawn
 
 logger = logging.getLogger("cellblock.pool")
@@ -84,6 +84,7 @@ class LocalHost:
         self._greeted = False
         self.refusal: str | None = None
         self.last_failure = ""
+        self._log_start = 0
 
     @property
     def pid(self) -> int | None:
@@ -140,9 +141,12 @@ class LocalHost:
                 code = await self._run_once(identity)
                 why = f"the worker host exited with code {code}"
                 if code == EXIT_REFUSED:
-                    why = f"the worker host refuses to serve: {self._last_words()}"
+                    said = self._last_words(REFUSED_PREFIX) or f"see {self._log_file}"
+                    why = f"the worker host refuses to serve: {said}"
                     if not self._established:
-                        self.refusal = self._last_words()
+                        self.refusal = said
+                elif said := self._last_words(CANNOT_PREFIX):
+                    why = f"the worker host cannot start now: {said}"
             except (OSError, ZMQError, RuntimeError) as error:
                 # RuntimeError: no thread could be started to wait for the process.
                 why = f"the worker host cannot be started: {error}"
@@ -158,17 +162,18 @@ class LocalHost:
             failures = 0 if lasted else failures + (1 if self._greeted else 2)
             await asyncio.sleep(restart_pause(failures))
 
-    def _last_words(self) -> str:
-        """Returns what a host that will not serve wrote last."""
+    def _last_words(self, prefix: str) -> str:
+        """Returns what this host wrote last behind these words; empty where it wrote no such line."""
         try:
             with Folder.inside(self._log_file.parent) as folder:
                 log = folder.open(self._log_file.name, os.O_RDONLY)
-            with os.fdopen(log, encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
+            with os.fdopen(log, "rb") as file:
+                file.seek(self._log_start)
+                lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
-        said = [line for line in lines if line.startswith(REFUSED_PREFIX)]
-        return said[-1].removeprefix(REFUSED_PREFIX) if said else f"see {self._log_file}"
+        said = [line for line in lines if line.startswith(prefix)]
+        return said[-1].removeprefix(prefix) if said else ""
 
     async def _run_once(self, identity: bytes) -> int:
         config = self._make_config(identity.hex())
@@ -181,6 +186,7 @@ class LocalHost:
                     log = folder.open(self._log_file.name, flags, alone=True)
                 stack.callback(os.close, log)
                 bound_log(log)
+                self._log_start = os.fstat(log).st_size
             except OSError as error:
                 # A full disk must not keep runs from being served: the log is what can be done without.
                 logger.warning("the worker host has no log: %s", error)

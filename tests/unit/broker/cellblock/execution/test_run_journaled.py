@@ -152,21 +152,37 @@ def filled(journal: Journal, size: int) -> None:
     assert journal.ask(1, "call", "s", "t", b"x" * size, None) is None
 
 
-def test_journals_have_a_bound_together() -> None:
-    room = JournalRoom(1000)
-    first, second = Journal(None, room=room), Journal(None, room=room)
-    filled(first, 600)
-    filled(second, 600)
+def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
+    room = JournalRoom(1000, 1500)
+
+    def of(client: str, size: int) -> Journal:
+        journal = Journal(None, room=room, client=client)
+        filled(journal, size)
+        return journal
+
+    first, second = of("one", 600), of("one", 600)
     assert first.lost is None
-    assert second.lost == "the journals of all runs hold over 1000 bytes"
+    assert second.lost == "the journals of its client have over 1000 bytes in all"
     assert (second.size, second.trace) == (0, [])
-    third = Journal(None, room=room)
-    filled(third, 300)
+    third = of("one", 300)
     assert third.lost is None
-    del first, third
-    fourth = Journal(None, room=room)
-    filled(fourth, 1000)
+    assert of("other", 601).lost == "the journals of all together have over 1500 bytes"
+    fourth = of("other", 600)
     assert fourth.lost is None
+    del first, third, fourth
+    fifth = of("one", 1000)
+    assert fifth.lost is None
+
+
+def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
+    room = JournalRoom(1000, 1000)
+    first = Journal(None, room=room, client="one")
+    filled(first, 600)
+    past = first.snapshot()
+    assert Journal(past, room=room, client="one").lost is not None, "while both hold it"
+    first.let_go()
+    second = Journal(past, room=room, client="one")
+    assert (second.lost, second.size, first.size) == (None, 600, 0)
 
 
 def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from benchmarks import state as measuring
+from cellblock.apart.budget import ByteBudget
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresServer
 from cellblock.base.presence import Presence
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
-from cellblock.journal import journals
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, SharedPlace, journals_in, opened_file
 from cellblock.journal.rows import Head, Piece, WrongPiece
@@ -127,18 +127,22 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
         hangs.wait(WAIT_BOUND_SECONDS)
 
     monkeypatch.setattr(JournalStore, "write", hang)
-    monkeypatch.setattr(journals, "WAITING_BYTES", 100)
+    monkeypatch.setattr(kept, "_waiting", ByteBudget(90, 100, "one client", "runs that wait for the disk"))
     first = kept.write(head(), pieces, 80)
     await until(is_there.is_set, "it hangs")
     assert not await kept.is_written(first, 0.01)
     # Nobody else waits in vain: this would take the test's bound.
     behind = kept.write(head("r4"), pieces, 1)
     assert not await kept.is_written(behind, 10 * WAIT_BOUND_SECONDS)
-    assert not await kept.is_written(kept.write(head("r2"), pieces, 80))
-    assert "wait for the disk" in caplog.text
+    assert not await kept.is_written(kept.write(head("r2"), pieces, 80, client="other"))
+    assert "wait for the disk of all together" in caplog.text
+    # One client does not take what there is for others.
+    assert kept.write(head("r5"), pieces, 15).done()
+    other = kept.write(head("r6"), pieces, 15, client="other")
+    assert not other.done()
     hangs.set()
     await until(behind.done, "it goes on")
-    assert await kept.is_written(first)
+    assert await kept.is_written(first) and await kept.is_written(other)
     assert await kept.is_written(kept.write(head("r3"), pieces, 80))
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.postgresql import PostgresServer
 from cellblock.base.presence import Presence
+from cellblock.catalog.model import Catalog
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.execution.events import RunFacts
 from cellblock.journal.journals import Journals
+from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
 from cellblock.telemetry.keeper import Keeper
 from support.postgresql import Postgres
@@ -62,3 +66,27 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     assert await journals.heads() == [], "it stands as parked"
     await journals.close()
     presence.close()
+
+
+async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
+    place = FilePlace(tmp_path, AuthSettings(keyring="off"))
+    journals = Journals(place, JournalSettings())
+    kept = Keeper(journals, JournalSettings(), Owner(tmp_path)).opened(
+        "cli", client="c", may_park=True, durable=True
+    )
+    assert kept is not None
+    first = kept.journal
+    first.begin(
+        made_by="",
+        deno="",
+        request={"code": ""},
+        body=b"{}",
+        conventions=True,
+        limits={},
+        message_bytes=1,
+        catalog=Catalog(),
+    )
+    assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
+    kept.goes_on(first.snapshot())
+    assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
+    await journals.close()
