@@ -15,8 +15,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
-from support.cellblock_zygote import install, zygote
-
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
 from support.entries import REUSE
 from support.public_servers import (
@@ -61,15 +59,6 @@ hypothesis.settings.load_profile("cellblock")
 # A shell's background job ignores SIGINT, and what it starts inherits that; programs under test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def forked_cellblock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A `cellblock` that starts by a fork: for tests of what a command does, not of how its process begins."""
-    folder = tmp_path_factory.mktemp("z")
-    with zygote(folder / "s"):
-        install(folder / "bin", folder / "s")
-        yield folder / "bin" / "cellblock"
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Signals while a command waits for a pipe, and while a daemon starts or has no file yet."""
+"""Signals while a command waits for a pipe, and while a daemon starts or has no file yet.
+
+All are the console script but those that get no signal.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli.arguments import default_file
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, write_config
 from support.waits import within
 
@@ -90,7 +94,7 @@ def test_a_configuration_from_a_process_substitution_is_read_once(
         " --grants <(echo '{\"readOnly\": true}')" if words[0] == "run" else ""
     )
     done = subprocess.run(
-        ["bash", "-c", line, "-", str(CELLBLOCK), *words],
+        ["bash", "-c", line, "-", str(forked_cellblock()), *words],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,7 @@
-"""Standard streams that are closed, full, left by their reader, or in an encoding that lacks what is said."""
+"""Standard streams that are closed, full, left by their reader, or in an encoding that lacks what is said.
+
+`run` and `--version` are the console script, which Python starts with such streams; the other commands are forked.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
@@ -36,8 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 def shell(folder: Path, line: str, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     """A line of bash; `"$@"` in it is the command."""
+    program = CELLBLOCK if words[0] in ("run", "--version") or env else forked_cellblock()
     return subprocess.run(
-        ["bash", "-c", line, "-", str(CELLBLOCK), *words],
+        ["bash", "-c", line, "-", str(program), *words],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), **env},
         stdin=subprocess.DEVNULL,

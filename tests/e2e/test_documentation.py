@@ -34,7 +34,7 @@ from cellblock.cli.parser import make_parser
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
 from support.documents import PAGES, Example, examples
-from support.entries import Entry, settings, write_config
+from support.entries import settings, tracker, write_config
 from support.processes import descendants, gone
 from support.responses import succeeded
 from support.waits import within
@@ -50,7 +50,6 @@ NOT_RUN = {
 }
 """By language: why its blocks are not run."""
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 REFERENCES = {
     "CELLBLOCK_STATE_URL": "postgresql://cellblock@localhost/cellblock",
     "CELLBLOCK_STATE_KEY": base64.b64encode(bytes(32)).decode(),
@@ -108,7 +107,7 @@ async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
 
     code = example.text.replace("@codemode/servers/files", "@codemode/servers/local")
     async with Broker(
-        settings(tmp_path, {"tracker": TRACKER}), tools=[write_file, capacity, finish_date]
+        settings(tmp_path, {"tracker": tracker()}), tools=[write_file, capacity, finish_date]
     ) as broker:
         response = await within(broker.run(code), 60)
     kind, _, expected = example.mark.partition(": ")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.entries import CELLBLOCK, Entry, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -37,7 +36,6 @@ CLIENTS = (
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
 CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 OFTEN = {"progress_interval_ms": 100}
 
 CODE = """
@@ -140,7 +138,7 @@ async def driven(
         if running:
             await client.write(url=running.url, headers=running.auth)
         else:
-            servers = {"tracker": TRACKER, "plain": plain_server("--ledger", record)}
+            servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
             config = write_config(folder, servers, frontend=OFTEN)
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
             await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
@@ -162,7 +160,7 @@ async def driven(
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     async with daemon(
-        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+        tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}, frontend=OFTEN
     ) as served:
         yield served
 

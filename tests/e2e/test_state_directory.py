@@ -16,7 +16,8 @@ import pytest
 
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.cli.main import main
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server, write_config
 from support.foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
 from support.http_daemon import TOOL, daemon
 from support.waits import until, within
@@ -65,7 +66,7 @@ def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, comma
     code, said = command("run", top / "one.js", "--state-dir", project)
     assert code == 0 and '"result": 1' in said
     config = write_config(project, {}, **SECTION)
-    arguments = [str(CELLBLOCK), "serve", "--state-dir", ".", "--config", str(config)]
+    arguments = [str(forked_cellblock()), "serve", "--state-dir", ".", "--config", str(config)]
     done = subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert foreign.seen() == before
