@@ -18,8 +18,9 @@ CELLBLOCK = CONSOLE_SCRIPT
 
 LIST_WAIT_MS = 10_000
 
-WARM = 2
-"""Workers that brokers under test keep warm: each takes a core for some 70 ms to boot, and few tests use more."""
+WARM = 1
+"""Workers that brokers under test keep warm, and twice as many after a burst: each takes a core for some 70 ms to boot,
+and few tests use more."""
 
 REUSE: dict[str, str] = {}
 """What `--reuse` puts into the section `pool` of brokers under test."""
@@ -28,10 +29,10 @@ Entry = dict[str, Any]
 
 
 def plain_server(*args: object, env: Mapping[str, str] | None = None) -> Entry:
-    """The `mcpServers` entry of `servers/plain_server.py`; starts in 50 ms."""
+    """The `mcpServers` entry of `servers/plain_server.py`; starts in 25 ms."""
     return {
         "command": sys.executable,
-        "args": ["-I", str(SERVERS / "plain_server.py"), *map(str, args)],
+        "args": ["-IS", str(SERVERS / "plain_server.py"), *map(str, args)],
         "env": dict(env or {}),
     }
 
