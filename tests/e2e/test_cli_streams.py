@@ -38,9 +38,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(folder: Path, line: str, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+def shell(
+    folder: Path, line: str, *words: str, program: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[bytes]:
     """A line of bash; `"$@"` in it is the command."""
-    program = CELLBLOCK if words[0] in ("run", "--version") or env else forked_cellblock()
+    if program is None:
+        program = CELLBLOCK if words[0] in ("run", "--version") or env else forked_cellblock()
     return subprocess.run(
         ["bash", "-c", line, "-", str(program), *words],
         cwd=folder,
@@ -77,7 +80,7 @@ def test_without_the_other_streams_a_command_does_the_same(folder: Path, closed:
     done = shell(folder, f'"$@" {closed}', *COMMANDS["run"])
     assert done.returncode == 0
     assert json.loads(done.stdout)["result"] == "ü€😀" * 100_000
-    refused = shell(folder, f'"$@" {closed}', "run", "absent.js")
+    refused = shell(folder, f'"$@" {closed}', "run", "absent.js", program=forked_cellblock())
     assert (refused.returncode, refused.stdout) == (2, b"")
 
 

@@ -45,7 +45,8 @@ async def serve(config: HostConfig) -> None:
         loop.add_reader(0, lifeline)
         host.warm_up()
         testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
-        deno_dir = DenoDir(ipc_folder(config.connect), config.max_old_space_mb, host.move)
+        folder = ipc_folder(config.connect)
+        deno_dir = DenoDir(folder, config.max_old_space_mb, host.has_booted_many, host.move)
         filling: asyncio.Task[None] | None = None
         ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]
         try:

@@ -105,7 +105,7 @@ class RemoteHost:
             RefusedByBroker: Each broker has said that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
         """
-        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.move)
+        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.has_booted_many, self._host.move)
         loop = asyncio.get_running_loop()
         beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
         try:

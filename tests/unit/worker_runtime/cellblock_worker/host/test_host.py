@@ -161,6 +161,20 @@ async def test_the_warm_target_is_kept_and_can_be_changed(
     await broker.status(warm=3)
 
 
+async def test_it_says_when_it_has_booted_many(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "DENO_DIR_BOOTS", 3)
+    fake_workers.run(ECHO)
+    host, broker = await start_host(warm=2)
+    await broker.status(warm=2, booting=0)
+    assert not host.has_booted_many.is_set()
+    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    await broker.end_of(b"one")
+    await broker.status(warm=2, running=0, booting=0)
+    assert host.has_booted_many.is_set()
+
+
 async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run(
     start_host: StartHost, fake_workers: FakeWorkers
 ) -> None:
