@@ -14,7 +14,6 @@ import sys
 from typing import Any, Final
 
 import zmq
-from pydantic import ValidationError
 
 from cellblock_worker.base.lifetime import die_with_parent
 from cellblock_worker.confinement.selftest import run_selftest
@@ -82,8 +81,8 @@ def main() -> int:
             break
         line += byte
     try:
-        config = HostConfig.model_validate_json(bytes(line))
-    except ValidationError as error:
+        config = HostConfig.from_json(bytes(line))
+    except ValueError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE
     # What is loaded by now stays: no collection need go through it in the middle of a run.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 import zmq
-from pydantic import ValidationError
 
+from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
@@ -300,7 +300,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     Raises:
         EndpointError: An endpoint is no TCP address, or a key is missing.
         KeyFileError: A key cannot be used.
-        ValidationError: A number is out of its range.
+        BadRecord: A number is out of its range.
     """
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
@@ -341,11 +341,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serves. Returns the exit code: 0 stopped, 2 wrong usage, 3 it will not serve or the broker will not have it."""
     try:
         given = read_arguments(arguments)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        sys.stderr.write(f"cellblock_worker: {first['loc'][0]}: {first['msg']}\n")
-        return EXIT_USAGE
-    except (EndpointError, KeyFileError) as error:
+    except (BadRecord, EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
     return run_confined(given.config, lambda: serve(given))
