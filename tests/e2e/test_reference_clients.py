@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.cellblock_zygote import forked_cellblock, pid_of
 from support.entries import CELLBLOCK, ledger, plain_server, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -108,9 +109,17 @@ class Driven:
         return await self.answer(await self.send(what, **more))
 
     @property
+    def server(self) -> int:
+        """The pid of the daemon, or of the server that the client has started."""
+        if self.daemon:
+            return self.daemon.process.pid
+        [started] = psutil.Process(self.process.pid).children()
+        return pid_of(started.pid) if str(forked_cellblock()) in command_line(started) else started.pid
+
+    @property
     def workers(self) -> list[psutil.Process]:
         """The Deno processes behind the server."""
-        below = descendants(self.daemon.process.pid if self.daemon else self.process.pid)
+        below = descendants(self.server)
         hosts = [child for child in below if "cellblock_worker" in command_line(child)]
         return workers_of(hosts[0].pid) if hosts else []
 
@@ -141,9 +150,13 @@ async def driven(
             servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
             config = write_config(folder, servers, frontend=OFTEN)
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
-            await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
+            # One of them starts the console script.
+            program = CELLBLOCK if package == CLIENTS[0][0] else forked_cellblock()
+            await client.write(command=[str(program), "serve", "--stdio", *options])
         yield client
         everything = descendants(process.pid)
+        if not running:
+            everything += [psutil.Process(client.server), *descendants(client.server)]
         assert process.stdin is not None
         process.stdin.close()
         assert await within(process.wait()) == 0

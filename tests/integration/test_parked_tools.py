@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from cellblock.config.settings import parse_settings
 from cellblock.daemon.parked_runs import ParkedRun
 from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
+from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests, ledger, plain_server, settings
 from support.processes import workers_of
 from support.waits import until, within
@@ -328,10 +328,8 @@ globalThis.__codemode_result__ = [first, said];
     def called(name: str) -> int:
         return sum(event.get("tool") == name for event in ledger(tmp_path / "ledger.jsonl"))
 
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", BROKER, str(tmp_path), str(script), json.dumps(section)),
-        cwd=Path(__file__).parents[1],
-    )
+    words = ("-c", BROKER, tmp_path, script, json.dumps(section))
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
     made = settings(tmp_path / "s", {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}, **section)
     async with Broker(made) as broker:
         waiting: list[ParkedRun] = []
