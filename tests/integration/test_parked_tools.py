@@ -82,7 +82,7 @@ async def parked(broker: Broker, run: asyncio.Task[RunResponse], *words: str) ->
     """The id of a run that waits for these calls, without a process."""
     async with asyncio.timeout(60):
         while True:
-            # A look is a turn of a thread.
+            await asyncio.sleep(0.02)
             for one in await broker.parked():
                 if len(one.working) == len(words):
                     await until(lambda: not has_process(broker), "its process is gone")
@@ -334,8 +334,8 @@ globalThis.__codemode_result__ = [first, said];
     async with Broker(made) as broker:
         waiting: list[ParkedRun] = []
         async with asyncio.timeout(60):
-            # A look is a turn of a thread.
             while not waiting or waiting[0].working[0].tool != "hold":
+                await asyncio.sleep(0.02)
                 waiting = await broker.parked()
         assert called("hold") == 1
         # It is another broker's, as long as that one lives.
@@ -384,6 +384,6 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(broker: Bro
         status = None
         async with asyncio.timeout(60):
             while status is None or status.state != "ended":
-                # A look is a turn of a thread.
+                await asyncio.sleep(0.02)
                 status = await broker.parked_runs.status(run_id, "embedding")
         assert status.outcome == "CANCELLED" and MADE == {"write 1": 1, "one": 1}

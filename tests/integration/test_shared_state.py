@@ -155,7 +155,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
     async with asyncio.timeout(60):
         while True:
-            # A look is a turn of a thread.
+            await asyncio.sleep(0.02)
             for head in await broker.parked_runs._journals.heads():
                 if head.state == state:
                     return head
@@ -194,6 +194,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         async def outcome() -> RunResponse | None:
             found = None
             while found is None:
+                await asyncio.sleep(0.02)
                 (head,) = await store._journals.heads()
                 found = await store.outcome(head.id)
             return found
