@@ -9,7 +9,8 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from support.entries import CELLBLOCK, ledger
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import ended, parked
 from support.postgresql import Postgres
@@ -24,7 +25,9 @@ globalThis.__codemode_result__ = (await give({ text: "one" })).text;
 async def command(folder: Path, *words: str) -> str:
     """What a command says, on a state directory of its own."""
     options = ("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "elsewhere"))
-    process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, *options, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        str(forked_cellblock()), *words, *options, stdout=PIPE, stderr=PIPE
+    )
     out, err = await within(process.communicate(), 60)
     assert process.returncode == 0, (out, err)
     return out.decode()

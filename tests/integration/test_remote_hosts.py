@@ -15,6 +15,7 @@ import pytest
 
 from cellblock import Broker, ConfigError, tool
 from cellblock_worker.wire.keys import KeyPair, make_key_file
+from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
@@ -277,9 +278,8 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     section = {"hosts": keys.section(local=False), "state_dir": str(tmp_path / "killed")}
-    killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN, stdout=PIPE
-    )
+    words = ("-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN)
+    killed = await started(*words, program=forked_python(), stdout=PIPE)
     assert killed.stdout is not None
     try:
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()

@@ -7,7 +7,6 @@ import base64
 import json
 import logging
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from cellblock.daemon import parked_runs
 from cellblock.execution.response import RunResponse
 from cellblock.journal import at_work
 from cellblock.journal.rows import Head
+from support.cellblock_zygote import forked_python, started
 from support.postgresql import Postgres
 from support.waits import until, within
 
@@ -155,7 +155,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
     async with asyncio.timeout(60):
         while True:
-            # A look is a turn of a thread.
+            await asyncio.sleep(0.02)
             for head in await broker.parked_runs._journals.heads():
                 if head.state == state:
                     return head
@@ -181,9 +181,8 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         section["journal"] = {"park_tools_after_ms": 50}
     free = json.dumps(settings_of(postgres_url, **section))
     async with broker_on(postgres_url, tmp_path / "b", **section) as broker:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", DYING, free, str(there), str(tmp_path / "a"), script)
-        )
+        words = ("-c", DYING, free, there, tmp_path / "a", script)
+        process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
         await kept_as(broker, state)
         await asyncio.sleep(5 * parked_runs.LOOK_SECONDS)
@@ -195,6 +194,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         async def outcome() -> RunResponse | None:
             found = None
             while found is None:
+                await asyncio.sleep(0.02)
                 (head,) = await store._journals.heads()
                 found = await store.outcome(head.id)
             return found

@@ -13,7 +13,7 @@ The daemon from outside
     replicas            several daemons on one PostgreSQL, and a small balancer in front of them
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
     asking_client       an MCP client with a user who answers questions
-    cellblock_zygote    the command `cellblock` for many calls in a row: imported once, forked for each
+    cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it
     browser             a Chromium without a window
     certificates        certificates for TLS

@@ -1,4 +1,7 @@
-"""A real `cellblock serve --http` process for tests, and raw HTTP against it."""
+"""A `cellblock serve --http` for tests, and raw HTTP against it.
+
+The process begins by a fork (`cellblock_zygote`), or as a user's does (`console_script=True`).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from support.cellblock_zygote import Command, started
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.processes import alive, descendants, gone
 from support.waits import within
@@ -50,7 +54,7 @@ class Answer:
 class Daemon:
     """The process, and how to reach it."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Command
     port: int
     folder: Path
     token: str | None
@@ -176,19 +180,27 @@ async def daemon(
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
     servers: Mapping[str, Any] | None = None,
+    console_script: bool = False,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
     """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
-        *("serve", "--http", "127.0.0.1:0", "--config", str(config), "--state-dir", str(folder / "s")),
+    words = [
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--config",
+        str(config),
+        "--state-dir",
+        str(folder / "s"),
         *options,
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-    )
+    ]
+    streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": PIPE}
+    if console_script:
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
+    else:
+        process = await started(*words, **streams)
     family: list[psutil.Process] = []
     assert process.stderr is not None
     said: list[str] = []

@@ -14,7 +14,6 @@ import sys
 from typing import Any, Final
 
 import zmq
-from pydantic import ValidationError
 
 from cellblock_worker.base.lifetime import die_with_parent
 from cellblock_worker.confinement.selftest import run_selftest
@@ -45,7 +44,8 @@ async def serve(config: HostConfig) -> None:
         loop.add_reader(0, lifeline)
         host.warm_up()
         testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
-        deno_dir = DenoDir(ipc_folder(config.connect), config.max_old_space_mb, host.move)
+        folder = ipc_folder(config.connect)
+        deno_dir = DenoDir(folder, config.max_old_space_mb, host.has_booted_many, host.move)
         filling: asyncio.Task[None] | None = None
         ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]
         try:
@@ -81,8 +81,8 @@ def main() -> int:
             break
         line += byte
     try:
-        config = HostConfig.model_validate_json(bytes(line))
-    except ValidationError as error:
+        config = HostConfig.from_json(bytes(line))
+    except ValueError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE
     # What is loaded by now stays: no collection need go through it in the middle of a run.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 import zmq
-from pydantic import ValidationError
 
+from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
@@ -105,7 +105,7 @@ class RemoteHost:
             RefusedByBroker: Each broker has said that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
         """
-        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.move)
+        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.has_booted_many, self._host.move)
         loop = asyncio.get_running_loop()
         beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
         try:
@@ -300,7 +300,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     Raises:
         EndpointError: An endpoint is no TCP address, or a key is missing.
         KeyFileError: A key cannot be used.
-        ValidationError: A number is out of its range.
+        BadRecord: A number is out of its range.
     """
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
@@ -342,11 +342,7 @@ def main(arguments: Sequence[str]) -> int:
     will not have it."""
     try:
         given = read_arguments(arguments)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        sys.stderr.write(f"cellblock_worker: {first['loc'][0]}: {first['msg']}\n")
-        return EXIT_USAGE
-    except (EndpointError, KeyFileError) as error:
+    except (BadRecord, EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
     return run_confined(given.config, lambda: serve(given))

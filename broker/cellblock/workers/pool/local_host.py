@@ -203,7 +203,7 @@ class LocalHost:
             )
         assert self._process.stdin is not None
         # The first line is the configuration; the pipe then stays open as the host's lifeline.
-        self._process.stdin.write(config.model_dump_json().encode() + b"\n")
+        self._process.stdin.write(config.to_json().encode() + b"\n")
         return await self._exit_of(self._process)
 
     async def _exit_of(self, process: asyncio.subprocess.Process) -> int:
