@@ -238,6 +238,26 @@ async def test_a_request_is_passed_on_once(two: Fleet) -> None:
         assert (await here.ask(headers=marked)).status == 421
 
 
+async def test_while_postgresql_is_away_nobody_is_told_that_a_session_has_ended(
+    two: Fleet, postgres: Postgres
+) -> None:
+    """The session of a broker that was not seen before: it may live."""
+    served = two.daemons[0]
+    unknown = words().session(b"one", "broker-that-came-a-moment-ago").decode()
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": unknown}
+    postgres.stop()
+    try:
+        answer = await within(served.ask(headers=headers, body=message("ping", 5)))
+        assert answer.status == 503 and b"PostgreSQL is away" in answer.body
+    finally:
+        postgres.start()
+
+    async def ended() -> bool:
+        return (await served.ask(headers=headers, body=message("ping", 5))).status == 404
+
+    await until_found(ended, "who is not there when PostgreSQL is back has gone")
+
+
 # ---- without sessions --------------------------------------------------------------------------------
 
 

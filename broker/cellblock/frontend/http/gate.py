@@ -112,8 +112,8 @@ class Gate:
         hosts: `Host` headers that are right.
         origins: `Origin` headers that are right; a request without one comes from no web page.
         verifier: Knows the tokens; None where none is asked for.
-        ready: Whether scripts can run.
-        trouble: Says what is away that scripts run without.
+        ready: Whether scripts can run; given whether requests are being answered, which take workers.
+        trouble: Says what is wrong with what several brokers share.
         pages: The dashboard and the metrics; None where there are none.
         config: Stands for the configuration, for relays that have one of their own.
         replicas: The brokers that have the requests that are not this one's; None where it is alone.
@@ -130,7 +130,7 @@ class Gate:
         hosts: Collection[str],
         origins: Collection[str],
         verifier: TokenVerifier | None,
-        ready: Callable[[], bool],
+        ready: Callable[[bool], bool],
         trouble: Callable[[], str | None] = lambda: None,
         pages: Pages | None,
         config: str = "",
@@ -261,11 +261,12 @@ class Gate:
         self._take(f"stranger {network_of(scope.get('client'))}")
         if method not in ("GET", "HEAD"):
             raise Refused(405, (b"allow", b"GET, HEAD"))
-        if path == READY_PATH and (self.draining or not (self.busy or self._ready())):
-            raise busy(503, DRAIN_RETRY_SECONDS)
         kind = b"application/json" if path in self._public else b"text/plain"
         headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
         trouble = self._trouble() if path == READY_PATH else None
+        if path == READY_PATH and (self.draining or not self._ready(self.busy)):
+            said = b"" if trouble is None else f"not ready: {trouble}\n".encode()
+            return Page(503, said, (*headers, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS)))
         said = b"ok\n" if trouble is None else f"ok, but {trouble}\n".encode()
         return Page(200, self._public.get(path, said), headers)
 
