@@ -351,6 +351,39 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
         assert result(await run(there, ONE)) == 1
 
 
+async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+        here, there = found.daemons
+        files = [tmp_path / name for name in ("one", "two")]
+        calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
+        held = GIVE.replace("{ give }", "{ give, hold }") + calls
+        task = (await run(there, held, TASKS))["taskId"]
+        given = {"question-1": {"action": "accept"}}
+        await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
+        await until(lambda: events(here, tool="hold"), "it goes on")
+        for one in found.daemons:
+            one.process.send_signal(signal.SIGTERM)
+
+        async def unready() -> bool:
+            return (await here.ask("GET", "/readyz")).status == 503
+
+        await until_found(unready, "it drains")
+        for _ in range(100):
+            # One that does not wait for the run is gone meanwhile.
+            assert await unready()
+            await asyncio.sleep(0.02)
+        files[0].touch()
+        await until(lambda: events(here, tool="hold") == 2, "it makes its next call")
+        files[1].touch()
+        await within(asyncio.gather(*(one.process.wait() for one in found.daemons)))
+        with psycopg.connect(found.database) as connection:
+            rows = connection.execute("SELECT state, outcome FROM cellblock.runs").fetchall()
+        assert rows == [("ended", "ok")]
+        assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
+
+
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
     settings: dict[str, Any] = {**section(600_000), "auth": {"keyring": "off"}, "pool": {"warm": 1}}

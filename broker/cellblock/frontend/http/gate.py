@@ -191,22 +191,33 @@ class Gate:
             self._quiet.set()
 
     async def drain(
-        self, bound: float, hurried: asyncio.Event, park: Callable[[], Awaitable[bool]] | None = None
+        self,
+        bound: float,
+        hurried: asyncio.Event,
+        park: Callable[[], Awaitable[bool]] | None = None,
+        beside: Callable[[], Awaitable[object]] | None = None,
     ) -> bool:
         """Takes nothing new, waits for what is in flight until `bound` seconds are over or `hurried` is set, and ends
-        the rest; where nobody hurries, behind what `park` does, which says whether it has ended anything.
+        the rest; where nobody hurries, behind what `park` does.
+
+        Args:
+            bound: In seconds.
+            hurried: Cuts the wait short.
+            park: Hands on what can be, and says whether it has ended anything.
+            beside: Waits for what is in flight without a request, as long as for the rest.
 
         Returns:
             Whether all ended by itself.
         """
         self.draining = True
-        ends = [asyncio.create_task(event.wait()) for event in (self._quiet, hurried)]
+        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(beside), hurried.wait())]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            is_quiet = ends[0].done()
         finally:
             for end in ends:
                 end.cancel()
-        if not self._quiet.is_set():
+        if not is_quiet:
             if park is not None and not hurried.is_set() and await park():
                 await self._quiet_soon()
             for exchange in self._posts:
@@ -249,6 +260,17 @@ class Gate:
             await refuse(refused, headers, receive, send)
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _quiet_with(self, beside: Callable[[], Awaitable[object]] | None) -> None:
+        """Waits until nothing is in flight, with a request or without."""
+        other = None if beside is None else asyncio.ensure_future(beside())
+        try:
+            await self._quiet.wait()
+            if other is not None:
+                await other
+        finally:
+            if other is not None:
+                other.cancel()
 
     async def _quiet_soon(self) -> None:
         """Waits for the answers to what has just been ended."""

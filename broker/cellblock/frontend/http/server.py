@@ -284,6 +284,7 @@ class HttpFrontend:
                     self._settings.drain_ms / 1000,
                     self._hurried,
                     lambda: service.parked_runs.park(away=False),
+                    service.parked_runs.quiet,
                 )
                 self._drained = True
                 if not drained:

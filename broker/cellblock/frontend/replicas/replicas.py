@@ -40,7 +40,9 @@ RETRY_SECONDS: Final = 5
 
 _WORD = re.compile(rb'"requestState"\s{0,8}:\s{0,8}"([\w.-]{1,%d})"' % MAX_CHARS)
 
-UNKNOWN: Final = "The broker that has this cannot be looked for while PostgreSQL is away. Ask again in a few seconds."
+UNKNOWN: Final = (
+    "The broker that has this cannot be looked for while PostgreSQL is away. Ask again in a few seconds."
+)
 GONE: Final = "This session has ended with its broker. Begin a new one."
 
 
