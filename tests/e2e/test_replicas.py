@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.cli.main import main
 from support.asking_client import always, asking
+from support.certificates import certificate
 from support.entries import ledger
 from support.http_daemon import (
     INITIALIZE,
@@ -111,7 +113,7 @@ def events(served: Daemon, **wanted: Any) -> int:
 async def streaming(
     served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
 ) -> AsyncIterator[asyncio.StreamReader]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
     try:
         writer.write(served.request(method, "/mcp", headers=headers, body=body))
         yield reader
@@ -189,6 +191,31 @@ async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
             while (await next_message(stream))["params"]["progress"] < 2:
                 pass
     await until(lambda: events(here, event="cancelled") > before, "who hangs up ends the run")
+
+
+async def test_brokers_whose_certificate_is_for_a_name_reach_each_other_by_addresses(
+    tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pods do: over TLS that is verified."""
+    cert, key = certificate(tmp_path, host="cellblock.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    client = ssl.create_default_context(cafile=str(cert))
+    client.check_hostname = False
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    replicas = {"replicas": {"name": "cellblock.test"}}
+    async with fleet(tmp_path, postgres.database(), *options, tls=client, **replicas) as found:
+        here, there = found.daemons
+        mine = await opened(here)
+        _, told = await said(there, there.request("POST", "/mcp", headers=mine, body=call(ONE)))
+        assert told["result"]["structuredContent"]["result"] == 1
+        async with streaming(there, "POST", mine, call(NEVER, 7)):
+            await until(lambda: events(here, tool="never"), "the call is made")
+            cancelled = message("notifications/cancelled", requestId=7)
+            assert (await there.ask(headers=mine, body=cancelled)).status == 202
+            await until(
+                lambda: events(here, event="cancelled"), "who cancels through another broker ends the run"
+            )
+        assert (await there.ask("DELETE", headers=mine)).status == 200
 
 
 async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:

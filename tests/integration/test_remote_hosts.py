@@ -347,7 +347,9 @@ async def test_a_broker_that_has_refused_a_host_is_dialled_again(
 ) -> None:
     """It was started with larger messages than the host takes, and then anew without; another one had it meanwhile."""
     async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        large = settings(tmp_path / "two", hosts=keys.section(local=False), max_message_bytes=32 * 1024 * 1024)
+        large = settings(
+            tmp_path / "two", hosts=keys.section(local=False), max_message_bytes=32 * 1024 * 1024
+        )
         async with Broker(large) as other:
             endpoint = other.hosts_endpoint
             assert endpoint is not None

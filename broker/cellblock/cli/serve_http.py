@@ -150,12 +150,14 @@ async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Repli
     if section.replicas is None or broker.presence is None:
         yield None
         return
+    from cellblock.frontend.replicas.passing import Passing
     from cellblock.frontend.replicas.replicas import replicas
 
+    passing = Passing(section.http.max_connections, section.replicas.name)
     url = section.replicas.url or front.base_url
     async with contextlib.AsyncExitStack() as stack:
         try:
-            entering = replicas(broker, broker.presence, url, section.http.max_connections)
+            entering = replicas(broker, broker.presence, url, passing)
             found = await stack.enter_async_context(entering)
         except StoreError as error:
             raise ConfigError(

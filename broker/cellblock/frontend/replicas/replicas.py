@@ -221,7 +221,7 @@ def word_in(body: bytes) -> str | None:
 
 @contextlib.asynccontextmanager
 async def replicas(
-    service: RunService, presence: Presence, url: str, connections: int
+    service: RunService, presence: Presence, url: str, passing: Passing
 ) -> AsyncGenerator[Replicas]:
     """Enters a broker among its replicas inside the block.
 
@@ -229,7 +229,7 @@ async def replicas(
         service: The broker.
         presence: Says that it lives, to the PostgreSQL by which they know each other.
         url: Where the others reach it.
-        connections: How many requests it passes on at a time.
+        passing: Carries requests to them; closed at the end.
 
     Raises:
         StoreError: The key that they share is not there.
@@ -237,7 +237,6 @@ async def replicas(
     parked = service.parked_runs
     words = Words(await parked.signing_key(PURPOSE))
     brokers = Brokers(presence.server, service.replica, url, presence.hold)
-    passing = Passing(connections)
     try:
         await brokers.join()
         yield Replicas(brokers, words, states_of(service), passing, parked.holder)
