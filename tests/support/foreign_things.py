@@ -21,7 +21,7 @@ KINDS = (
 )
 
 ID = "A" * 32
-PIN_FILE = PinStore(Path()).path("plain").name
+PIN_FILE = Path(PinStore(Path()).shelf.where("plain")).name
 
 FOLDERS = (
     *(".", "run", "outputs", "logs", "pins", "auth", "exp1", "lost+found"),

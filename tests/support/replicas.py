@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cellblock.base.state_keys import derived_key
 from cellblock.frontend.replicas.words import PURPOSE, Words
-from cellblock.journal.cipher import derived_key
 from support.http_daemon import Daemon, daemon
 
 KEY = bytes(range(32))
@@ -121,4 +121,4 @@ async def fleet(
 
 def words() -> Words:
     """What signs as the daemons do."""
-    return Words(derived_key(KEY, PURPOSE, "", len(KEY)))
+    return Words([derived_key(KEY, PURPOSE, "", len(KEY))])

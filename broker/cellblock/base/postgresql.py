@@ -103,6 +103,10 @@ class PostgresServer:
             else:
                 connection.close()
 
+    def open(self) -> None:
+        """Holds connections again, behind `close`."""
+        self._closed = False
+
     def close(self) -> None:
         """Closes the connections that nobody uses now, and later those that somebody does."""
         self._closed = True

@@ -13,10 +13,14 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from cellblock.base import key_check
 from cellblock.base.database import Away, StoreError, Unusable
 from cellblock.base.postgresql import PostgresServer, lock_number, named_errors
+
+if TYPE_CHECKING:
+    from cellblock.base.postgresql import Connection
 
 logger = logging.getLogger("cellblock.state")
 
@@ -37,6 +41,7 @@ class Presence:
     Args:
         server: PostgreSQL.
         tables: The migrations of what this broker keeps there, by kind; they are made when it is reached.
+        keys: The ids of its keys, of which others must accept the first; empty: it has none.
 
     Attributes:
         name: What the runs of this broker are written down under.
@@ -44,11 +49,17 @@ class Presence:
         unusable: Why nothing that is there may be used; None: it may, as far as is known.
     """
 
-    def __init__(self, server: PostgresServer, tables: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        tables: Mapping[str, Sequence[str]] | None = None,
+        keys: Sequence[str] = (),
+    ) -> None:
         self.name: Final = f"broker-{secrets.token_hex(8)}"
         self.server: Final = server
         self.unusable: Unusable | None = None
-        self._tables = tables or {}
+        self._tables, self._keys = tables or {}, keys
+        self._has_claimed = False
         self._closing = threading.Event()
         self._is_held = threading.Event()
         self._trouble: str | None = None
@@ -130,23 +141,33 @@ class Presence:
             # The session before may count as living still: then its lock does, and this one waits behind it.
             connection.execute(b"SET lock_timeout = 0; SET statement_timeout = 0")
             connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(self.name),))
-            self._check()
+            self._check(connection)
             self._session += 1
             self._came()
             while not self._closing.wait(BEAT_SECONDS):
-                connection.execute(b"SELECT 1")
+                self._check(connection)
                 self._answered = time.monotonic()
 
-    def _check(self) -> None:
-        """Makes the tables, and finds out whether they may be used. Raises StoreError: That is not known."""
+    def _check(self, connection: Connection) -> None:
+        """Makes the tables, and finds out whether they may be used, with the keys of this broker. Raises StoreError:
+        That is not known."""
         found = None
         try:
+            # Once: they are not looked at again.
             for kind, migrations in self._tables.items():
                 self.server.migrate(kind, migrations)
+            connection.execute(b"SELECT 1")
+            if self._keys:
+                if not self._has_claimed:
+                    key_check.claim(connection, self._keys)
+                    self._has_claimed = True
+                key_check.check(connection, self._keys)
         except Unusable as error:
             found = error
         if found is not None and self.unusable is None:
             logger.error("what is in PostgreSQL is not used, and this broker is not ready: %s", found)
+        elif found is None and self.unusable is not None:
+            logger.warning("what is in PostgreSQL is used again")
         self.unusable = found
 
     def _came(self) -> None:

@@ -25,7 +25,6 @@ from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 from cellblock.frontend.http.token import FILE_NAME
-from cellblock.policy.named_tokens import NamedTokens
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
@@ -54,7 +53,6 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
     options = HttpOptions(
         address=address,
         token_file=parsed.token_file or state_dir / FILE_NAME,
-        named_tokens=NamedTokens(state_dir),
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,

@@ -27,6 +27,7 @@ from cellblock.policy.policy import Policy
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
+    from cellblock.base.shared_state import SharedState
     from cellblock.execution.executor import Executor
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import RunOwner
@@ -86,9 +87,8 @@ def front_config(settings: Settings) -> FrontConfig:
     )
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: Settings, tokens: NamedTokens) -> Policy:
     """Returns what clients are granted. Raises ConfigError."""
-    tokens = NamedTokens(settings.state_dir)
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
     return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks)
@@ -115,12 +115,13 @@ def host_terms(section: CellblockSettings) -> Terms:
 
 async def start_reach(
     settings: Settings,
+    shared: SharedState | None,
     tools: Sequence[Callable[..., Any]],
     events: RunEvents,
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Reach:
-    """Starts the sessions and the worker host, and waits for neither; `stack` stops them.
+    """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes `shared`.
 
     Raises:
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
@@ -132,8 +133,6 @@ async def start_reach(
     import zmq
 
     from cellblock.apart.pool import Apart
-    from cellblock.base.postgresql import PostgresServer
-    from cellblock.base.presence import Presence
     from cellblock.execution.looks_apart import LargeLooks
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import Owner
@@ -154,19 +153,17 @@ async def start_reach(
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
-    server = presence = None
-    if section.state.is_shared:
-        server = PostgresServer(section.state.url)
-        stack.callback(server.close)
-        presence = Presence(server, _tables(section))
-        presence.start()
+    presence = None
+    if shared is not None:
+        presence = shared.start(_tables(section))
+        stack.callback(shared.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(place_of(settings, server, presence), section.journal)
+    journals = Journals(place_of(settings, shared), section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
-    learner = Learner(section.schemas, server or state_dir / FILE_NAME)
+    learner = Learner(section.schemas, state_dir / FILE_NAME if shared is None else shared.server)
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
@@ -179,7 +176,7 @@ async def start_reach(
         section.upstream,
         log_dir=log_dir,
         apart=apart,
-        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
+        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),
         refine=ToolRefiner(section.schemas, overlays),
         logins=kept_logins(section.auth, state_dir),
         on_change=on_change,

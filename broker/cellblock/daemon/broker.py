@@ -36,6 +36,7 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
@@ -101,7 +102,9 @@ class Broker:
         self._settings: Settings = settings
         self._front = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
-        self._policy = policy_of(settings)
+        self._shared = settings.cellblock.state.opened()
+        self._tokens = NamedTokens(settings.state_dir if self._shared is None else self._shared.rows)
+        self._policy = policy_of(settings, self._tokens)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apart: Apart | None = None
@@ -454,6 +457,12 @@ class Broker:
 
     @property
     @internal
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
+        return self._tokens
+
+    @property
+    @internal
     def policy(self) -> Policy:
         """Says what clients are granted."""
         return self._policy
@@ -486,7 +495,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings)
+        policy = policy_of(settings, self._tokens)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self._front = settings, front_config(settings)
         self._policy = policy
@@ -682,7 +691,7 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self._tools, self.events, notify, stack)
+        reach = await start_reach(self._settings, self._shared, self._tools, self.events, notify, stack)
         self._registry, self._workers = reach.registry, reach.workers
         if self._settings.cellblock.replicas is not None:
             self._replica = reach.owner.name

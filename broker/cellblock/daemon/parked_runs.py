@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -308,10 +308,10 @@ class ParkedRuns:
         """Says how long a run waits in its process before it is parked."""
         return self._keeper.settings.park_after_ms / 1000
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""
         if self._keeper.settings.parks:
-            return await self._journals.signing_key(purpose)
+            return await self._journals.signing_keys(purpose)
         raise StoreError("cellblock.journal is off")
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:

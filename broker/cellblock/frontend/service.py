@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -16,6 +16,7 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.front_config import FrontConfig
 from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
@@ -63,8 +64,9 @@ class ParkedRuns(Protocol):
         """Says how long a run waits in its process before it is parked."""
         ...
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share: the first signs, and what others have signed is
+        accepted. Raises StoreError."""
         ...
 
     async def taken(
@@ -132,6 +134,11 @@ class RunService(Protocol):
     @property
     def apart(self) -> Apart:
         """Does what would hold the loop; the broker's to close."""
+        ...
+
+    @property
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
         ...
 
     @property

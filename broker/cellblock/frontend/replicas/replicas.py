@@ -235,7 +235,7 @@ async def replicas(
         StoreError: The key that they share is not there.
     """
     parked = service.parked_runs
-    words = Words(await parked.signing_key(PURPOSE))
+    words = Words(await parked.signing_keys(PURPOSE))
     brokers = Brokers(presence.server, service.replica, url, presence.hold)
     try:
         await brokers.join()

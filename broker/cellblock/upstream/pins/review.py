@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellblock.base.errors import first_few
+from cellblock.base.shelf import Stamp
 from cellblock.catalog.model import Withheld
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
-from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream")
 

@@ -137,7 +137,7 @@ def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
     reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
-    path = PinStore(tmp_path).path("s")
+    path = Path(PinStore(tmp_path).shelf.where("s"))
     path.write_text("{")
     review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
     assert names(review) == ([], ["a"])
