@@ -39,6 +39,10 @@ class Shelf(Protocol):
         """Says whether writes block for longer than a disk, and what is there is not known at once."""
         ...
 
+    def wait(self) -> None:
+        """Waits, within a bound, until what is there is known; blocks."""
+        ...
+
     def where(self, name: str) -> str:
         """Says where a thing is, for people."""
         ...
@@ -97,6 +101,9 @@ class FileShelf:
         self._secret = secret
         self._stem = stem
 
+    def wait(self) -> None:
+        """Does nothing: a file is looked at."""
+
     def path(self, name: str) -> Path:
         """Returns the file of a thing."""
         return self._folder / f"{self._stem(name) if self._stem else name}{_SUFFIX}"
@@ -153,6 +160,11 @@ class SharedShelf:
     ) -> None:
         self._rows, self._kind, self._max_bytes = rows, kind, max_bytes
         self._stem = stem or str
+
+    def wait(self) -> None:
+        """Waits for the first look; where there was none, whoever reads is told so."""
+        with contextlib.suppress(StoreError):
+            self._rows.wait()
 
     def where(self, name: str) -> str:
         """Names the row."""
