@@ -7,16 +7,16 @@ A thread looks once a second whether somebody has written. Writes block, and are
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cellblock.base.database import Away, StoreError
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer
+from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock.base.state_keys import StateKeys
 
-logger = logging.getLogger("cellblock.state")
+if TYPE_CHECKING:
+    from cellblock.base.postgresql import Connection
 
 KIND: Final = "shared"
 
@@ -137,6 +137,25 @@ class SharedRows:
             found = database.execute("DELETE FROM shared WHERE kind = ? AND name = ?", kind, name)
         self.read()
         return found > 0
+
+    def lock(self, name: str, bound: float) -> Connection:
+        """Waits until nobody else has the lock of a name, and returns the connection that holds it until its end.
+
+        Raises:
+            StoreError: Somebody has held it for `bound` seconds, or PostgreSQL is away.
+        """
+        self._hold()
+        connection = self.server.connect()
+        try:
+            with named_errors(connection):
+                connection.execute(
+                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
+                )
+                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def read(self) -> None:
         """Reads what others have written. Raises StoreError."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.shared_rows import SharedRows
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.visible_text import spelled_out
 from cellblock.catalog.suggest import did_you_mean, nearest_names
@@ -71,9 +72,10 @@ async def approve(
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
         PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
-    listed = await _tools_of(settings, server)
+    rows = await asyncio.to_thread(shared_rows, settings)
+    listed = await _tools_of(settings, server, rows)
     origin = fingerprint(settings.servers[server])
-    store = PinStore(await asyncio.to_thread(shared_rows, settings) or settings.state_dir / PINS_DIR)
+    store = PinStore(rows or settings.state_dir / PINS_DIR)
     stamp = store.stamp(server)
     try:
         pins = store.load(server)
@@ -103,7 +105,7 @@ async def approve(
     return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
 
 
-async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ...]:
+async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
         known = f"Servers: {', '.join(settings.servers) or 'none'}."
@@ -119,7 +121,7 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, settings.state_dir)
+    logins = kept_logins(section.auth, rows or settings.state_dir)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
     registry = Registry({server: config}, (), section.upstream, log_dir=log_dir, apart=apart, logins=logins)

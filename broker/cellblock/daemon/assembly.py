@@ -178,7 +178,7 @@ async def start_reach(
         apart=apart,
         reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),
         refine=ToolRefiner(section.schemas, overlays),
-        logins=kept_logins(section.auth, state_dir),
+        logins=kept_logins(section.auth, state_dir if shared is None else shared.rows),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
