@@ -63,7 +63,10 @@ def section(park_after_ms: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that hold the runs whose clients are away."""
-    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000)) as found:
+    kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
+    async with fleet(
+        tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000), **kept
+    ) as found:
         yield found
 
 
@@ -103,6 +106,16 @@ async def asked(served: Daemon, code: str = GIVE) -> dict[str, Any]:
 
 def result(found: dict[str, Any]) -> Any:
     return found["structuredContent"]["result"]
+
+
+async def until_known(served: Daemon, status: int) -> None:
+    """Until a broker has seen that a token was made, or revoked, elsewhere."""
+
+    async def is_so() -> bool:
+        headers = {**MCP_HEADERS, **served.auth}
+        return (await served.ask(headers=headers, body=json.dumps(INITIALIZE).encode())).status == status
+
+    await until_found(is_so, "a token is known" if status == 200 else "it is revoked", pause=0.1)
 
 
 def events(served: Daemon, **wanted: Any) -> int:
@@ -223,6 +236,8 @@ async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str
     place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "s"))
     assert await asyncio.to_thread(main, ["token", "create", "eve", *place]) == 0
     eve = replace(there, token=capfd.readouterr().out.strip())
+    for one in (eve, replace(eve, port=here.port)):
+        await until_known(one, 200)
     mine = await opened(here)
     whole = mine["Mcp-Session-Id"]
     session, broker, tag = whole.split(".")
@@ -300,6 +315,33 @@ async def test_a_run_that_another_broker_holds_goes_on_there(two: Fleet) -> None
     forged = {**word, "requestState": state[:-1] + ("A" if state[-1] != "A" else "B")}
     refused = await ask(there, "tools/call", TOOL, name=TOOL, arguments={"code": GIVE}, **forged)
     assert refused["error"] == again["error"]
+
+
+async def test_an_output_is_read_at_any_broker_by_its_owner(
+    two: Fleet, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here, there = two.daemons
+    place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "elsewhere"))
+    assert await asyncio.to_thread(main, ["token", "create", "ann", *place]) == 0
+    ann = replace(here, token=capfd.readouterr().out.strip())
+    for one in (ann, replace(ann, port=there.port)):
+        await until_known(one, 200)
+    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(3000);')
+    (output,) = found["structuredContent"]["outputs"]
+    third = f"{output['uri']}?page=3"
+    for port in (here.port, there.port):
+        asked = replace(ann, port=port)
+        read = await ask(asked, "resources/read", third, uri=third)
+        assert read["result"]["contents"][0]["text"] == "x" * 953 + '"'
+        listed_there = await ask(asked, "resources/list", "")
+        assert output["uri"] in [one["uri"] for one in listed_there["result"]["resources"]]
+        refused = await ask(
+            replace(asked, token=here.token), "resources/read", output["uri"], uri=output["uri"]
+        )
+        assert "not kept for this connection" in refused["error"]["message"]
+    assert await asyncio.to_thread(main, ["token", "revoke", "ann", *place]) == 0
+    for one in (ann, replace(ann, port=there.port)):
+        await until_known(one, 401)
 
 
 async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:

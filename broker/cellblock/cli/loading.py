@@ -72,6 +72,9 @@ def shared_rows(settings: Settings) -> SharedRows | None:
         shared.rows.read()
     except StoreError as error:
         raise ConfigError(f"What brokers share cannot be read: {error}.", hint="Check state.url.") from None
+    finally:
+        # What is written later has a connection of its own: nobody says when the last one is.
+        shared.server.close()
     return shared.rows
 
 

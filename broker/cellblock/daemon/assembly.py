@@ -194,12 +194,14 @@ async def start_reach(
 
 def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
     """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
+    from cellblock.frontend.outputs import shared_outputs
     from cellblock.journal import place, tables
     from cellblock.learning import store
 
     found: dict[str, Sequence[str]] = {
         place.KIND: tables.POSTGRES_MIGRATIONS,
         store.KIND: store.POSTGRES_MIGRATIONS,
+        shared_outputs.KIND: shared_outputs.MIGRATIONS,
     }
     if section.replicas is not None:
         from cellblock.frontend.replicas import brokers

@@ -43,6 +43,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
+    from cellblock.base.shared_state import SharedState
     from cellblock.daemon.parked_runs import ParkedRun, ParkedRuns
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import Api, ToolAnswer
@@ -454,6 +455,12 @@ class Broker:
         if self._apart is None:
             raise _not_running()
         return self._apart
+
+    @property
+    @internal
+    def shared(self) -> SharedState | None:
+        """Gives what it has of what it shares with others; None where it shares nothing."""
+        return self._shared
 
     @property
     @internal

@@ -23,6 +23,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
+    from cellblock.base.shared_state import SharedState
     from cellblock.upstream.entries import Entry
 
 
@@ -134,6 +135,11 @@ class RunService(Protocol):
     @property
     def apart(self) -> Apart:
         """Does what would hold the loop; the broker's to close."""
+        ...
+
+    @property
+    def shared(self) -> SharedState | None:
+        """Gives what the broker has of what it shares with others; None where it shares nothing."""
         ...
 
     @property

@@ -451,6 +451,9 @@ class Gate:
         came_from = address[0] if address else ""
         if route is not None and route.address is not None:
             came_from = route.address
+        if self._replicas is not None and access is not None and access.subject is not None:
+            # Addresses are the balancer's, and whichever broker it comes to knows it by its token.
+            return f"http {who}"
         return f"http {who} {came_from}"
 
 

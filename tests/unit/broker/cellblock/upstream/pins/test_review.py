@@ -177,6 +177,9 @@ async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
         assert waiting.approved_meanwhile(server), "it is looked at again"
         await waiting.prepare(server, CONFIG, tools(a="2"))
         assert names(waiting.review(server, CONFIG, tools(a="2"))) == expected
+    # On the loop nothing is written.
+    assert names(waiting.review("later", CONFIG, tools(a="2"))) == ([], ["a"])
+    assert PinStore(rows).load("later") is None
 
 
 def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
