@@ -9,11 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base import count_rows
+from cellblock.base.count_rows import CountRows
+from cellblock.base.postgresql import PostgresDatabase
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.state_dir import COUNTS, LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config.sections import MIB
@@ -21,6 +27,7 @@ from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
 from cellblock.frontend.front_config import FrontConfig
+from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
     from cellblock.upstream.registry import Registry
     from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
+
+logger = logging.getLogger("cellblock")
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -87,11 +96,28 @@ def front_config(settings: Settings) -> FrontConfig:
     )
 
 
-def policy_of(settings: Settings, tokens: NamedTokens) -> Policy:
+def counts_of(state_dir: Path, shared: SharedState | None) -> Counts:
+    """Returns what counts for quotas: in a file of the state directory, or where brokers share it."""
+
+    def opened() -> CountRows:
+        if shared is None:
+            file = SqliteDatabase(state_dir / COUNTS, count_rows.MIGRATIONS, "counts of quotas", logger)
+            return CountRows(file, count_rows.SQLITE_NOW)
+        shared.hold()
+        rows = PostgresDatabase(shared.server, count_rows.KIND, count_rows.MIGRATIONS)
+        return CountRows(rows, count_rows.POSTGRES_NOW)
+
+    def trouble() -> str | None:
+        return None if shared is None or shared.presence is None else shared.presence.trouble
+
+    return Counts(opened, trouble)
+
+
+def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
     """Returns what clients are granted. Raises ConfigError."""
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
-    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks)
+    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts)
 
 
 def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
@@ -199,6 +225,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
     from cellblock.learning import store
 
     found: dict[str, Sequence[str]] = {
+        count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
         store.KIND: store.POSTGRES_MIGRATIONS,
         shared_outputs.KIND: shared_outputs.MIGRATIONS,

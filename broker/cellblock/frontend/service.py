@@ -16,6 +16,7 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.front_config import FrontConfig
 from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.upstream.requester import Requester
@@ -140,6 +141,11 @@ class RunService(Protocol):
     @property
     def shared(self) -> SharedState | None:
         """Gives what the broker has of what it shares with others; None where it shares nothing."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Counts what clients use, with those that share it."""
         ...
 
     @property

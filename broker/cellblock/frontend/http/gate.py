@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -38,6 +39,7 @@ from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
 if TYPE_CHECKING:
     from cellblock.frontend.replicas.replicas import Replicas, Route
+    from cellblock.policy.counts import Counts
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -117,6 +119,7 @@ class Gate:
         pages: The dashboard and the metrics; None where there are none.
         config: Stands for the configuration, for relays that have one of their own.
         replicas: The brokers that have the requests that are not this one's; None where it is alone.
+        counts: Counts, with those, how often clients ask.
     """
 
     def __init__(
@@ -135,9 +138,10 @@ class Gate:
         pages: Pages | None,
         config: str = "",
         replicas: Replicas | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self._app = app
-        self._replicas = replicas
+        self._replicas, self._counts = replicas, counts if replicas is not None else None
         self._read = READ if replicas is None else READ | replicas.headers
         self._settings = settings
         self._apart = apart
@@ -373,7 +377,8 @@ class Gate:
 
         try:
             client = name or self._client(scope, access, route)
-            self._take(client)
+            # A session is at one broker.
+            self._take(client, elsewhere=name is None)
             # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
             if self.draining and is_here and session is None and version is None:
                 raise busy(503, DRAIN_RETRY_SECONDS)
@@ -438,11 +443,13 @@ class Gate:
         if not self._places.prove(client, holder):
             raise busy(503, CONNECTION_RETRY_SECONDS, TOO_MANY_CONNECTIONS)
 
-    def _take(self, client: str) -> None:
-        """Counts a request of a client."""
+    def _take(self, client: str, *, elsewhere: bool = False) -> None:
+        """Counts a request of a client, who may ask other brokers, too."""
         wait = self._rates.take(client, asyncio.get_running_loop().time())
         if wait:
             raise busy(429, wait)
+        if elsewhere and self._counts is not None:
+            self._counts.note(f"requests {client}", partial(self._rates.charge, client))
 
     def _client(self, scope: Scope, access: AccessToken | None, route: Route | None = None) -> str:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.

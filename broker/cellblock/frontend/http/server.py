@@ -238,6 +238,7 @@ class HttpFrontend:
             pages=pages,
             config=config_mark(self._options.config),
             replicas=replicas,
+            counts=service.counts,
         )
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
