@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

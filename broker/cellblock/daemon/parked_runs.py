@@ -101,6 +101,8 @@ class ParkedRuns:
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        self._taking = asyncio.Lock()
+        self._leaving = False
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
@@ -111,6 +113,13 @@ class ParkedRuns:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def quiet(self) -> None:
+        """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
+        async with self._taking:
+            self._leaving = True
+        while tasks := [*self._awake.values(), *self._at_work.carrying]:
+            await asyncio.wait(tasks)
 
     async def stop_looking(self) -> None:
         """Wakes no run any more."""
@@ -286,10 +295,10 @@ class ParkedRuns:
         """Says how long a run waits in its process before it is parked."""
         return self._keeper.settings.park_after_ms / 1000
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""
         if self._keeper.settings.parks:
-            return await self._journals.signing_key(purpose)
+            return await self._journals.signing_keys(purpose)
         raise StoreError("cellblock.journal is off")
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
@@ -563,14 +572,21 @@ class ParkedRuns:
                 logger.info("run %s goes on: the broker that had its calls has died", run_id)
                 await self._wake(run_id)
         for run_id, owner in left:
-            try:
-                kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=owner))
-            except NoRoom:
-                self._unsure.add(run_id)
-                continue
-            if kept is not None:
-                logger.info("run %s goes on: its broker has died", run_id)
-                self._begin(run_id, kept)
+            async with self._taking:
+                if self._leaving:
+                    return
+                await self._adopt_one(run_id, owner)
+
+    async def _adopt_one(self, run_id: str, owner: str) -> None:
+        """Goes on with a run whose broker has died."""
+        try:
+            kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=owner))
+        except NoRoom:
+            self._unsure.add(run_id)
+            return
+        if kept is not None:
+            logger.info("run %s goes on: its broker has died", run_id)
+            self._begin(run_id, kept)
 
     def _adopted(self, store: JournalStore, *, run_id: str, dead: str) -> tuple[Head, list[Piece]] | None:
         """Takes a run whose broker has died; one that was to be ended ends."""
@@ -582,11 +598,14 @@ class ParkedRuns:
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
-        # One that has no room is looked at again.
-        with contextlib.suppress(NoRoom):
-            self._begin(
-                run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-            )
+        async with self._taking:
+            if self._leaving:
+                return
+            # One that has no room is looked at again.
+            with contextlib.suppress(NoRoom):
+                self._begin(
+                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+                )
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
