@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from cellblock.execution.request import read_request
 from support.documents import PAGES, Example, examples
 from support.entries import Entry, settings, write_config
 from support.processes import descendants, gone
+from support.ray_cluster import NO_RAY
 from support.responses import succeeded
 from support.waits import within
 
@@ -133,10 +135,13 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
         return
-    if "asyncio.run(" in example.text:
+    on_ray = "import ray" in example.text
+    if on_ray and find_spec("ray") is None:
+        pytest.skip(NO_RAY)
+    if on_ray or "asyncio.run(" in example.text:
         (tmp_path / "example.py").write_text(example.text, encoding="utf-8")
         done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "example.py"], capture_output=True, text=True, timeout=60
+            subprocess.run, [sys.executable, "example.py"], capture_output=True, text=True, timeout=100
         )
         assert done.returncode == 0, done.stderr
         for line in re.findall(r"print\(.*\)  # (.*)$", example.text, re.MULTILINE):

@@ -19,10 +19,8 @@ import pytest
 
 from support.processes import alive
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed (215 MB): `bash scripts/ray_check` installs it and runs these tests",
-)
+NO_RAY = "Ray is not installed (215 MB): `bash scripts/ray_check` installs it and runs these tests"
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=NO_RAY)
 
 JOB_BOUND_SECONDS = 300.0
 """A job starts workers, hosts and a broker, each in seconds; on a busy machine it takes minutes."""
