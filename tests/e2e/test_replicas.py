@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.cli.main import main
 from support.asking_client import always, asking
+from support.certificates import certificate
 from support.entries import ledger
 from support.http_daemon import (
     INITIALIZE,
@@ -111,7 +113,7 @@ def events(served: Daemon, **wanted: Any) -> int:
 async def streaming(
     served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
 ) -> AsyncIterator[asyncio.StreamReader]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
     try:
         writer.write(served.request(method, "/mcp", headers=headers, body=body))
         yield reader
@@ -191,6 +193,31 @@ async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
     await until(lambda: events(here, event="cancelled") > before, "who hangs up ends the run")
 
 
+async def test_brokers_whose_certificate_is_for_a_name_reach_each_other_by_addresses(
+    tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pods do: over TLS that is verified."""
+    cert, key = certificate(tmp_path, host="cellblock.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    client = ssl.create_default_context(cafile=str(cert))
+    client.check_hostname = False
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    replicas = {"replicas": {"name": "cellblock.test"}}
+    async with fleet(tmp_path, postgres.database(), *options, tls=client, **replicas) as found:
+        here, there = found.daemons
+        mine = await opened(here)
+        _, told = await said(there, there.request("POST", "/mcp", headers=mine, body=call(ONE)))
+        assert told["result"]["structuredContent"]["result"] == 1
+        async with streaming(there, "POST", mine, call(NEVER, 7)):
+            await until(lambda: events(here, tool="never"), "the call is made")
+            cancelled = message("notifications/cancelled", requestId=7)
+            assert (await there.ask(headers=mine, body=cancelled)).status == 202
+            await until(
+                lambda: events(here, event="cancelled"), "who cancels through another broker ends the run"
+            )
+        assert (await there.ask("DELETE", headers=mine)).status == 200
+
+
 async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
     here, there = two.daemons
     place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "s"))
@@ -236,6 +263,26 @@ async def test_a_request_is_passed_on_once(two: Fleet) -> None:
     for word in (mark, "nonsense", ""):
         marked = {**MCP_HEADERS, **here.auth, "X-Cellblock-Relayed": word}
         assert (await here.ask(headers=marked)).status == 421
+
+
+async def test_while_postgresql_is_away_nobody_is_told_that_a_session_has_ended(
+    two: Fleet, postgres: Postgres
+) -> None:
+    """The session of a broker that was not seen before: it may live."""
+    served = two.daemons[0]
+    unknown = words().session(b"one", "broker-that-came-a-moment-ago").decode()
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": unknown}
+    postgres.stop()
+    try:
+        answer = await within(served.ask(headers=headers, body=message("ping", 5)))
+        assert answer.status == 503 and b"PostgreSQL is away" in answer.body
+    finally:
+        postgres.start()
+
+    async def ended() -> bool:
+        return (await served.ask(headers=headers, body=message("ping", 5))).status == 404
+
+    await until_found(ended, "who is not there when PostgreSQL is back has gone")
 
 
 # ---- without sessions --------------------------------------------------------------------------------
@@ -329,6 +376,39 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
         answer = await there.ask(headers=mine, body=message("ping", 5))
         assert answer.status == 404
         assert result(await run(there, ONE)) == 1
+
+
+async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+        here, there = found.daemons
+        files = [tmp_path / name for name in ("one", "two")]
+        calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
+        held = GIVE.replace("{ give }", "{ give, hold }") + calls
+        task = (await run(there, held, TASKS))["taskId"]
+        given = {"question-1": {"action": "accept"}}
+        await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
+        await until(lambda: events(here, tool="hold"), "it goes on")
+        for one in found.daemons:
+            one.process.send_signal(signal.SIGTERM)
+
+        async def unready() -> bool:
+            return (await here.ask("GET", "/readyz")).status == 503
+
+        await until_found(unready, "it drains")
+        for _ in range(100):
+            # One that does not wait for the run is gone meanwhile.
+            assert await unready()
+            await asyncio.sleep(0.02)
+        files[0].touch()
+        await until(lambda: events(here, tool="hold") == 2, "it makes its next call")
+        files[1].touch()
+        await within(asyncio.gather(*(one.process.wait() for one in found.daemons)))
+        with psycopg.connect(found.database) as connection:
+            rows = connection.execute("SELECT state, outcome FROM cellblock.runs").fetchall()
+        assert rows == [("ended", "ok")]
+        assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
 
 
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
 
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
     """The answer, and the first message of its stream or of its body; then the connection is closed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
     try:
         writer.write(request)
         return await first_message(reader)

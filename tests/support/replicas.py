@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +96,14 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def fleet(folder: Path, database: str, count: int = 2, **cellblock: Any) -> AsyncGenerator[Fleet]:
+async def fleet(
+    folder: Path,
+    database: str,
+    *options: str,
+    count: int = 2,
+    tls: ssl.SSLContext | None = None,
+    **cellblock: Any,
+) -> AsyncGenerator[Fleet]:
     """So many daemons on one PostgreSQL, with the token of one state directory."""
     state = {"url": database, "key": b64encode(KEY).decode()}
     async with contextlib.AsyncExitStack() as stack:
@@ -104,7 +112,8 @@ async def fleet(folder: Path, database: str, count: int = 2, **cellblock: Any) -
         section = {**SECTION, "state": state, **cellblock}
         # One after the other: the first one makes the token.
         daemons = [
-            await stack.enter_async_context(daemon(folder, http=http, **section)) for _ in range(count)
+            await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
+            for _ in range(count)
         ]
         balancer.ports = [one.port for one in daemons]
         yield Fleet(daemons, balancer, database)

@@ -158,7 +158,7 @@ async def start_reach(
     if section.state.is_shared:
         server = PostgresServer(section.state.url)
         stack.callback(server.close)
-        presence = Presence(server)
+        presence = Presence(server, _tables(section))
         presence.start()
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
@@ -193,6 +193,22 @@ async def start_reach(
     await registry.recall()
     keeper = Keeper(journals, section.journal, owner)
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
+
+
+def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
+    """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
+    from cellblock.journal import place, tables
+    from cellblock.learning import store
+
+    found: dict[str, Sequence[str]] = {
+        place.KIND: tables.POSTGRES_MIGRATIONS,
+        store.KIND: store.POSTGRES_MIGRATIONS,
+    }
+    if section.replicas is not None:
+        from cellblock.frontend.replicas import brokers
+
+        found[brokers.KIND] = brokers.MIGRATIONS
+    return found
 
 
 async def start_executor(

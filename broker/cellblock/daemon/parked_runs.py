@@ -120,6 +120,8 @@ class ParkedRuns:
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        self._taking = asyncio.Lock()
+        self._leaving = False
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
@@ -130,6 +132,13 @@ class ParkedRuns:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def quiet(self) -> None:
+        """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
+        async with self._taking:
+            self._leaving = True
+        while tasks := [*self._awake.values(), *self._at_work.carrying]:
+            await asyncio.wait(tasks)
 
     async def stop_looking(self) -> None:
         """Wakes no run any more."""
@@ -565,20 +574,27 @@ class ParkedRuns:
                 logger.info("run %s goes on: the broker that had its calls has died", run_id)
                 await self._wake(run_id)
         for run_id, owner in left:
-            found = await self._sure(
-                run_id, lambda store, run=run_id, dead=owner: store.adopt(run, dead, self._owner.name)
-            )
-            if found is not None and any(piece.kind == "cancel" for piece in found[1]):
-                self._journals.do(lambda store, run=run_id: store.give_up(run, self._owner.name, CANCELLED))
-            elif found is not None:
-                logger.info("run %s goes on: its broker has died", run_id)
-                self._begin(run_id, self._reopened(*found))
+            async with self._taking:
+                if self._leaving:
+                    return
+                await self._adopt_one(run_id, owner)
+
+    async def _adopt_one(self, run_id: str, owner: str) -> None:
+        found = await self._sure(run_id, lambda store: store.adopt(run_id, owner, self._owner.name))
+        if found is not None and any(piece.kind == "cancel" for piece in found[1]):
+            self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
+        elif found is not None:
+            logger.info("run %s goes on: its broker has died", run_id)
+            self._begin(run_id, self._reopened(*found))
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
-        found = await self._sure(run_id, lambda store: store.take(run_id, self._owner.name))
-        if found is not None:
-            self._begin(run_id, self._reopened(*found))
+        async with self._taking:
+            if self._leaving:
+                return
+            found = await self._sure(run_id, lambda store: store.take(run_id, self._owner.name))
+            if found is not None:
+                self._begin(run_id, self._reopened(*found))
 
     async def _sure(self, run_id: str, take: Callable[[JournalStore], T | None]) -> T | None:
         """Takes a run; where it is not certain that it was, that is looked at later. Raises StoreError."""

@@ -102,6 +102,10 @@ class ParkedRuns(Protocol):
         """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
         ...
 
+    async def quiet(self) -> None:
+        """Takes no run any more, and waits for those that no client waits for, and for their tools."""
+        ...
+
     async def park(self, *, away: bool) -> bool:
         """Parks the runs that wait for people and for nothing else, within a bound; with `away`, those whose clients
         are away meanwhile. Says whether there were any."""

@@ -45,6 +45,10 @@ logger = logging.getLogger("cellblock.host")
 RETURN_PAUSE_SECONDS: Final = 0.5
 """Bounds the time from losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
 
+REFUSED_SECONDS: Final = 60.0
+"""Passes before a broker that has refused this host is dialled again: it may have been started anew, on terms that this
+host meets."""
+
 TEND_SECONDS: Final = 0.25
 """Sets the interval of looking which brokers there are, and which of them have a link."""
 
@@ -116,7 +120,7 @@ class RemoteHost:
         """Keeps a link to each broker.
 
         Raises:
-            RefusedByBroker: Each broker has said that it will not have this host.
+            RefusedByBroker: Each broker has said, within `REFUSED_SECONDS`, that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
         """
         deno_dir = DenoDir(None, self._max_old_space_mb, self._host.move)
@@ -147,8 +151,9 @@ class RemoteHost:
             broker = self._brokers.setdefault(endpoint, _Broker())
             if broker.link is not None:
                 self._places.retire(broker.link, False)
-            elif broker.refusal is None and time.monotonic() >= broker.dial_at:
+            elif time.monotonic() >= broker.dial_at:
                 key = self._keys[broker.tries % len(self._keys)]
+                broker.refusal = None
                 broker.link = self._host.link(endpoint, secrets.token_bytes(16), self._on_wire, key)
         for endpoint in self._brokers.keys() - set(endpoints):
             link = self._brokers[endpoint].link
@@ -180,9 +185,9 @@ class RemoteHost:
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]
         broker.link, broker.greeted = None, False
-        broker.dial_at = time.monotonic() + RETURN_PAUSE_SECONDS
-        if link.dismissed is not None and link.dismissed.final:
-            broker.refusal = why
+        is_refusal = link.dismissed is not None and link.dismissed.final
+        broker.refusal = why if is_refusal else None
+        broker.dial_at = time.monotonic() + (REFUSED_SECONDS if is_refusal else RETURN_PAUSE_SECONDS)
         logger.error("the broker at %s is let go: %s", link.endpoint, why)
 
     def _on_wire(self, link: BrokerLink, event: zmq.Event, value: int) -> None:

@@ -190,7 +190,7 @@ class HttpFrontend:
         service: RunService,
         *,
         version: str,
-        ready: Callable[[], bool],
+        ready: Callable[[bool], bool],
         trouble: Callable[[], str | None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
         pages: Pages | None = None,
@@ -201,7 +201,7 @@ class HttpFrontend:
         Args:
             service: The broker.
             version: Of Cellblock.
-            ready: Whether scripts can run now.
+            ready: As for `Gate`.
             trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
@@ -284,6 +284,7 @@ class HttpFrontend:
                     self._settings.drain_ms / 1000,
                     self._hurried,
                     lambda: service.parked_runs.park(away=False),
+                    service.parked_runs.quiet,
                 )
                 self._drained = True
                 if not drained:
