@@ -112,9 +112,11 @@ def hosts_on(cluster: RayCluster) -> list[psutil.Process]:
     return [process for process in cluster.processes() if "cellblock_worker" in command_line(process)]
 
 
-async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(cluster: RayCluster, tmp_path: Path) -> None:
+async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
+    cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     holding = Tool()
-    wants_four = section(cluster, min=0, max=4, shrink_after_ms=1000)
+    wants_four = section(cluster, min=0, max=4, shrink_after_ms=3000)
     config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
     async with Broker(config, tools=[holding.hold]) as broker:
         runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(8)]
@@ -126,6 +128,13 @@ async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(cluster: RayClu
         await until(lambda: holding.inside == 8, "nobody waits", BOUND)
         holding.go_on.set()
         assert [succeeded(run) for run in await within(asyncio.gather(*runs))] == [{"result": "held"}] * 8
+
+        holding.go_on.clear()
+        # One at each host; three hosts are enough.
+        runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(4)]
+        await until(lambda: "3 wanted, 3 there, 1 ending" in caplog.text, "a host is told to end", BOUND)
+        holding.go_on.set()
+        assert [succeeded(run) for run in await within(asyncio.gather(*runs))] == [{"result": "held"}] * 4
         await until(lambda: not pids(broker), "no host is left", BOUND)
         assert succeeded(await within(broker.run(ANSWER), BOUND)) == 42
     await cluster.kill(node)
