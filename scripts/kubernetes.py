@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,7 +89,7 @@ def keyed(text: str) -> Objects:
             objects[key] = one
             if one["kind"] == "Deployment":
                 # Kustomize puts what it has patched first; their order means nothing.
-                one["spec"]["template"]["spec"]["volumes"].sort(key=lambda volume: volume["name"])
+                one["spec"]["template"]["spec"]["volumes"].sort(key=itemgetter("name"))
     return objects
 
 

@@ -7,10 +7,11 @@ of the cluster, which are there as long as the call takes; who calls often keeps
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 from cellblock.base.errors import CellblockError
 from cellblock.config.hosts import HostSettings, RaySettings
@@ -25,52 +26,22 @@ NODES_SECONDS: Final = 600.0
 """Bounds the wait for the first host: an autoscaler may have to start a machine for it."""
 
 
-def run_many(
-    scripts: Iterable[str],
-    *,
-    config: str | os.PathLike[str] | None = None,
-    tools: Sequence[Callable[..., Any]] = (),
-    hosts: int = 2,
-    capacity: int = 16,
-    resources: Mapping[str, float] | None = None,
-    limits: Mapping[str, Any] | None = None,
-    nodes_seconds: float = NODES_SECONDS,
-) -> list[RunResponse]:
-    """Runs scripts on the cluster that this process belongs to, and returns their responses, in order.
+_Arguments = ParamSpec("_Arguments")
+_Given = TypeVar("_Given")
 
-    A script whose node dies has the error `HOST_LOST`, like any run whose host dies; the others go on.
 
-    Args:
-        scripts: JavaScript or TypeScript, an ES module each.
-        config: A configuration file, for its servers, policy and limits; its `hosts` are not used.
-        tools: Python functions that scripts can call as `@codemode/servers/local`, in this process.
-        hosts: How many worker hosts there are at most; fewer, where fewer have places for all scripts.
-        capacity: Runs at the same time at one host.
-        resources: What Ray keeps free for one host, by its names; two CPUs when absent.
-        limits: As for `Broker.run`, of each script.
-        nodes_seconds: Bounds the wait for the first host.
+def _blocking(work: Callable[_Arguments, Coroutine[Any, Any, _Given]]) -> Callable[_Arguments, _Given]:
+    """Returns a function for callers without an event loop."""
 
-    Raises:
-        CellblockError: An event loop runs here: use `arun_many`. Or as `Broker`.
-        ImportError: Ray is not installed (`pip install 'cellblock[ray]'`).
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
+    @functools.wraps(work)
+    def call(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Given:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(work(*args, **options))
         raise CellblockError("An event loop runs in this thread.", hint="Await `arun_many` instead.")
-    work = arun_many(
-        scripts,
-        config=config,
-        tools=tools,
-        hosts=hosts,
-        capacity=capacity,
-        resources=resources,
-        limits=limits,
-        nodes_seconds=nodes_seconds,
-    )
-    return asyncio.run(work)
+
+    return call
 
 
 async def arun_many(
@@ -84,7 +55,25 @@ async def arun_many(
     limits: Mapping[str, Any] | None = None,
     nodes_seconds: float = NODES_SECONDS,
 ) -> list[RunResponse]:
-    """Runs scripts as `run_many`, in an event loop: that of an async actor, for example."""
+    """Runs scripts on the cluster that this process belongs to, and returns their responses, in order.
+
+    `run_many` is the same for callers without an event loop. A script whose node dies has the error `HOST_LOST`, like
+    any run whose host dies; the others go on.
+
+    Args:
+        scripts: JavaScript or TypeScript, an ES module each.
+        config: A configuration file, for its servers, policy and limits; its `hosts` are not used.
+        tools: Python functions that scripts can call as `@codemode/servers/local`, in this process.
+        hosts: How many worker hosts there are at most; fewer, where fewer have places for all scripts.
+        capacity: Runs at the same time at one host.
+        resources: What Ray keeps free for one host, by its names; two CPUs when absent.
+        limits: As for `Broker.run`, of each script.
+        nodes_seconds: Bounds the wait for the first host.
+
+    Raises:
+        ImportError: Ray is not installed (`pip install 'cellblock[ray]'`).
+        CellblockError: As `Broker`; of `run_many`, too, that an event loop runs here.
+    """
     all_scripts = list(scripts)
     count = min(hosts, math.ceil(len(all_scripts) / capacity))
     if not count:
@@ -120,6 +109,10 @@ async def arun_many(
                 return await broker.run(script, limits=limits)
 
         return await asyncio.gather(*map(one, all_scripts))
+
+
+run_many: Final = _blocking(arun_many)
+"""Runs scripts as `arun_many`, for callers without an event loop."""
 
 
 def _with_hosts(settings: Settings, hosts: HostSettings, **pool: Any) -> Settings:
