@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -35,6 +36,9 @@ CAPACITY: Final = 4
 FAULT_SECONDS: Final = (8.0, 16.0)
 AFTERMATH_SECONDS: Final = 30.0
 """Bounds the time from a node's death to the last end of a run that was on it."""
+
+WITHOUT_TOKEN: Final = {"RAY_AUTH_MODE": "disabled"}
+"""Has clusters and their users ask for no token, whatever this machine's user has."""
 
 CALLS: Final = """
     import { mark } from "@codemode/servers/local";
@@ -80,7 +84,9 @@ class Books:
                 response.result == number and made == 3, f"run {number}: {response.result}, {made} calls"
             )
             return
-        self.hold(kind == "HOST_LOST", f"run {number}: {response.diagnostics}")
+        # Sent to a host at the moment of its death, a script is not started.
+        is_told = kind == "HOST_LOST" or (kind == "WORKER_UNAVAILABLE" and made == 0)
+        self.hold(is_told, f"run {number}: {made} calls, {response.diagnostics}")
         last = max((when for when in self.kills if when <= time.monotonic()), default=-1e9)
         self.hold(
             time.monotonic() - last < AFTERMATH_SECONDS, f"run {number} was lost without a death of a node"
@@ -178,7 +184,8 @@ async def faults(cluster: RayCluster, brokers: list[Broker], until_when: float, 
 
 @contextlib.contextmanager
 def scaled_cluster(folder: Path) -> Generator[tuple[str, psutil.Process, Path]]:
-    """Starts a head whose autoscaler starts and ends raylets of this machine, as a cloud does nodes."""
+    """Starts a head whose autoscaler starts and ends raylets of this machine as a cloud does nodes. Its users show
+    a token."""
     services: Any = __import__("ray.util", fromlist=["get_node_ip_address"])
     address = f"{services.get_node_ip_address()}:{free_port()}"
     lists = [f"{name}_commands" for name in ("initialization", "setup", "head_setup", "worker_setup")]
@@ -206,6 +213,10 @@ def scaled_cluster(folder: Path) -> Generator[tuple[str, psutil.Process, Path]]:
         "--include-dashboard=false", f"--port={address.rpartition(':')[2]}", f"--temp-dir={folder / 'ray'}",
         f"--autoscaling-config={folder / 'scaled.json'}",
     ]  # fmt: skip
+    (folder / "token").write_text(secrets.token_hex(32))
+    # Brokers pass these on to what they ask Ray by.
+    with_token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    os.environ |= with_token
     environment = {**os.environ, "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     owner = psutil.Process(process.pid)
@@ -216,6 +227,7 @@ def scaled_cluster(folder: Path) -> Generator[tuple[str, psutil.Process, Path]]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         process.wait()
+        os.environ |= WITHOUT_TOKEN
 
 
 def raylets(owner: psutil.Process) -> int:
@@ -301,6 +313,7 @@ async def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the faults")
     given = parser.parse_args()
     random.seed(given.seed)
+    os.environ |= WITHOUT_TOKEN
     print(f"seed {given.seed}; load average {os.getloadavg()[0]:.1f}")
     books = Books()
     # Short: Ray's sockets are below it.
