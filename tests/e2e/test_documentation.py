@@ -23,6 +23,7 @@ import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from support.cellblock_zygote import forked_python
 from support.documents import PAGES, Example, examples
 from support.entries import settings, tracker, write_config
 from support.processes import descendants, gone
+from support.ray_cluster import NO_RAY
 from support.responses import succeeded
 from support.waits import within
 
@@ -142,12 +144,15 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
         return
-    if "asyncio.run(" in example.text:
+    on_ray = "import ray" in example.text
+    if on_ray and find_spec("ray") is None:
+        pytest.skip(NO_RAY)
+    if on_ray or "asyncio.run(" in example.text:
         (tmp_path / "example.py").write_text(example.text, encoding="utf-8")
         # The first page's as a reader would; of the others it is the same.
         python = [sys.executable] if example.page == PAGES[0] else [str(forked_python()), "-I"]
         done = await asyncio.to_thread(
-            subprocess.run, [*python, "example.py"], capture_output=True, text=True, timeout=60
+            subprocess.run, [*python, "example.py"], capture_output=True, text=True, timeout=100
         )
         assert done.returncode == 0, done.stderr
         for line in re.findall(r"print\(.*\)  # (.*)$", example.text, re.MULTILINE):

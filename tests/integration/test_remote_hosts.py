@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, ConfigError, tool
-from cellblock_worker.wire.keys import KeyPair, make_key_file
+from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import gone, workers_of
@@ -323,6 +323,25 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
         holding.go_on.set()
         assert succeeded(await within(held)) == {"result": "held"}
         assert await within(process.wait()) == 0
+
+
+async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, keys: Keys) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[holding.tool]) as broker:
+        assert broker.hosts_endpoint is not None
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
+            "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(line_of(keys.host))
+        await hosts(broker, {process.pid})
+        held = asyncio.create_task(broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+        process.stdin.close()
+        assert await within(process.wait(), START_BOUND) == 0
+        error_of(await within(held), "HOST_LOST")
 
 
 async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(

@@ -60,10 +60,11 @@ class Daemon:
     token: str | None
     tls: ssl.SSLContext | None = None
     said: list[str] = field(default_factory=list[str])
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/mcp"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}/mcp"
 
     @property
     def ledger(self) -> Path:
@@ -87,7 +88,7 @@ class Daemon:
 
     async def raw(self, data: bytes, *, bound: float = 20.0) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         try:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
@@ -113,7 +114,7 @@ class Daemon:
     def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> bytes:
-        everything = {"Host": f"127.0.0.1:{self.port}", "Content-Length": str(len(body)), **(headers or {})}
+        everything = {"Host": f"{self.host}:{self.port}", "Content-Length": str(len(body)), **(headers or {})}
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in everything.items())]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
@@ -135,7 +136,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
 
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
     """The answer, and the first message of its stream or of its body; then the connection is closed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
+    reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
     try:
         writer.write(request)
         return await first_message(reader)

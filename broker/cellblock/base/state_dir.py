@@ -44,6 +44,8 @@ LOGS: Final = "logs"
 
 HOST_LOG: Final = "host.log"
 
+RAY_LOG: Final = "ray.log"
+
 DAEMON_LOG: Final = "daemon.log"
 """Names what a daemon says that `connect` has started."""
 

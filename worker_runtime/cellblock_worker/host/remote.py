@@ -26,12 +26,18 @@ from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host, HostConfig
-from cellblock_worker.host.host_process import EXIT_USAGE, RefusedByBroker, run_confined
+from cellblock_worker.host.host_process import (
+    EXIT_USAGE,
+    RefusedByBroker,
+    first_line,
+    run_confined,
+    watch_lifeline,
+)
 from cellblock_worker.host.names import Names
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError
-from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
+from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
 from cellblock_worker.wire.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")
@@ -54,6 +60,9 @@ DRAIN_LOOK_SECONDS: Final = 0.1
 
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Sets the pause between two lines about a broker that cannot be reached."""
+
+BY_PIPE: Final = "-"
+"""Stands in place of a key file for a line of stdin."""
 
 
 @dataclass(slots=True)
@@ -100,6 +109,11 @@ class RemoteHost:
         """Ends `serve`, when its runs have ended; called again, at once."""
         if self._stop.is_set():
             self._now.set()
+        self._stop.set()
+
+    def end(self) -> None:
+        """Ends `serve` at once."""
+        self._now.set()
         self._stop.set()
 
     async def serve(self) -> None:
@@ -232,7 +246,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="each broker's hosts.listen; dns://NAME:PORT is one at each address of the name",
     )
     parser.add_argument(
-        "--key", type=Path, metavar="FILE", help="this host's pair, made by `cellblock keygen`"
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="this host's pair, made by `cellblock keygen`; - is a line of stdin, with whose end the host ends",
     )
     parser.add_argument(
         "--server-key",
@@ -297,6 +314,7 @@ class Arguments:
     names: Names
     keys: list[DialKeys]
     drain_seconds: float
+    has_lifeline: bool = False
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
@@ -317,11 +335,12 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
         servers = [parse_public_key(server_key) for server_key in server_keys]
     except KeyFileError as error:
         raise KeyFileError(f"--server-key: {error}") from None
-    own = read_key_file(key)
+    by_pipe = str(key) == BY_PIPE
+    own = read_line(first_line()) if by_pipe else read_key_file(key)
     warm = {"max_warm": MAX_WARM_SHARE * given["warm"], "boot_parallel": boots_at_once()}
     # Each link has an endpoint and an identity of its own.
     config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **warm, **given)
-    return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds)
+    return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 
 async def serve(given: Arguments) -> None:
@@ -332,6 +351,8 @@ async def serve(given: Arguments) -> None:
         remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, remote.stop)
+        if given.has_lifeline:
+            watch_lifeline(remote.end)
         launcher = Launcher(room=confinement.room())
         try:
             await run_selftest(given.config.max_old_space_mb, launcher=launcher)
