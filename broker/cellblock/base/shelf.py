@@ -25,7 +25,7 @@ _SUFFIX: Final = ".json"
 
 
 class NotShared(OSError):
-    """What brokers share cannot be used now; `strerror` says why."""
+    """Shared state cannot be used now; `strerror` says why."""
 
     def __init__(self, why: object) -> None:
         super().__init__(errno.EIO, str(why))

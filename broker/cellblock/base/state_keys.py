@@ -20,7 +20,7 @@ ID_BYTES: Final = 8
 
 
 class WrongSeal(StoreError):
-    """What stands in a place was changed, is another place's, or was sealed with a key that is not known here."""
+    """Sealed bytes were changed, are another place's, or were sealed with a key that is not known here."""
 
 
 class StateKeys:
