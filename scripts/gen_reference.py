@@ -294,9 +294,9 @@ def protocol_section() -> str:
     for kind in subclasses(protocol.Message):
         if kind.__module__ != protocol.__name__ or not issubclass(kind, protocol.Message):
             continue
-        fields = ", ".join(f"`{name}`" for name in kind.model_fields if name != "t")
-        tag = kind.model_fields["t"].default if "t" in kind.model_fields else None
-        if tag is not None:
+        fields = ", ".join(f"`{name}`" for name in kind.fields if name != "t")
+        if "t" in kind.fields:
+            tag = protocol.name_of(kind)
             cap = f"{kind.max_body:,}" if isinstance(kind.max_body, int) else f"`{kind.max_body}`"
             rows.append((f"`{tag}`", fields, cap, first_sentence(kind.__doc__)))
     return (

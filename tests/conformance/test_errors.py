@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, broker_with, evaluated, run, value
-from support.entries import SERVERS, ledger
+from support.entries import forked_server, ledger
 from support.waits import within
 
 SUBCLASSES = [
@@ -46,17 +45,10 @@ async def refusing_server(status: int) -> AsyncIterator[str]:
 @asynccontextmanager
 async def http_server(revoked: Path) -> AsyncIterator[dict[str, Any]]:
     """The entry of an SDK server over HTTP that answers with 401 once the file `revoked` exists."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        str(SERVERS / "sdk_server.py"),
-        "http",
-        "--require-header",
-        "X-Token=right",
-        "--revoked",
-        str(revoked),
-        stdout=asyncio.subprocess.PIPE,
+    command = forked_server(
+        "sdk_server.py", "http", "--require-header", "X-Token=right", "--revoked", revoked
     )
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
         line = await within(process.stdout.readline())

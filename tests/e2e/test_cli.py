@@ -14,6 +14,7 @@ import pytest
 
 from cellblock import __version__
 from cellblock.cli.main import main
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
@@ -32,17 +33,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(home: Path, forked_cellblock: Path) -> Any:
+def command(home: Path) -> Any:
     """Runs `cellblock` with arguments; `code` is its standard input."""
 
     def run(
         *arguments: object,
         code: str = "",
         env: Mapping[str, str] | None = None,
-        program: Path = forked_cellblock,
+        program: Path | None = None,
     ) -> Outcome:
         return subprocess.run(
-            [str(program), *map(str, arguments)],
+            [str(program or forked_cellblock()), *map(str, arguments)],
             input=code,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
             cwd=home,

@@ -20,6 +20,7 @@ from cellblock.cli.install.clients import CLIENTS
 from cellblock.cli.main import main
 from cellblock.cli.parser import CLIENTS as NAMES
 from cellblock.config.file.syntax import parse
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK
 
 pytestmark = pytest.mark.skipif(
@@ -154,7 +155,7 @@ def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
     for client in ("cursor", "codex"):
         with_file(tmp_path, client)
     env = environment(tmp_path) | {"PATH": "/usr/bin:/bin"}
-    command = [str(CELLBLOCK), "install", "--all-detected", "--yes", "--json"]
+    command = [str(forked_cellblock()), "install", "--all-detected", "--yes", "--json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
     assert {one["client"] for one in json.loads(done.stdout)["clients"]} == {"cursor", "codex"}
     nobody = tmp_path / "nobody"
@@ -267,7 +268,7 @@ def test_print_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("y\n", True), ("\x04", False)])
 def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [str(CELLBLOCK), "install", "cursor"]
+    command = [str(forked_cellblock()), "install", "cursor"]
     process = subprocess.Popen(command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(ours, answer.encode())

@@ -18,6 +18,7 @@ import pytest
 
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.cli.main import main
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours
 from support.http_daemon import INITIALIZE, TOOL, daemon
@@ -78,7 +79,7 @@ def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, comma
     code, said = command("run", top / "one.js", "--state-dir", project)
     assert code == 0 and '"result": 1' in said
     config = write_config(project, {}, **SECTION)
-    arguments = [str(CELLBLOCK), "serve", "--state-dir", ".", "--config", str(config)]
+    arguments = [str(forked_cellblock()), "serve", "--state-dir", ".", "--config", str(config)]
     done = subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert foreign.seen() == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from cellblock import Broker, Observer, RunResponse
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
+from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
 from support.processes import workers_of
 from support.responses import error_of
@@ -274,9 +274,8 @@ const third = await give({{ n: 3 }});
 globalThis.__codemode_result__ = [first, second, third];
 """
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BROKER, str(tmp_path), str(script), cwd=Path(__file__).parents[1]
-    )
+    words = ("-c", BROKER, tmp_path, script)
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
 
     def given() -> list[Any]:
         return [

@@ -265,9 +265,11 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
         host = made.host_pid
         assert host is not None
         await until(lambda: len(workers_of(host)) == 1, "the warm one is left")
-        while await made.parked():
-            # A look is a turn of a thread.
-            pass
+
+        async def none_is_left() -> bool:
+            return not await made.parked()
+
+        await until_found(none_is_left, "nobody has answered")
         for run_id in runs:
             head = await made.keeper.run(run_id)
             assert head is not None and head["outcome"] == "PARKED_EXPIRED", head
@@ -316,6 +318,7 @@ async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
         head: Any = None
         while head is None or head["outcome"] == "no end":
             head = await made.keeper.run(run_id)
+            await asyncio.sleep(0.02)
         assert head["outcome"] == "CANNOT_GO_ON"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from cellblock import Broker, tool
 from cellblock.execution.response import RunResponse
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
-from support.entries import plain_server, settings
+from support.entries import plain_server, settings, tracker
 from support.processes import descendants, name_of
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -85,7 +84,7 @@ def config(folder: Path, **more: Any) -> Any:
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [TEXT_TOOLS], "answers": ANSWERS}))
     servers = {
-        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]},
+        "tracker": tracker(),
         "plain": plain_server("--definitions", definitions),
     }
     return settings(

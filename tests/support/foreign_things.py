@@ -21,7 +21,7 @@ KINDS = (
 )
 
 ID = "A" * 32
-PIN_FILE = PinStore(Path()).path("plain").name
+PIN_FILE = Path(PinStore(Path()).shelf.where("plain")).name
 DAEMON_LOCK = "daemon-127.0.0.1-8000.lock"
 DATABASE_ENDINGS = ("", "-wal", "-shm", "-journal")
 

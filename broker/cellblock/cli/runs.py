@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.postgresql import PostgresServer
 from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import with_state_dir
@@ -151,8 +150,7 @@ def without_values(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(settings: Settings) -> Place:
-    state = settings.cellblock.state
-    return place_of(settings, PostgresServer(state.url) if state.is_shared else None)
+    return place_of(settings, settings.cellblock.state.opened())
 
 
 def _unknown(run_id: str) -> ConfigError:

@@ -24,6 +24,7 @@ from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Source, nearest, of_validation
 from cellblock.config.file.references import KEYRING_SECONDS, Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.config.hosts import HostSettings
 from cellblock.config.http import HttpSettings
 from cellblock.config.journal import Journal, JournalSettings
 from cellblock.config.observe import (
@@ -39,7 +40,6 @@ from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import (
     MIB,
     FrontendSettings,
-    HostSettings,
     Isolation,
     IsolationSettings,
     LimitSettings,

@@ -23,6 +23,7 @@ from cellblock.catalog.requests import Kind
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import (
     catalog_before_start,
+    counts_of,
     front_config,
     policy_of,
     start_executor,
@@ -36,12 +37,15 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.counts import Counts
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
+    from cellblock.base.shared_state import SharedState
     from cellblock.daemon.parked_runs import ParkedRuns
     from cellblock.daemon.parked_views import ParkedRun
     from cellblock.execution.executor import Executor
@@ -102,7 +106,10 @@ class Broker:
         self._settings: Settings = settings
         self._front = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
-        self._policy = policy_of(settings)
+        self._shared = settings.cellblock.state.opened()
+        self._tokens = NamedTokens(settings.state_dir if self._shared is None else self._shared.rows)
+        self._counts = counts_of(settings.state_dir, self._shared)
+        self._policy = policy_of(settings, self._tokens, self._counts)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apart: Apart | None = None
@@ -452,6 +459,24 @@ class Broker:
 
     @property
     @internal
+    def shared(self) -> SharedState | None:
+        """Gives what it has of what it shares with others; None where it shares nothing."""
+        return self._shared
+
+    @property
+    @internal
+    def counts(self) -> Counts:
+        """Counts what clients use."""
+        return self._counts
+
+    @property
+    @internal
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
+        return self._tokens
+
+    @property
+    @internal
     def policy(self) -> Policy:
         """Says what clients are granted."""
         return self._policy
@@ -484,7 +509,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings)
+        policy = policy_of(settings, self._tokens, self._counts)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self._front = settings, front_config(settings)
         self._policy = policy
@@ -691,7 +716,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self._tools, self.events, notify, stack)
+        reach = await start_reach(self._settings, self._shared, self._tools, self.events, notify, stack)
+        self._counts.start()
+        stack.push_async_callback(self._counts.close)
         self._registry, self._workers = reach.registry, reach.workers
         if self._settings.cellblock.replicas is not None:
             self._replica = reach.owner.name

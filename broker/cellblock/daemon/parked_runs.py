@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -103,6 +103,8 @@ class ParkedRuns:
         self._unsure: set[str] = set()
         # Each waits until it expires: they are no more than the file holds.
         self._foreign: set[str] = set()
+        self._taking = asyncio.Lock()
+        self._leaving = False
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
@@ -113,6 +115,13 @@ class ParkedRuns:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def quiet(self) -> None:
+        """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
+        async with self._taking:
+            self._leaving = True
+        while tasks := [*self._awake.values(), *self._at_work.carrying]:
+            await asyncio.wait(tasks)
 
     async def stop_looking(self) -> None:
         """Wakes no run any more."""
@@ -288,10 +297,10 @@ class ParkedRuns:
         """Says how long a run waits in its process before it is parked."""
         return self._keeper.settings.park_after_ms / 1000
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""
         if self._keeper.settings.parks:
-            return await self._journals.signing_key(purpose)
+            return await self._journals.signing_keys(purpose)
         raise StoreError("cellblock.journal is off")
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
@@ -570,7 +579,10 @@ class ParkedRuns:
         for run_id, owner, turn in let_go:
             await self._one(run_id, self._let_go(run_id, owner, turn))
         for run_id, owner in left:
-            await self._one(run_id, self._adopt_one(run_id, owner), owner)
+            async with self._taking:
+                if self._leaving:
+                    return
+                await self._one(run_id, self._adopt_one(run_id, owner), owner)
 
     async def _let_go(self, run_id: str, dead: str, turn: int) -> None:
         if await self._journals.asked(
@@ -580,6 +592,7 @@ class ParkedRuns:
             await self._wake(run_id)
 
     async def _adopt_one(self, run_id: str, dead: str) -> None:
+        """Goes on with a run whose broker has died."""
         try:
             kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=dead))
         except NoRoom:
@@ -614,11 +627,14 @@ class ParkedRuns:
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
-        # One that has no room is looked at again.
-        with contextlib.suppress(NoRoom):
-            self._begin(
-                run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-            )
+        async with self._taking:
+            if self._leaving:
+                return
+            # One that has no room is looked at again.
+            with contextlib.suppress(NoRoom):
+                self._begin(
+                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+                )
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]

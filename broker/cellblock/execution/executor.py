@@ -46,7 +46,7 @@ from cellblock.execution.type_errors import TypeErrors
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall
 from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.policy.grants import Grants
+from cellblock.policy.grants import UNRESTRICTED, Grants
 from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
@@ -345,8 +345,11 @@ class Executor:
                 bound = self._settings.upstream.startup_wait_ms / 1000
                 await self._upstreams.settled(bound, {server.server_id})
             grants, rules = self._policy.grants_of(grantee.principal), None
-            if grants is not None:
-                rules = RunRules(grants, self._policy.settings, grantee.approver, used)
+            quotas = self._policy.quotas_of(grantee.principal)
+            if grants is not None or quotas is not None:
+                rules = RunRules(
+                    grants or UNRESTRICTED, self._policy.settings, grantee.approver, used, quotas=quotas
+                )
             share = Share(self._apart, self._budget, client)
             watch = self._events.open(client, f"{server.server_id}.{tool.tool_name}")
             call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
@@ -447,14 +450,16 @@ class Executor:
     ) -> tuple[RunContext, SideCheck]:
         """Makes what the run is made of, and the check of its types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
-        if order.grants is not None:
+        quotas = self._policy.quotas_of(order.grantee.principal)
+        if order.grants is not None or quotas is not None:
             rules = RunRules(
-                order.grants,
+                order.grants or UNRESTRICTED,
                 self._policy.settings,
                 order.grantee.approver,
                 together=order.grantee.round is not None,
                 earlier=None if order.kept is None else order.kept.earlier,
                 stops=request.plan,
+                quotas=quotas,
             )
         conventions = not settings.frontend.strict
         journal = order.journal

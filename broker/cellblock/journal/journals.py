@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 
 from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.base.database import Away, StoreError
+from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.config.journal import JournalSettings
-from cellblock.journal.cipher import derived_key
 from cellblock.journal.key import KEY_BYTES
 from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, OneRunFailed, Piece
@@ -70,7 +70,7 @@ class Journals:
         self._settings = settings
         self._thread = DaemonThread("cellblock-journals")
         self._store: JournalStore | None = None
-        self._key: bytes | None = None
+        self._keys: Sequence[bytes] = ()
         self._room = threading.Lock()
         self._waiting = ByteBudget(
             WAITING_OF_ONE_BYTES, WAITING_BYTES, "one client", "runs that wait for the disk"
@@ -195,14 +195,17 @@ class Journals:
             return self._thread.submit(done)
         return None
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that is derived from the journals' for one purpose; both are made where there is none.
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that are derived from the journals' for one purpose; they are made where there is none. The
+        first signs, and what others have signed is accepted.
 
         Raises:
             StoreError: There can be none, or the keyring has not answered.
         """
         # Also while PostgreSQL is away: what is signed with another key now is good nowhere else later.
-        return await self._in_thread(lambda: derived_key(self._key_of(), purpose, "", KEY_BYTES))
+        return await self._in_thread(
+            lambda: [derived_key(key, purpose, "", KEY_BYTES) for key in self._keys_of()]
+        )
 
     async def close(self) -> None:
         """Writes what waits, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
@@ -261,7 +264,7 @@ class Journals:
                 return
             if self._settings.keeps:
                 # Here, and not while the first response waits for it: a keyring takes its time.
-                self._key_of()
+                self._keys_of()
             if self._place.exists():
                 self._opened()
                 self._tidy()
@@ -284,14 +287,13 @@ class Journals:
 
     def _opened(self) -> JournalStore:
         if self._store is None:
-            self._store = self._place.opened(self._key_of, self._settings)
+            self._store = self._place.opened(self._keys_of, self._settings)
         self._store.settings = self._settings
         return self._store
 
-    def _key_of(self) -> bytes:
-        if self._key is None:
-            self._key = self._place.key()
-        return self._key
+    def _keys_of(self) -> Sequence[bytes]:
+        self._keys = self._keys or self._place.keys()
+        return self._keys
 
     def _patiently(self, work: Callable[[JournalStore], object]) -> None:
         """Does a piece of work, again for as long as PostgreSQL is away; it is done once. Raises StoreError."""
@@ -360,4 +362,4 @@ def open_store(place: Place, settings: JournalSettings) -> JournalStore:
     """
     if not place.exists():
         raise FileNotFoundError
-    return place.opened(lambda: place.key(make=False), settings, checked=False)
+    return place.opened(lambda: place.keys(make=False), settings, checked=False)

@@ -103,6 +103,7 @@ CHANGING: Final = (
     "is_answered",
     "owner",
     "changed",
+    "key",
 )
 """Names what changes in the row of a run that is written again."""
 

@@ -29,8 +29,7 @@ from cellblock_worker.worker.rehearsal import WARM_FRAME
 logger = logging.getLogger("cellblock.host")
 
 IDLE_PAUSE_SECONDS: Final = 2.0
-"""Bounds the time from the host's first word to the filling: a command that runs one script is over by then and pays
-nothing."""
+"""Bounds the time from the host's first word to the filling, so that it takes no core from what has just started."""
 
 FILL_BOUND_SECONDS: Final = 10.0
 """Bounds one start of a worker that fills the folder, which takes about 60 ms."""
@@ -49,24 +48,31 @@ class DenoDir:
         parent: Where to make it, in place of what a killed host has left there: a folder only this user can enter, and
             only one host at a time uses. None: a new one in the system's folder for temporary files.
         max_old_space_mb: As for `confinement.launch`.
+        wanted: Set when so many workers have booted that it is worth its making.
         on_shown: Called when later workers may see it.
     """
 
     def __init__(
-        self, parent: Path | None, max_old_space_mb: int, on_shown: Callable[[], Awaitable[None]]
+        self,
+        parent: Path | None,
+        max_old_space_mb: int,
+        wanted: asyncio.Event,
+        on_shown: Callable[[], Awaitable[None]],
     ) -> None:
         self._parent = parent
         self._max_old_space_mb = max_old_space_mb
+        self._wanted = wanted
         self._on_shown = on_shown
         self._folder: Path | None = None
         self._held = HeldFiles()
 
     async def serve(self) -> None:
-        """Fills the folder when the start is over, tests a worker that sees it, and lets later workers see it.
+        """Fills the folder when it is worth it, tests a worker that sees it, and lets later workers see it.
 
         Whatever goes wrong is logged, and then workers boot without it.
         """
         await asyncio.sleep(IDLE_PAUSE_SECONDS)
+        await self._wanted.wait()
         try:
             shown = await self._make()
             if shown is None:

@@ -51,6 +51,35 @@ def restart_pause(failures: int) -> float:
     return min(RESTART_FIRST_SECONDS * 2 ** min(failures - 2, 16), RESTART_MAX_SECONDS)
 
 
+def open_log(file: Path, stack: contextlib.ExitStack) -> int:
+    """Returns what a process's stderr is appended to; `stack` closes it."""
+    try:
+        with Folder.inside(file.parent) as folder:
+            log = folder.open(file.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
+        stack.callback(os.close, log)
+        bound_log(log)
+    except OSError as error:
+        # A full disk must not keep runs from being served: the log is what can be done without.
+        logger.warning("%s is not written: %s", file.name, error)
+        return asyncio.subprocess.DEVNULL
+    return log
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Closes a process's lifeline, waits `STOP_BOUND_SECONDS`, then kills it."""
+    if process.returncode is not None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_BOUND_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
 class LocalHost:
     """Keeps one worker host process running until `stop`.
 
@@ -113,17 +142,8 @@ class LocalHost:
     async def stop(self) -> None:
         """Closes the lifeline, waits `STOP_BOUND_SECONDS`, then kills."""
         self._stopping = True
-        process = self._process
-        if process is not None and process.returncode is None:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                async with asyncio.timeout(STOP_BOUND_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        if self._process is not None:
+            await ended(self._process)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -179,17 +199,8 @@ class LocalHost:
         config = self._make_config(identity.hex())
         environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
         with contextlib.ExitStack() as stack:
-            log = asyncio.subprocess.DEVNULL
-            try:
-                with Folder.inside(self._log_file.parent) as folder:
-                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                    log = folder.open(self._log_file.name, flags, alone=True)
-                stack.callback(os.close, log)
-                bound_log(log)
-                self._log_start = os.fstat(log).st_size
-            except OSError as error:
-                # A full disk must not keep runs from being served: the log is what can be done without.
-                logger.warning("the worker host has no log: %s", error)
+            log = open_log(self._log_file, stack)
+            self._log_start = os.fstat(log).st_size if log >= 0 else 0
             self._process = await spawn(
                 sys.executable,
                 "-m",
@@ -203,7 +214,7 @@ class LocalHost:
             )
         assert self._process.stdin is not None
         # The first line is the configuration; the pipe then stays open as the host's lifeline.
-        self._process.stdin.write(config.model_dump_json().encode() + b"\n")
+        self._process.stdin.write(config.to_json().encode() + b"\n")
         return await self._exit_of(self._process)
 
     async def _exit_of(self, process: asyncio.subprocess.Process) -> int:

@@ -47,8 +47,8 @@ PRAGMA user_version = 1;
 def opened(kept_in: Path | PostgresServer, **settings: Any) -> JournalStore:
     made = JournalSettings(**settings)
     if isinstance(kept_in, Path):
-        return opened_file(kept_in / JOURNALS, lambda: KEY, made)
-    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: KEY, made)
+        return opened_file(kept_in / JOURNALS, lambda: (KEY,), made)
+    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (KEY,), made)
 
 
 def question(call: int) -> ParkedQuestion:

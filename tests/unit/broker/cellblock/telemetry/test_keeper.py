@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.presence import Presence
+from cellblock.base.shared_state import SharedState
 from cellblock.catalog.model import Catalog
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
@@ -39,11 +38,10 @@ QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input=
 
 
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
-    postgres_server: PostgresServer, postgres: Postgres
+    shared_state: SharedState, postgres: Postgres
 ) -> None:
-    presence = Presence(postgres_server)
-    presence.start()
-    journals = Journals(SharedPlace(postgres_server, b"\1" * 32, presence), JournalSettings())
+    presence = shared_state.start({})
+    journals = Journals(SharedPlace(shared_state), JournalSettings())
     kept = Keeper(journals, JournalSettings(), presence).opened(
         "cli", client="c", may_park=True, durable=False
     )
@@ -65,7 +63,6 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     await kept.before_call(1)
     assert await journals.heads() == [], "it stands as parked"
     await journals.close()
-    presence.close()
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
