@@ -70,6 +70,11 @@ async def rate(once: Once, runs: int) -> float:
     return runs / (time.perf_counter() - began)
 
 
+def cpu_of(pid: int) -> float:
+    """Returns the CPU seconds of a process that lives, all threads of it, as clock_getcpuclockid(3) has it."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def cpu_of_children() -> float:
     """Returns the CPU seconds of all that has ended below this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -90,6 +95,64 @@ async def hosting(folder: Path, warm: int) -> float:
     async with Broker.from_config(configured(folder, pool={"warm": warm})):
         await asyncio.sleep(BOOTED)
     return cpu_of_children() - before
+
+
+async def costs(folder: Path, mode: str, runs: int) -> dict[str, float]:
+    """Returns the CPU milliseconds of a trivial run by process, with rests and without, where `pool.reuse` is `mode`;
+    nothing where this checkout has no such mode. All: with boots and deaths, without the harness."""
+    config, idle = configured(folder, pool={"reuse": mode} if mode != "never" else {}), 0.0
+    found: dict[str, float] = {}
+    for count in (0, runs * 2):
+        before = cpu_of_children()
+        try:
+            broker = Broker.from_config(config, tools=[add])
+        except Exception:
+            return {}
+        async with broker:
+            await asyncio.sleep(BOOTED)
+            own = 0.0
+            if count:
+                host = broker.host_pid or 0
+                workers = list[float]()
+
+                async def once() -> None:
+                    response = await broker.run(TRIVIAL, client="loadtest")
+                    assert not response.diagnostics, response
+                    workers.append(response.usage.cpu_ms)
+
+                ways: dict[str, Once] = {
+                    "with rests": lambda: paced({"": once}, runs // 2),
+                    "one client": lambda: in_a_row(once, runs),
+                    "eight": lambda: rate(once, count),
+                }
+                for way, work in ways.items():
+                    await rate(once, CLIENTS)
+                    workers.clear()
+                    spent = time.process_time(), cpu_of(host)
+                    result = await work()
+                    ran = len(workers)
+                    broker_ms, host_ms = (time.process_time() - spent[0], cpu_of(host) - spent[1])
+                    own += broker_ms
+                    name = f"reuse {mode}, {way}"
+                    if isinstance(result, dict):
+                        found[f"{name}: p50, ms"] = result[""]
+                    found[f"{name}: broker, CPU ms"] = broker_ms * 1000 / ran
+                    found[f"{name}: host, CPU ms"] = host_ms * 1000 / ran
+                    found[f"{name}: worker in its run, CPU ms"] = statistics.mean(workers)
+        spent_below = cpu_of_children() - before
+        if not count:
+            idle = spent_below
+    runs_in_all = runs // 2 + runs + count + 3 * CLIENTS
+    found[f"reuse {mode}: all processes below the broker, CPU ms a run"] = (
+        (spent_below - idle) * 1000 / runs_in_all
+    )
+    return found
+
+
+async def in_a_row(once: Once, runs: int) -> None:
+    """Runs one after the other, of one client."""
+    for _ in range(runs):
+        await once()
 
 
 async def measured(folder: Path, runs: int) -> dict[str, float]:
@@ -119,6 +182,9 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
         busy = await rate(trivial, runs * 2)
     await rate(bare, CLIENTS * 5)
     bare_busy = await rate(bare, runs * 2)
+    spent: dict[str, float] = {}
+    for mode in ("never", "principal"):
+        spent |= await costs(folder, mode, runs)
     boots: list[float] = []
     bares: list[float] = []
     for _ in range(3):
@@ -134,6 +200,7 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
         "CPU of a worker without a run, ms": boot_cpu * 1000,
         "CPU of a worker without a run / of a bare process": boot_cpu / bare_cpu,
         "a call of a Python tool, ms": (warm["calling"] - warm["trivial"]) / CALLS,
+        **spent,
     }
 
 

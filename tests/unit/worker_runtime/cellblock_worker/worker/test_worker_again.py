@@ -17,6 +17,8 @@ from support.worker_owner import Owner, booted, make_run, script
 
 BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
 KEY = "a key"
+RUNS = 200
+"""As many as a process has where nothing else is set."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,15 @@ async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
     made.kill("host_stopping")
     await owner.until("gone")
     assert len(owner.ended) == 3
+
+
+async def test_short_runs_do_not_end_it_before_its_last() -> None:
+    """What they leave for V8 to collect, and V8 leaves, is not over what the process may grow by."""
+    made, owner = await booted(reuse=BOUNDS.model_copy(update={"max_runs": RUNS}))
+    for served in range(RUNS):
+        ended = await _again(made, owner, "1")
+        assert (ended.reason, ended.reused) == ("finished", served), made.detail
+        await owner.until("returned" if served + 1 < RUNS else "gone")
 
 
 async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
