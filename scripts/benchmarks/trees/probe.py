@@ -57,8 +57,8 @@ async def paced(kinds: dict[str, Once], rounds: int) -> dict[str, float]:
     return {kind: statistics.median(values) for kind, values in times.items()}
 
 
-async def rate(once: Once, runs: int) -> float:
-    """Returns how many a second end, with `CLIENTS` at a time."""
+async def rate(once: Once, runs: int, *, clients: int = CLIENTS) -> float:
+    """Returns how many a second end, with so many at a time."""
     left = iter(range(runs))
 
     async def client() -> None:
@@ -66,7 +66,7 @@ async def rate(once: Once, runs: int) -> float:
             await once()
 
     began = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     return runs / (time.perf_counter() - began)
 
 
@@ -98,61 +98,50 @@ async def hosting(folder: Path, warm: int) -> float:
 
 
 async def costs(folder: Path, mode: str, runs: int) -> dict[str, float]:
-    """Returns the CPU milliseconds of a trivial run by process, with rests and without, where `pool.reuse` is `mode`;
-    nothing where this checkout has no such mode. All: with boots and deaths, without the harness."""
-    config, idle = configured(folder, pool={"reuse": mode} if mode != "never" else {}), 0.0
-    found: dict[str, float] = {}
-    for count in (0, runs * 2):
-        before = cpu_of_children()
-        try:
-            broker = Broker.from_config(config, tools=[add])
-        except Exception:
-            return {}
-        async with broker:
-            await asyncio.sleep(BOOTED)
-            own = 0.0
-            if count:
-                host = broker.host_pid or 0
-                workers = list[float]()
+    """Returns the CPU milliseconds of a trivial run by process, with rests and without, where `pool.reuse` is `mode`.
+    Below the broker: all processes, with boots and deaths."""
+    config = configured(folder, pool={"reuse": mode} if mode != "never" else {})
+    before = cpu_of_children()
+    async with Broker.from_config(config, tools=[add]):
+        await asyncio.sleep(BOOTED)
+    idle = cpu_of_children() - before
+    before, found, taken = cpu_of_children(), dict[str, float](), list[float]()
+    async with Broker.from_config(config, tools=[add]) as broker:
+        await asyncio.sleep(BOOTED)
+        host, all_runs = broker.host_pid or 0, 0
 
-                async def once() -> None:
-                    response = await broker.run(TRIVIAL, client="loadtest")
-                    assert not response.diagnostics, response
-                    workers.append(response.usage.cpu_ms)
+        async def once() -> None:
+            response = await broker.run(TRIVIAL)
+            assert not response.diagnostics, response
+            taken.append(response.usage.cpu_ms)
 
-                ways: dict[str, Once] = {
-                    "with rests": lambda: paced({"": once}, runs // 2),
-                    "one client": lambda: in_a_row(once, runs),
-                    "eight": lambda: rate(once, count),
-                }
-                for way, work in ways.items():
-                    await rate(once, CLIENTS)
-                    workers.clear()
-                    spent = time.process_time(), cpu_of(host)
-                    result = await work()
-                    ran = len(workers)
-                    broker_ms, host_ms = (time.process_time() - spent[0], cpu_of(host) - spent[1])
-                    own += broker_ms
-                    name = f"reuse {mode}, {way}"
-                    if isinstance(result, dict):
-                        found[f"{name}: p50, ms"] = result[""]
-                    found[f"{name}: broker, CPU ms"] = broker_ms * 1000 / ran
-                    found[f"{name}: host, CPU ms"] = host_ms * 1000 / ran
-                    found[f"{name}: worker in its run, CPU ms"] = statistics.mean(workers)
-        spent_below = cpu_of_children() - before
-        if not count:
-            idle = spent_below
-    runs_in_all = runs // 2 + runs + count + 3 * CLIENTS
-    found[f"reuse {mode}: all processes below the broker, CPU ms a run"] = (
-        (spent_below - idle) * 1000 / runs_in_all
-    )
-    return found
+        ways: dict[str, Callable[[], Awaitable[float]]] = {
+            "with rests": lambda: rested(once, runs // 2),
+            "in a row": lambda: rate(once, runs, clients=1),
+            "eight": lambda: rate(once, runs * 2),
+        }
+        for way, work in ways.items():
+            await rate(once, CLIENTS)
+            all_runs += len(taken)
+            taken.clear()
+            own, hosts = time.process_time(), cpu_of(host)
+            result = await work()
+            own, hosts = time.process_time() - own, cpu_of(host) - hosts
+            if way == "with rests":
+                found[f"reuse {mode}, {way}: p50, ms"] = result
+            found |= {
+                f"reuse {mode}, {way}: broker, CPU ms": own * 1000 / len(taken),
+                f"reuse {mode}, {way}: host, CPU ms": hosts * 1000 / len(taken),
+                f"reuse {mode}, {way}: worker in its run, CPU ms": statistics.mean(taken),
+            }
+        all_runs += len(taken)
+    below = (cpu_of_children() - before - idle) * 1000 / all_runs
+    return {**found, f"reuse {mode}: all below the broker, CPU ms a run": below}
 
 
-async def in_a_row(once: Once, runs: int) -> None:
-    """Runs one after the other, of one client."""
-    for _ in range(runs):
-        await once()
+async def rested(once: Once, runs: int) -> float:
+    """Returns the median time of runs after rests, in ms."""
+    return (await paced({"": once}, runs))[""]
 
 
 async def measured(folder: Path, runs: int) -> dict[str, float]:
@@ -182,9 +171,7 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
         busy = await rate(trivial, runs * 2)
     await rate(bare, CLIENTS * 5)
     bare_busy = await rate(bare, runs * 2)
-    spent: dict[str, float] = {}
-    for mode in ("never", "principal"):
-        spent |= await costs(folder, mode, runs)
+    spent = {**await costs(folder, "never", runs), **await costs(folder, "principal", runs)}
     boots: list[float] = []
     bares: list[float] = []
     for _ in range(3):
