@@ -160,9 +160,9 @@ def build(root: Path, out: Path) -> None:
             _run(deno, ["bundle", *given], work, env)
             return with_safe_names((work / BUNDLE).read_text(encoding="utf-8"))
 
-        # A script, not a module: it is compiled once and evaluated in each context. What keeps the names of functions
-        # in a smaller bundle would run for each of them each time.
-        inner = bundled(INNER, "--platform", "deno", "--format", "iife")
+        # A script, not a module: it is compiled once and evaluated in each context, and must say itself that it is
+        # strict. What keeps the names of functions in a smaller bundle would run for each of them each time.
+        inner = f'"use strict";{bundled(INNER, "--platform", "deno", "--format", "iife")}'
         contexts = f"const CELLBLOCK_INNER={json.dumps(inner)};{bundled(CONTEXTS)}"
         (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
         (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST), encoding="utf-8")

@@ -17,7 +17,11 @@ from cellblock import Broker, RunResponse, tool
 from support.cellblock_zygote import forked_cellblock
 from support.entries import SERVERS, Entry, entry, forked_server, settings, write_config
 from support.responses import succeeded
+from support.reused import Tally, reusing
 from support.waits import within
+
+USED: Final = 0.6
+"""Of all runs with `--reuse`, at least so many have a used process. Some scripts cannot, and some end theirs."""
 
 CONTRACT_TOOLS: Final[dict[str, dict[str, Any]]] = {
     row["tool"]["name"]: row
@@ -77,7 +81,8 @@ async def broker_with(
     """A broker whose servers have all been tried once."""
     async with Broker(settings(folder, servers, **cellblock), tools=tools) as broker:
         await broker.settled()
-        yield broker
+        with reusing(USED, broker):
+            yield broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +90,13 @@ class Agent:
     """An MCP client of `cellblock serve --stdio`, which is all that an agent has."""
 
     client: Client
+    tally: Tally
 
     async def call(self, arguments: dict[str, Any]) -> types.CallToolResult:
         """The result of `codemode.run` as the client has it."""
-        return await within(self.client.call_tool("codemode.run", arguments))
+        result = await within(self.client.call_tool("codemode.run", arguments))
+        self.tally.take(result.structured_content or {})
+        return result
 
     async def run(self, code: str, **more: Any) -> dict[str, Any]:
         """The response to a request that is well-formed."""
@@ -105,7 +113,8 @@ async def agent_with(folder: Path, servers: Mapping[str, Any], **cellblock: Any)
     command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "state")]
     parameters = StdioServerParameters(command=str(forked_cellblock()), args=command)
     async with Client(stdio_client(parameters)) as client:
-        yield Agent(client)
+        with reusing(USED) as tally:
+            yield Agent(client, tally)
 
 
 async def run(broker: Broker, code: str, **limits: int) -> RunResponse:

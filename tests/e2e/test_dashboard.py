@@ -99,6 +99,7 @@ async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
     await detail.locator(".lane", has_text="plain.wait").wait_for()
     assert await detail.locator(".lane").count() == 6
     assert "half way" in await detail.locator("#detail-logs .warn").inner_text()
+    assert "of this run alone" in await detail.locator("#detail-facts").inner_text()
     text = await page.locator("body").inner_text()
     assert "in the result" not in text and "plain" in text
     # The cookie is for the browser alone, and the code has done its work.
@@ -106,6 +107,23 @@ async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
     assert (await page.request.get(url)).status == 403
     (cookie,) = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/dashboard")
+
+
+async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: Path, page: Any) -> None:
+    async with daemon(tmp_path, pool={"reuse": "principal"}) as reusing:
+        async with reusing.client() as client:
+            for _ in range(100):
+                result: Any = await within(client.call_tool(TOOL, {"code": "1"}), 60)
+                if reused := result.structured_content["usage"]["reused"]:
+                    break
+        await signed_in(reusing, page)
+        layers = page.locator("#layers li")
+        await layers.filter(has_text="between them is a V8 context, which is hygiene and no wall").wait_for()
+        await layers.filter(has_text="deno: no permission").wait_for()
+        await page.locator("#recent tr").first.locator("button").click()
+        await page.locator("#detail[open]").wait_for()
+        said = f"had served {reused} run{'' if reused == 1 else 's'} before"
+        assert said in await page.locator("#detail-facts").inner_text()
 
 
 async def test_a_row_opens_by_click_and_its_button_by_space(served: Daemon, page: Any) -> None:

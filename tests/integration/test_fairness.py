@@ -23,7 +23,10 @@ NOISY_QUEUE = 200
 ROUNDS = 5
 
 
-async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reuse", ["never", "principal"])
+async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue(
+    tmp_path: Path, reuse: str
+) -> None:
     inside = 0
     gate = asyncio.Semaphore(0)
 
@@ -36,6 +39,7 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
 
     noise = 'import { pass_gate } from "@codemode/servers/local"; await pass_gate({});'
     sizes = {
+        "reuse": reuse,
         "capacity": PLACES,
         "warm": PLACES,
         "queue_size": NOISY_QUEUE + 10,

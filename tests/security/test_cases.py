@@ -18,6 +18,7 @@ from security import local_tools
 from security.cases import Case, shown
 from security.families import ALL
 from support.entries import plain_server, settings
+from support.reused import reusing
 from support.waits import within
 
 NEIGHBOUR = """
@@ -30,6 +31,9 @@ NEIGHBOUR = """
         sum: [1, 2, 3].map((n) => n * 2).reduce((a, b) => a + b),
     };
 """
+
+USED = 0.5
+"""Of all runs with `--reuse`, at least so many have a used process: most hostile scripts end theirs."""
 
 CALL_BOUND_MS = 3000
 """Shortens the upstream answers that never come."""
@@ -49,7 +53,8 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
     async with Broker(config, tools=local_tools.TOOLS) as started:
         await started.settled()
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
-        yield started
+        with reusing(USED, started):
+            yield started
 
 
 def undisturbed(response: RunResponse) -> None:

@@ -8,8 +8,11 @@
  */
 
 import vmModule from "node:vm";
+import { mayNameWeb } from "./context/names.ts";
 import type { Inner, Outer } from "./context/outer.ts";
 import { denoCore } from "./deno_core.ts";
+import { removeUnwanted, trimLanguage } from "./globals/globals.ts";
+import { deleteProperty } from "./primordials.ts";
 import { hear, prepareProcess } from "./process.ts";
 import { handled, rejected } from "./run.ts";
 import type { Header } from "./wire/msgpack.ts";
@@ -65,6 +68,9 @@ const PARTS = [
   "hash",
 ] as const;
 
+/** What a context has of the engine that no script may have; it is the same in each. */
+let unwanted: string[] | undefined;
+
 /** One V8 context and what it has asked for. */
 class Context {
   readonly world: object;
@@ -76,12 +82,16 @@ class Context {
   #decoders = new Map<number, TextDecoder>();
   #lastDecoder = 0;
   #modules = new Map<string, Module | undefined>();
+  #main = "";
   #since = now();
 
   constructor() {
     this.world = vm.createContext(vm.constants.DONT_CONTEXTIFY, {
       codeGeneration: { strings: false, wasm: false },
     });
+    trimLanguage(this.world as typeof globalThis);
+    if (unwanted === undefined) unwanted = removeUnwanted(this.world);
+    else for (const name of unwanted) deleteProperty(this.world, name);
     const world = this.world as { __cellblock_outer__?: object; __cellblock_inner__?: Inner };
     world.__cellblock_outer__ = this.#outer();
     sandbox.runInContext(this.world);
@@ -120,7 +130,10 @@ class Context {
       },
       turn: () => void nextTurn().then(() => this.over || this.inner.turn()),
       now: () => now() - this.#since,
-      allow: (url) => void (this.#modules.has(url) || this.#modules.set(url, undefined)),
+      allow: (url) => {
+        if (this.#main === "") this.#main = url;
+        if (!this.#modules.has(url)) this.#modules.set(url, undefined);
+      },
       load: (url) => this.#load(url),
       encode: (text) => toBase64(encoder.encode(text)),
       decode: (decoder, base64, stream) => this.#decode(decoder, base64, stream),
@@ -175,6 +188,7 @@ class Context {
     if (known !== undefined) return known;
     if (!this.#modules.has(url)) throw new Error(`Module not found "${url.slice(0, 200)}".`);
     const source = textOf(fromBase64(url.slice(url.indexOf(",") + 1)));
+    if (url === this.#main && mayNameWeb(source)) this.inner.needWeb();
     const made = new vm.SourceTextModule(source, {
       context: this.world,
       identifier: url,

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { makeDispatchEvent } from "./globals/globals.ts";
+import { applyGlobals, makeDispatchEvent } from "./globals/globals.ts";
 import { cancelTimer, createTimer, journalOfProcess } from "./journal/journal.ts";
 import { uncurryThis } from "./primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "./run.ts";
@@ -23,7 +23,9 @@ export function prepareProcess(): void {
   useChannel(pipes);
   useJournal(journalOfProcess);
   watchForUncaught();
-  prepare({ load: (url) => import(url), nextTurn }, { createTimer, cancelTimer }, makeDispatchEvent());
+  prepare({ load: (url) => import(url), nextTurn }, () => {
+    applyGlobals({ createTimer, cancelTimer }, makeDispatchEvent());
+  });
 }
 
 /** Takes a message of the host's for a run here; false: it is another one. */

@@ -12,7 +12,6 @@ import { bindServer } from "../../js_stdlib/servers.ts";
 import { send, utf8 } from "./wire/channel.ts";
 import { makeConsole } from "./globals/console.ts";
 import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
-import { applyGlobals } from "./globals/globals.ts";
 import { append, slice, startsWith } from "./primordials.ts";
 import { journal, type Terms } from "./seam.ts";
 import type { Failed, Start } from "./wire/protocol.gen.ts";
@@ -51,7 +50,7 @@ type Table<T> = Record<string, T>;
 
 /** Does what a run needs of its realm. */
 export interface Realm {
-  /** Hears of each module of the plan before one is loaded. */
+  /** Hears of each module of the plan before one is loaded, of the script first. */
   allow?(url: string): void;
   /** Loads a module of the plan: its exports, once it has been evaluated. */
   load(url: string): Promise<Table<unknown>>;
@@ -267,10 +266,10 @@ const hook = {
   load: async (specifier: unknown) => await realm.load(`${specifier}`),
 };
 
-/** Makes the world of the run's script, in this realm. Call once, before `run`. */
-export function prepare(inRealm: Realm, ...globals: Parameters<typeof applyGlobals>): void {
+/** Makes the world of the run's script, in this realm, with the realm's own globals. Call once, before `run`. */
+export function prepare(inRealm: Realm, globals: () => void): void {
   realm = inRealm;
-  applyGlobals(...globals);
+  globals();
   world.console = makeConsole(elapsed, () => limits?.log_bytes ?? 0, () => journal.beforeEntry());
   world[BOOT_HOOK] = hook;
 }

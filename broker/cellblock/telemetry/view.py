@@ -53,7 +53,13 @@ class BrokerFacts:
             "booting": pool.booting,
             "hostCount": len(hosts),
             "hosts": [
-                {"deno": host.deno, "capacity": host.capacity, "layers": host.layers} for host in hosts
+                {
+                    "deno": host.deno,
+                    "capacity": host.capacity,
+                    "layers": host.layers,
+                    "missing": host.missing,
+                }
+                for host in hosts
             ],
         }
 

@@ -23,7 +23,7 @@ MODES: Final = (targets.NEVER, "principal")
 """Lists the values of `pool.reuse` that are measured in turns unless told otherwise."""
 
 EPILOG = """examples:
-  bash scripts/loadtest --quick                    two minutes
+  bash scripts/loadtest --quick                    three minutes
   bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 25 minutes
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree

@@ -23,7 +23,7 @@ import deno
 import zmq
 
 from benchmarks.load import calls, fronts, yardsticks
-from benchmarks.load.drive import closed
+from benchmarks.load.drive import LEAD_SECONDS, closed
 from benchmarks.load.scenarios import TRIVIAL
 
 HOST: Final = Path(__file__).with_name("floor_host.py")
@@ -78,7 +78,7 @@ class Floor:
         return float(result)
 
     async def rate(self, *, parallel: int, seconds: float) -> float:
-        """Runs per second, so many at a time."""
+        """Runs per second, so many at a time, once those workers are used up that were booted before."""
         return await self._in_thread(partial(self._rate, parallel, seconds))
 
     async def start(self) -> None:
@@ -146,18 +146,19 @@ class Floor:
 
     def _rate(self, parallel: int, seconds: float) -> float:
         code = SCRIPT.encode()
-        started = time.perf_counter()
-        until, done = started + seconds, 0
+        counts = time.perf_counter() + LEAD_SECONDS
+        until, done = counts + seconds, 0
         left = {self._send(code) for _ in range(parallel)}
         while left:
             run, text = self._heard()
             if run not in left or not text.startswith(b"="):
                 continue
             left.remove(run)
-            done += 1
-            if time.perf_counter() < until:
+            now = time.perf_counter()
+            done += counts <= now < until
+            if now < until:
                 left.add(self._send(code))
-        return done / (time.perf_counter() - started)
+        return done / seconds
 
 
 @contextlib.asynccontextmanager
@@ -199,12 +200,17 @@ async def measure(
                     await asyncio.sleep(REST_SECONDS)
                     warm[name].append(await run())
         for _ in range(3):
-            load = await closed(lambda _: bare.run(TRIVIAL), clients=CLIENTS, seconds=seconds)
+            load = await closed(
+                lambda _: bare.run(TRIVIAL), clients=CLIENTS, seconds=seconds, lead=LEAD_SECONDS
+            )
             rates["bare"].append(load.per_second)
             for name, chain in (("thin", thin), ("isolated", isolated)):
                 rates[name].append(await chain.rate(parallel=CLIENTS, seconds=seconds))
-            load = await closed(lambda _: front.run(TRIVIAL), clients=CLIENTS, seconds=seconds)
+            load = await closed(
+                lambda _: front.run(TRIVIAL), clients=CLIENTS, seconds=seconds, lead=LEAD_SECONDS
+            )
             rates["ours"].append(load.per_second)
+            await front.rested()
         wires = {
             "thin": [await thin.wire() for _ in range(5)],
             "isolated": [await isolated.wire() for _ in range(5)],

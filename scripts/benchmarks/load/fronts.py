@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -18,6 +20,7 @@ from benchmarks.load.plain_http import PlainClient
 from benchmarks.load.scenarios import Scenario, configuration
 from cellblock import Broker
 from cellblock.config.settings import load_settings
+from cellblock_worker.host.host import STATUS_INTERVAL_SECONDS
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")
@@ -30,6 +33,9 @@ START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 15.0
 """For its shutdown."""
 
+REST_BOUND_SECONDS: Final = 60.0
+"""For a dozen boots, on a machine that has much else to do."""
+
 
 class Front(Protocol):
     """Runs a scenario once."""
@@ -41,20 +47,35 @@ class Front(Protocol):
         """The `codemode.run` response as JSON data."""
         ...
 
+    async def rested(self) -> None:
+        """Waits until the last load's workers are replaced: the next turn is another's, who should not pay for it."""
+        ...
+
 
 class Embedded:
-    """The embedding API, in this process."""
+    """The embedding API, in this process. `own_seconds` is the CPU that its answers have cost this harness."""
 
     name = "embedding API"
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.pid = broker.host_pid or 0
+        self.own_seconds = 0.0
 
     async def run(self, scenario: Scenario, *, client: str = CLIENT) -> Mapping[str, Any]:
         """As `Front.run`."""
         response = await self.broker.run(scenario.code, limits=scenario.limits, client=client)
-        return response.as_json()
+        before = time.thread_time()
+        answer = response.as_json()
+        self.own_seconds += time.thread_time() - before
+        return answer
+
+    async def rested(self) -> None:
+        """As `Front.rested`: as the host says of itself after now."""
+        async with asyncio.timeout(REST_BOUND_SECONDS):
+            await asyncio.sleep(STATUS_INTERVAL_SECONDS)
+            while (pool := self.broker.facts().pool())["booting"] or pool["warm"] < pool["warmWanted"]:  # noqa: ASYNC110 - hosts say it now and then
+                await asyncio.sleep(0.02)
 
 
 class Plain:
@@ -101,6 +122,10 @@ class Served:
         """As `Front.run`; who the client is, the session says."""
         result = await self._client.call_tool("codemode.run", arguments_of(scenario))
         return cast("Mapping[str, Any]", result.structured_content or {})
+
+    async def rested(self) -> None:
+        """As `Front.rested`, by time alone: what the daemon's host says does not come out."""
+        await asyncio.sleep(2 * STATUS_INTERVAL_SECONDS)
 
 
 def arguments_of(scenario: Scenario) -> dict[str, Any]:

@@ -121,8 +121,9 @@ def _sweep_table(rows: Sequence[Result]) -> list[str]:
     bare = {_load(row): row for row in rows if _way(row) == sweep.BARE}
     text = [
         "\n## Load, in turns with bare processes\n",
-        "CPU is milliseconds a run: the whole machine's, which a paced load divides its idle moments among, and of the "
-        "daemon's broker (this harness in it), host, and worker in its run.\n",
+        "Medians of the rounds. CPU is milliseconds a run: the whole machine's, which a paced load divides its idle "
+        "moments among, and of the daemon's broker, host, and worker in its run. A closed load counts from half "
+        "a second after its start.\n",
         "| script | clients | arrival | way | runs/s | of bare's | p50 ms | of bare's | p90 ms | p99 ms | queue p99 ms "
         "| CPU | broker | host | worker | errors |",
         f"|---|---|---|---|{'---:|' * 12}",

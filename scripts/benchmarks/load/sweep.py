@@ -1,19 +1,20 @@
 """The scripts under load, in turns with the same scripts in bare `deno run` processes.
 
 Each cell is a script, a number of clients and an arrival; every way of running it has its turn in each round, so that
-what else the machine does falls on all of them.
+what else the machine does falls on all of them. A cell's figures are medians over its rounds.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
 
 from benchmarks.load import tree
-from benchmarks.load.drive import ClientsWork, Outcome, closed, paced
+from benchmarks.load.drive import LEAD_SECONDS, Outcome, closed, paced
 from benchmarks.load.fronts import CLIENT, Embedded, Front
 from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
 
@@ -24,6 +25,9 @@ CLIENTS: Final = (1, 2, 8)
 CORES: Final = os.cpu_count() or 1
 PERIOD_SECONDS: Final = 0.06
 """Between two due runs of a paced client; with more clients than cores longer, so that no way is near its limit."""
+
+COUNTED: Final = ("count", "errors", "seconds")
+"""What is added up over the rounds; of all else the median counts."""
 
 LONGER: Final = 4
 """How much more of it the cell has that latencies are judged by."""
@@ -63,76 +67,88 @@ def cells() -> Iterator[Cell]:
     yield from (APART, PLAIN)
 
 
-@dataclass
-class _Way:
-    """What one way of running a cell has given so far, and the CPU that it took."""
+async def turn(front: Front, cell: Cell, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """Puts the load on once; gives rate, latencies, and milliseconds of CPU for each run: of the whole machine, and of
+    the daemon's parts."""
+    outcome, readings = Outcome(), list[tuple[float, float, float]]()
+    outcome.edge = lambda: readings.append(_cpu(front, outcome))
 
-    front: Front
-    outcome: Outcome = field(default_factory=Outcome)
-    machine: float = 0.0
-    broker: float = 0.0
-    host: float = 0.0
-    worker_ms: float = 0.0
+    async def one(number: int) -> Any:
+        response = await front.run(cell.scenario, client=f"{CLIENT} {number % cell.principals}")
+        if response.get("result") != cell.scenario.gives:
+            say(f"unexpected outcome of {cell.scenario.name} through {front.name}: {response}")
+            raise RuntimeError(cell.scenario.name)
+        return response
 
-    async def turn(self, cell: Cell, seconds: float, say: Callable[[str], None]) -> None:
-        """Puts the load on for so long."""
+    long = seconds * cell.turn
+    if cell.arrival == "closed":
+        await closed(one, clients=cell.clients, seconds=long, lead=LEAD_SECONDS, outcome=outcome)
+    else:
         period = PERIOD_SECONDS * max(1, cell.clients / CORES)
-        before = self._cpu()
-        work = self._work(cell, say)
-        clients, long, outcome = cell.clients, seconds * cell.turn, self.outcome
-        if cell.arrival == "closed":
-            await closed(work, clients=clients, seconds=long, outcome=outcome)
-        else:
-            await paced(work, clients=clients, period=period, seconds=long, outcome=outcome)
-        machine, broker, host = (now - then for now, then in zip(self._cpu(), before, strict=True))
-        self.machine, self.broker, self.host = self.machine + machine, self.broker + broker, self.host + host
+        await paced(one, clients=cell.clients, period=period, seconds=long, outcome=outcome)
+    runs = max(1, outcome.latencies.count)
+    machine, broker, host = ((now - then) * 1000 / runs for then, now in zip(*readings, strict=True))
+    cpu = {"machine": machine}
+    if isinstance(front, Embedded):
+        cpu |= {"broker": broker, "host": host, "worker": outcome.worker_ms / runs}
+    return {"cpu_ms": {part: round(ms, 3) for part, ms in cpu.items()}, **outcome.as_json()}
 
-    def _cpu(self) -> tuple[float, float, float]:
-        """Of the machine, the broker in this process, and its host; a daemon behind a front-end is not taken apart."""
-        host = tree.cpu_seconds(self.front.pid) if isinstance(self.front, Embedded) else 0.0
-        return tree.busy_seconds(), time.process_time(), host
 
-    def _work(self, cell: Cell, say: Callable[[str], None]) -> ClientsWork:
-        async def one(number: int) -> Any:
-            response = await self.front.run(cell.scenario, client=f"{CLIENT} {number % cell.principals}")
-            if response.get("result") != cell.scenario.gives:
-                say(f"unexpected outcome of {cell.scenario.name} through {self.front.name}: {response}")
-                raise RuntimeError(cell.scenario.name)
-            self.worker_ms += response.get("usage", {}).get("cpuMs", 0)
-            return response
+def _cpu(front: Front, outcome: Outcome) -> tuple[float, float, float]:
+    """CPU seconds so far of the machine, of the broker in this process without what is the harness's own there, and of
+    its host; a daemon behind a front-end is not taken apart."""
+    if not isinstance(front, Embedded):
+        return tree.busy_seconds(), 0.0, 0.0
+    own = outcome.own_seconds + front.own_seconds
+    return tree.busy_seconds(), time.process_time() - own, tree.cpu_seconds(front.pid)
 
-        return one
 
-    def as_json(self) -> dict[str, Any]:
-        """Rate, latencies, and milliseconds of CPU for each run: of the whole machine, and of the daemon's parts."""
-        runs = max(1, self.outcome.latencies.count)
-        cpu = {"machine": self.machine * 1000}
-        if isinstance(self.front, Embedded):
-            cpu |= {"broker": self.broker * 1000, "host": self.host * 1000, "worker": self.worker_ms}
+def medians(turns: Sequence[Any]) -> Any:
+    """Gives one turn's figures of several: the median of each, and sums of what is counted."""
+    first = turns[0]
+    if isinstance(first, dict):
+        keys = cast("dict[str, Any]", first)
         return {
-            "front": self.front.name,
-            "cpu_ms": {part: round(ms / runs, 2) for part, ms in cpu.items()},
-            **self.outcome.as_json(),
+            key: sum(one[key] for one in turns) if key in COUNTED else medians([one[key] for one in turns])
+            for key in keys
         }
+    if isinstance(first, list):
+        return [medians(same) for same in zip(*turns, strict=True)]
+    return statistics.median(turns)
 
 
 async def measure(
-    ways: Mapping[str, Front], *, quick: bool, say: Callable[[str], None]
+    ways: Mapping[str, Front],
+    *,
+    quick: bool,
+    say: Callable[[str], None],
+    among: Callable[[], Iterator[Cell]] = cells,
 ) -> list[dict[str, Any]]:
     """Every cell through every way, as rows for the report; `ways` has the bare process under `BARE`."""
     rounds, seconds = (1, 0.4) if quick else (3, 2.0)
     rows: list[dict[str, Any]] = []
-    for cell in cells():
+    for cell in among():
         say(f"{cell.arrival}: {cell.scenario.name}, {cell.clients} clients, {cell.principals} principals")
-        here = {way: _Way(front) for way, front in ways.items()}
-        for one in here.values():
+        turns: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        for front in ways.values():
             # As one of its clients: hosts have a busy client's runs give way to another one that was seen lately.
-            await one.front.run(cell.scenario, client=f"{CLIENT} 0")
+            await front.run(cell.scenario, client=f"{CLIENT} 0")
         for _ in range(rounds):
-            for one in here.values():
-                await one.turn(cell, seconds, say)
-        rows += [{"way": way, **key(cell), **one.as_json()} for way, one in here.items()]
+            for way, front in ways.items():
+                turns[way].append(await turn(front, cell, seconds, say))
+                if cell.arrival == "closed":
+                    await front.rested()
+        rows += [
+            {"way": way, **key(cell), "front": ways[way].name, **medians(all_turns)}
+            | {"rounds": [_in_short(one) for one in all_turns]}
+            for way, all_turns in turns.items()
+        ]
     return rows
+
+
+def _in_short(one: dict[str, Any]) -> dict[str, float]:
+    """Of a turn what its neighbours are compared by."""
+    return {"per_second": one["per_second"], **{f"{p}_ms": one["latency"][f"{p}_ms"] for p in ("p50", "p99")}}
 
 
 def key(cell: Cell) -> dict[str, Any]:

@@ -89,6 +89,9 @@ class BareDeno:
         await process.wait()
         return {"result": result, "diagnostics": []}
 
+    async def rested(self) -> None:
+        """As `Front.rested`: its processes are gone with their runs."""
+
     def _file(self, scenario: Scenario) -> str:
         """Writes the script once."""
         if scenario.name not in self._files:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import ROOT, SCRIPTS, machine, say, write
-from benchmarks.load.drive import Outcome, closed
+from benchmarks.load.drive import LEAD_SECONDS, Outcome, closed
 from benchmarks.load.scenarios import BODIES, ROWS, Body
 from benchmarks.peers import report
 from benchmarks.peers.hostile import LOOPS, NOT_THERE, try_loop
@@ -154,7 +154,10 @@ async def _load(
                         await work(0)
                 for _ in range(rounds):
                     for system, work in works.items():
-                        await closed(work, clients=clients, seconds=seconds, outcome=outcomes[system])
+                        outcome = outcomes[system]
+                        await closed(
+                            work, clients=clients, seconds=seconds, lead=LEAD_SECONDS, outcome=outcome
+                        )
                 found += [
                     {"system": system.name, "scenario": name, "clients": clients, **outcome.as_json()}
                     for system, outcome in outcomes.items()

@@ -57,8 +57,8 @@ async def paced(kinds: dict[str, Once], rounds: int) -> dict[str, float]:
     return {kind: statistics.median(values) for kind, values in times.items()}
 
 
-async def rate(once: Once, runs: int) -> float:
-    """Returns how many a second end, with `CLIENTS` at a time."""
+async def rate(once: Once, runs: int, *, clients: int = CLIENTS) -> float:
+    """Returns how many a second end, with so many at a time."""
     left = iter(range(runs))
 
     async def client() -> None:
@@ -66,8 +66,13 @@ async def rate(once: Once, runs: int) -> float:
             await once()
 
     began = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     return runs / (time.perf_counter() - began)
+
+
+def cpu_of(pid: int) -> float:
+    """Returns the CPU seconds of a process that lives, all threads of it, as clock_getcpuclockid(3) has it."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def cpu_of_children() -> float:
@@ -90,6 +95,53 @@ async def hosting(folder: Path, warm: int) -> float:
     async with Broker.from_config(configured(folder, pool={"warm": warm})):
         await asyncio.sleep(BOOTED)
     return cpu_of_children() - before
+
+
+async def costs(folder: Path, mode: str, runs: int) -> dict[str, float]:
+    """Returns the CPU milliseconds of a trivial run by process, with rests and without, where `pool.reuse` is `mode`.
+    Below the broker: all processes, with boots and deaths."""
+    config = configured(folder, pool={"reuse": mode} if mode != "never" else {})
+    before = cpu_of_children()
+    async with Broker.from_config(config, tools=[add]):
+        await asyncio.sleep(BOOTED)
+    idle = cpu_of_children() - before
+    before, found, taken = cpu_of_children(), dict[str, float](), list[float]()
+    async with Broker.from_config(config, tools=[add]) as broker:
+        await asyncio.sleep(BOOTED)
+        host, all_runs = broker.host_pid or 0, 0
+
+        async def once() -> None:
+            response = await broker.run(TRIVIAL)
+            assert not response.diagnostics, response
+            taken.append(response.usage.cpu_ms)
+
+        ways: dict[str, Callable[[], Awaitable[float]]] = {
+            "with rests": lambda: rested(once, runs // 2),
+            "in a row": lambda: rate(once, runs, clients=1),
+            "eight": lambda: rate(once, runs * 2),
+        }
+        for way, work in ways.items():
+            await rate(once, CLIENTS)
+            all_runs += len(taken)
+            taken.clear()
+            own, hosts = time.process_time(), cpu_of(host)
+            result = await work()
+            own, hosts = time.process_time() - own, cpu_of(host) - hosts
+            if way == "with rests":
+                found[f"reuse {mode}, {way}: p50, ms"] = result
+            found |= {
+                f"reuse {mode}, {way}: broker, CPU ms": own * 1000 / len(taken),
+                f"reuse {mode}, {way}: host, CPU ms": hosts * 1000 / len(taken),
+                f"reuse {mode}, {way}: worker in its run, CPU ms": statistics.mean(taken),
+            }
+        all_runs += len(taken)
+    below = (cpu_of_children() - before - idle) * 1000 / all_runs
+    return {**found, f"reuse {mode}: all below the broker, CPU ms a run": below}
+
+
+async def rested(once: Once, runs: int) -> float:
+    """Returns the median time of runs after rests, in ms."""
+    return (await paced({"": once}, runs))[""]
 
 
 async def measured(folder: Path, runs: int) -> dict[str, float]:
@@ -119,6 +171,7 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
         busy = await rate(trivial, runs * 2)
     await rate(bare, CLIENTS * 5)
     bare_busy = await rate(bare, runs * 2)
+    spent = {**await costs(folder, "never", runs), **await costs(folder, "principal", runs)}
     boots: list[float] = []
     bares: list[float] = []
     for _ in range(3):
@@ -134,6 +187,7 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
         "CPU of a worker without a run, ms": boot_cpu * 1000,
         "CPU of a worker without a run / of a bare process": boot_cpu / bare_cpu,
         "a call of a Python tool, ms": (warm["calling"] - warm["trivial"]) / CALLS,
+        **spent,
     }
 
 

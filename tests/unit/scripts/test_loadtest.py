@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from benchmarks.load import __main__ as load
-from benchmarks.load import sweep, targets
-from benchmarks.load.drive import paced
-from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS
+from benchmarks.load import fronts, sweep, targets
+from benchmarks.load.drive import LEAD_SECONDS, Outcome, closed, paced
+from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
 from benchmarks.load.yardsticks import BareDeno
+from support.virtual_time import VirtualTimeLoop
 
 ROOT = Path(__file__).resolve().parents[3]
 NEWER = ROOT / "docs/benchmarks/load-2026-11-23.json"
@@ -78,6 +81,109 @@ async def test_a_paced_client_that_still_waits_misses_its_turns() -> None:
     outcome = await paced(work, clients=2, period=0.01, seconds=0.2)
     # Twenty were due of each client.
     assert 2 <= outcome.latencies.count <= 6 and outcome.latencies.at(0) >= 90
+
+
+def in_virtual_time(work: Coroutine[Any, Any, Any]) -> Any:
+    loop = VirtualTimeLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+def test_a_closed_load_is_not_credited_with_what_was_booted_before_it() -> None:
+    booted, ends = 8, list[float]()
+
+    async def work(_: int) -> dict[str, Any]:
+        nonlocal booted
+        booted -= 1
+        await asyncio.sleep(0 if booted >= 0 else 0.02)
+        return {"usage": {"cpuMs": 3}}
+
+    async def whole() -> Outcome:
+        outcome = Outcome()
+        outcome.edge = lambda: ends.append(asyncio.get_running_loop().time())
+        return await closed(work, clients=2, seconds=0.4, lead=LEAD_SECONDS, outcome=outcome)
+
+    outcome = in_virtual_time(whole())
+    assert outcome.latencies.at(0) == pytest.approx(20, rel=0.01)
+    assert outcome.per_second == pytest.approx(100) and outcome.seconds == pytest.approx(0.4)
+    assert ends == pytest.approx([LEAD_SECONDS, LEAD_SECONDS + 0.4])
+    assert outcome.worker_ms == 3 * outcome.latencies.count
+
+
+def test_a_cell_gives_the_median_of_its_rounds_and_the_sum_of_what_is_counted() -> None:
+    turns = [
+        {"per_second": rate, "seconds": 2.0, "latency": {"p50_ms": p50, "count": 10, "points": [[50, p50]]}}
+        for rate, p50 in ((90.0, 4.0), (10.0, 99.0), (100.0, 3.0))
+    ]
+    assert sweep.medians(turns) == {
+        "per_second": 90.0,
+        "seconds": 6.0,
+        "latency": {"p50_ms": 4.0, "count": 30, "points": [[50, 4.0]]},
+    }
+
+
+class Counting:
+    """A way that takes 20 ms for a run, and tells what is asked of it."""
+
+    pid = 0
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.name, self._told = name, told
+
+    async def run(self, scenario: Scenario, *, client: str = "") -> dict[str, Any]:
+        if self._told[-1:] != [self.name]:
+            self._told.append(self.name)
+        await asyncio.sleep(0.02)
+        return {"result": scenario.gives, "diagnostics": []}
+
+    async def rested(self) -> None:
+        self._told.append(f"{self.name} has rested")
+
+
+def test_a_way_has_rested_before_the_next_ones_turn() -> None:
+    told: list[str] = []
+    ways = {name: Counting(name, told) for name in (sweep.BARE, "never")}
+    work = sweep.measure(ways, quick=False, say=told.append, among=lambda: iter([sweep.SATURATED]))
+    (bare, never) = in_virtual_time(work)
+    one_round = [sweep.BARE, f"{sweep.BARE} has rested", "never", "never has rested"]
+    # The first line says which cell it is; each way then runs once, so that it has compiled the script.
+    assert told[1:] == [sweep.BARE, "never", *one_round * 3]
+    assert [len(row["rounds"]) for row in (bare, never)] == [3, 3]
+    assert bare["per_second"] == pytest.approx(400, rel=0.05)
+
+
+async def test_the_brokers_cpu_is_without_what_the_harness_takes_itself() -> None:
+    """The load's answers are made to cost the harness ten milliseconds each."""
+
+    class Answer:
+        def as_json(self) -> dict[str, Any]:
+            until = time.thread_time() + 0.01
+            while time.thread_time() < until:
+                pass
+            return {"result": TRIVIAL.gives, "diagnostics": [], "usage": {"cpuMs": 1}}
+
+    class Daemon:
+        host_pid = None
+
+        async def run(self, *_: Any, **__: Any) -> Answer:
+            await asyncio.sleep(0)
+            return Answer()
+
+    front = fronts.Embedded(cast("Any", Daemon()))
+    row = await sweep.turn(front, sweep.WARM, 0.06, lambda _: None)
+    assert row["latency"]["count"] > 0 and row["cpu_ms"]["worker"] == 1
+    assert row["cpu_ms"]["broker"] < 10
+
+
+@pytest.mark.slow
+async def test_an_embedded_broker_has_rested_when_its_workers_are_replaced(tmp_path: Path) -> None:
+    async with fronts.embedded(tmp_path) as front:
+        await asyncio.gather(*(front.run(TRIVIAL) for _ in range(6)))
+        await front.rested()
+        pool = front.broker.facts().pool()
+        assert pool["warm"] >= pool["warmWanted"] >= 6 and not pool["booting"]
 
 
 @pytest.mark.parametrize(("mode", "met"), [("never", True), ("principal", False)])

@@ -328,12 +328,13 @@ class Host:
         if not worker.key.startswith(self._key_prefix):
             worker.kill("host_stopping")
             return
+        now = time.monotonic()
         for waiting in self._waiting:
-            if worker.may_have(waiting.run):
+            if worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now)):
                 self._waiting.leave(waiting.token)
                 self._lease(worker, waiting)
                 return
-        self._kept.put(worker, time.monotonic())
+        self._kept.put(worker, now)
         self._shed_kept()
 
     def worker_gone(self, worker: Worker) -> None:
@@ -385,9 +386,11 @@ class Host:
                 now = time.monotonic()
                 self._target.came(now)
                 waiting = Waiting(token, message, body, now)
-                if message.key and not self._stopping and (worker := self._kept.take(message)) is not None:
-                    self._lease(worker, waiting)
-                    return
+                if message.key and not self._stopping:
+                    gives_way = self._waiting.gives_way(message.lane, now)
+                    if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
+                        self._lease(worker, waiting)
+                        return
                 self._target.used(now)
                 self._waiting.join(waiting)
                 self._serve_waiting()

@@ -21,8 +21,8 @@ class Keepable(Protocol):
         """Returns the key of the runs that it may have."""
         ...
 
-    def may_have(self, run: protocol.Run) -> bool:
-        """Says whether it may have this run."""
+    def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
+        """Says whether it may have this run, which gives way to others or does not."""
         ...
 
 
@@ -50,10 +50,10 @@ class KeptWorkers(Generic[T]):
         self._by_key.setdefault(worker.key, []).append(_Kept(worker, now))
         self._count += 1
 
-    def take(self, run: protocol.Run) -> T | None:
+    def take(self, run: protocol.Run, *, gives_way: bool) -> T | None:
         """Takes out a process for a run: of its key, the one that was used last."""
         for kept in reversed(self._by_key.get(run.key, ())):
-            if kept.worker.may_have(run):
+            if kept.worker.may_have(run, gives_way=gives_way):
                 self._remove(kept)
                 return kept.worker
         return None

@@ -112,14 +112,15 @@ class Turns:
         return last.brief and now - last.at < OTHERS_SECONDS and not self._is_heavy(lane, now)
 
     def gives_way(self, lane: int, now: float) -> bool:
-        """Says whether a client has used much lately, while another one has used something, but not much."""
+        """Says whether a client has used much lately, while another one has used something, but far less."""
+        most = min(HEAVY_CPU_SECONDS, self._use(lane, now) / 2)
         if not self._is_heavy(lane, now):
             return False
         # The latest is last.
         for other, (_, at, _) in reversed(self._used.items()):
             if now - at >= OTHERS_SECONDS:
                 return False
-            if not self._is_heavy(other, now):
+            if self._use(other, now) < most:
                 return True
         return False
 

@@ -182,9 +182,12 @@ class Worker:
         """Returns the key of the runs that this process may have; empty before its first, and where it has only one."""
         return self._bond.first.key if self._bond is not None else ""
 
-    def may_have(self, run: protocol.Run) -> bool:
-        """Says whether the worker, which has served a run of its key, may have this one."""
-        return self.state is State.WARM and self._bond is not None and self._bond.fits(run)
+    def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
+        """Says whether the worker, which has served a run of its key, may have this one: where its priority was
+        lowered for good, only one that is to give way."""
+        if self.state is not State.WARM or self._bond is None or not self._bond.fits(run):
+            return False
+        return gives_way or self._scheduling is None or not self._scheduling.is_lowered
 
     @property
     def cpu_reported(self) -> float:
@@ -239,7 +242,7 @@ class Worker:
         elif in_context:
             self._bond = Bond.begin(run, before)
         self._memory.sample(before)
-        scheduling = self._scheduling = Scheduling(self.pid)
+        scheduling = self._scheduling = self._scheduling or Scheduling(self.pid)
         if gives_way:
             scheduling.give_way(True)
         elif goes_first:
@@ -259,7 +262,7 @@ class Worker:
             memory=self._memory,
             kernel_limits=kernel_limits,
             kill=self.kill,
-            computes=partial(self._computes, scheduling),
+            computes=partial(self._computes, scheduling, in_context),
         )
         if not taken:
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
@@ -329,9 +332,7 @@ class Worker:
 
     def _returns(self) -> bool:
         """Says whether this process, whose script has settled, may have another run."""
-        if self._reuse is None or self._bond is None or self._scheduling is None:
-            return False
-        return self._bond.lasts(self._reuse) and not self._scheduling.is_lowered
+        return self._reuse is not None and self._bond is not None and self._bond.lasts(self._reuse)
 
     # ---- what the process tells ----------------------------------------------------------------------
 
@@ -489,9 +490,12 @@ class Worker:
             timer.cancel()
         self._timers.clear()
 
-    def _computes(self, scheduling: Scheduling, cpu_seconds: float) -> None:
-        scheduling.long_run()
-        scheduling.give_way(self._owner.worker_computes(self, cpu_seconds))
+    def _computes(self, scheduling: Scheduling, in_context: bool, cpu_seconds: float) -> None:
+        gives_way = self._owner.worker_computes(self, cpu_seconds)
+        if gives_way or not in_context:
+            # A process that others may need is lowered only for those who wait: it cannot be raised again.
+            scheduling.long_run()
+        scheduling.give_way(gives_way)
 
     def _why_it_died(
         self, returncode: int, cpu_seconds: float, peak_bytes: int

@@ -8,72 +8,6 @@ import * as p from "../primordials.ts";
 
 const SafeTypeError = TypeError;
 const SafeError = Error;
-const { defineProperties } = Object;
-
-/**
- * Numbers of old by the names of exceptions, and below under the names of constants; of those that are there alone only
- * the number is left. Written out: what is computed here is computed for each run.
- */
-const CODES: Record<string, number> = {
-  __proto__: null as never,
-  IndexSizeError: 1,
-  HierarchyRequestError: 3,
-  WrongDocumentError: 4,
-  InvalidCharacterError: 5,
-  NoModificationAllowedError: 7,
-  NotFoundError: 8,
-  NotSupportedError: 9,
-  InUseAttributeError: 10,
-  InvalidStateError: 11,
-  SyntaxError: 12,
-  InvalidModificationError: 13,
-  NamespaceError: 14,
-  InvalidAccessError: 15,
-  TypeMismatchError: 17,
-  SecurityError: 18,
-  NetworkError: 19,
-  AbortError: 20,
-  URLMismatchError: 21,
-  QuotaExceededError: 22,
-  TimeoutError: 23,
-  InvalidNodeTypeError: 24,
-  DataCloneError: 25,
-};
-const CONSTANTS: PropertyDescriptorMap = {
-  __proto__: null as never,
-  INDEX_SIZE_ERR: { value: 1, enumerable: true },
-  DOMSTRING_SIZE_ERR: { value: 2, enumerable: true },
-  HIERARCHY_REQUEST_ERR: { value: 3, enumerable: true },
-  WRONG_DOCUMENT_ERR: { value: 4, enumerable: true },
-  INVALID_CHARACTER_ERR: { value: 5, enumerable: true },
-  NO_DATA_ALLOWED_ERR: { value: 6, enumerable: true },
-  NO_MODIFICATION_ALLOWED_ERR: { value: 7, enumerable: true },
-  NOT_FOUND_ERR: { value: 8, enumerable: true },
-  NOT_SUPPORTED_ERR: { value: 9, enumerable: true },
-  INUSE_ATTRIBUTE_ERR: { value: 10, enumerable: true },
-  INVALID_STATE_ERR: { value: 11, enumerable: true },
-  SYNTAX_ERR: { value: 12, enumerable: true },
-  INVALID_MODIFICATION_ERR: { value: 13, enumerable: true },
-  NAMESPACE_ERR: { value: 14, enumerable: true },
-  INVALID_ACCESS_ERR: { value: 15, enumerable: true },
-  VALIDATION_ERR: { value: 16, enumerable: true },
-  TYPE_MISMATCH_ERR: { value: 17, enumerable: true },
-  SECURITY_ERR: { value: 18, enumerable: true },
-  NETWORK_ERR: { value: 19, enumerable: true },
-  ABORT_ERR: { value: 20, enumerable: true },
-  URL_MISMATCH_ERR: { value: 21, enumerable: true },
-  QUOTA_EXCEEDED_ERR: { value: 22, enumerable: true },
-  TIMEOUT_ERR: { value: 23, enumerable: true },
-  INVALID_NODE_TYPE_ERR: { value: 24, enumerable: true },
-  DATA_CLONE_ERR: { value: 25, enumerable: true },
-};
-const PHASES: PropertyDescriptorMap = {
-  __proto__: null as never,
-  NONE: { value: 0, enumerable: true },
-  CAPTURING_PHASE: { value: 1, enumerable: true },
-  AT_TARGET: { value: 2, enumerable: true },
-  BUBBLING_PHASE: { value: 3, enumerable: true },
-};
 
 interface EventInit {
   bubbles?: unknown;
@@ -97,14 +31,95 @@ interface ListenerOptions {
   signal?: unknown;
 }
 
-/** Makes the classes of this realm. `now` gives milliseconds; `report.hear` gets what a listener throws. */
-export function defineEvents(now: () => number) {
-  const report: { hear(error: unknown): void } = { hear() {} };
+function defineConstants(on: object, table: Record<string, number>): void {
+  const names = p.objectKeys(table);
+  for (let i = 0; i < names.length; i++) {
+    p.defineProperty(on, names[i], { __proto__: null, value: table[names[i]], enumerable: true } as never);
+  }
+}
+
+/** Hears what listeners and microtasks throw; set by the sandbox. */
+export const uncaught: { hear(error: unknown): void } = { hear() {} };
+
+/** Sets a timer of the sandbox's, in milliseconds. */
+export type SetTimer = (callback: unknown, delay?: unknown) => number;
+
+/**
+ * Makes the classes of this realm: members as Deno's classes have them, and `initialized` and `getParent`, which are
+ * Deno's own. `now` gives milliseconds.
+ */
+export function defineEvents(now: () => number, setTimeout: SetTimer) {
+  /**
+   * Numbers of old by the names of exceptions, and below under the names of constants; of those that are there alone only
+   * the number is left. Written out: what is computed here is computed for each context that needs it.
+   */
+  const CODES: Record<string, number> = {
+    __proto__: null as never,
+    IndexSizeError: 1,
+    HierarchyRequestError: 3,
+    WrongDocumentError: 4,
+    InvalidCharacterError: 5,
+    NoModificationAllowedError: 7,
+    NotFoundError: 8,
+    NotSupportedError: 9,
+    InUseAttributeError: 10,
+    InvalidStateError: 11,
+    SyntaxError: 12,
+    InvalidModificationError: 13,
+    NamespaceError: 14,
+    InvalidAccessError: 15,
+    TypeMismatchError: 17,
+    SecurityError: 18,
+    NetworkError: 19,
+    AbortError: 20,
+    URLMismatchError: 21,
+    QuotaExceededError: 22,
+    TimeoutError: 23,
+    InvalidNodeTypeError: 24,
+    DataCloneError: 25,
+  };
+  const CONSTANTS: Record<string, number> = {
+    __proto__: null as never,
+    INDEX_SIZE_ERR: 1,
+    DOMSTRING_SIZE_ERR: 2,
+    HIERARCHY_REQUEST_ERR: 3,
+    WRONG_DOCUMENT_ERR: 4,
+    INVALID_CHARACTER_ERR: 5,
+    NO_DATA_ALLOWED_ERR: 6,
+    NO_MODIFICATION_ALLOWED_ERR: 7,
+    NOT_FOUND_ERR: 8,
+    NOT_SUPPORTED_ERR: 9,
+    INUSE_ATTRIBUTE_ERR: 10,
+    INVALID_STATE_ERR: 11,
+    SYNTAX_ERR: 12,
+    INVALID_MODIFICATION_ERR: 13,
+    NAMESPACE_ERR: 14,
+    INVALID_ACCESS_ERR: 15,
+    VALIDATION_ERR: 16,
+    TYPE_MISMATCH_ERR: 17,
+    SECURITY_ERR: 18,
+    NETWORK_ERR: 19,
+    ABORT_ERR: 20,
+    URL_MISMATCH_ERR: 21,
+    QUOTA_EXCEEDED_ERR: 22,
+    TIMEOUT_ERR: 23,
+    INVALID_NODE_TYPE_ERR: 24,
+    DATA_CLONE_ERR: 25,
+  };
+  const PHASES: Record<string, number> = {
+    __proto__: null as never,
+    NONE: 0,
+    CAPTURING_PHASE: 1,
+    AT_TARGET: 2,
+    BUBBLING_PHASE: 3,
+  };
 
   class DOMException extends SafeError {
     #name: string;
+    #message: string;
     constructor(message: unknown = "", options: unknown = "Error") {
-      super(p.toText(message));
+      super();
+      this.#message = p.toText(message);
       const given = typeof options === "object" && options !== null
         ? options as { name?: unknown; cause?: unknown }
         : null;
@@ -117,12 +132,16 @@ export function defineEvents(now: () => number) {
     override get name(): string {
       return this.#name;
     }
+    // @ts-ignore: likewise
+    override get message(): string {
+      return this.#message;
+    }
     get code(): number {
       return CODES[this.#name] ?? 0;
     }
   }
-  defineProperties(DOMException, CONSTANTS);
-  defineProperties(DOMException.prototype, CONSTANTS);
+  defineConstants(DOMException, CONSTANTS);
+  defineConstants(DOMException.prototype, CONSTANTS);
 
   let setTarget: (event: Event, target: EventTarget | null, phase: number) => void;
   let isBusy: (event: Event) => boolean;
@@ -150,7 +169,6 @@ export function defineEvents(now: () => number) {
       this.#bubbles = !!init?.bubbles;
       this.#cancelable = !!init?.cancelable;
       this.#composed = !!init?.composed;
-      p.defineProperty(this, "isTrusted", { get: () => this.#trusted, enumerable: true });
     }
     static {
       setTarget = (event, target, phase) => {
@@ -173,6 +191,7 @@ export function defineEvents(now: () => number) {
     get srcElement(): EventTarget | null {
       return this.#target;
     }
+    set srcElement(_value: unknown) {}
     get currentTarget(): EventTarget | null {
       return this.#current;
     }
@@ -218,15 +237,26 @@ export function defineEvents(now: () => number) {
     get timeStamp(): number {
       return this.#time;
     }
-    initEvent(type: unknown, bubbles: unknown = false, cancelable: unknown = false): void {
-      if (isBusy(this)) return;
-      this.#type = p.toText(type);
-      this.#bubbles = !!bubbles;
-      this.#cancelable = !!cancelable;
+    get isTrusted(): boolean {
+      return this.#trusted;
+    }
+    get initialized(): boolean {
+      return true;
+    }
+    get NONE(): number {
+      return 0;
+    }
+    get CAPTURING_PHASE(): number {
+      return 1;
+    }
+    get AT_TARGET(): number {
+      return 2;
+    }
+    get BUBBLING_PHASE(): number {
+      return 3;
     }
   }
-  defineProperties(Event, PHASES);
-  defineProperties(Event.prototype, PHASES);
+  defineConstants(Event, PHASES);
 
   let dispatch: (target: EventTarget, event: Event) => boolean;
 
@@ -260,7 +290,7 @@ export function defineEvents(now: () => number) {
         if (typeof handleEvent !== "function") throw new SafeTypeError("handleEvent is no function");
         p.apply(handleEvent as () => void, callback, [event]);
       } catch (error) {
-        report.hear(error);
+        uncaught.hear(error);
       }
     }
     #drop(listener: Listener): void {
@@ -278,7 +308,10 @@ export function defineEvents(now: () => number) {
       }
       return undefined;
     }
-    addEventListener(type: unknown, callback: unknown, options: ListenerOptions | boolean = {}): void {
+    getParent(_event: unknown): null {
+      return null;
+    }
+    addEventListener(type: unknown, callback: unknown, options: ListenerOptions | boolean | undefined): void {
       const given = typeof options === "object" && options !== null ? options : { capture: options };
       const { signal } = given as { signal?: AbortSignal };
       if (signal !== undefined && !isSignal(signal)) {
@@ -299,7 +332,11 @@ export function defineEvents(now: () => number) {
       p.append(this.#listeners, listener);
       if (signal !== undefined) onAbort(signal, () => this.#drop(listener));
     }
-    removeEventListener(type: unknown, callback: unknown, options: ListenerOptions | boolean = {}): void {
+    removeEventListener(
+      type: unknown,
+      callback: unknown,
+      options: ListenerOptions | boolean | undefined,
+    ): void {
       const capture = typeof options === "object" && options !== null ? options.capture : options;
       const listener = this.#find(p.toText(type), callback, !!capture);
       if (listener !== undefined) this.#drop(listener);
@@ -314,17 +351,30 @@ export function defineEvents(now: () => number) {
   let isSignal: (value: unknown) => boolean;
   let onAbort: (signal: AbortSignal, run: () => void) => void;
   let abort: (signal: AbortSignal, reason: unknown) => void;
+  const { addEventListener: add, removeEventListener: remove } = EventTarget.prototype;
 
   class AbortSignal extends EventTarget {
     #aborted = false;
     #reason: unknown = undefined;
     #onabort: unknown = null;
     #after: (() => void)[] = [];
-    constructor(given?: unknown) {
-      if (given !== key) throw new SafeTypeError("Illegal constructor");
+    constructor(...given: unknown[]) {
+      if (given[0] !== key) throw new SafeTypeError("Illegal constructor");
       super();
     }
     static {
+      p.defineProperty(this.prototype, "onabort", {
+        __proto__: null,
+        get(this: AbortSignal): unknown {
+          return this.#onabort;
+        },
+        set(this: AbortSignal, handler: unknown) {
+          if (this.#onabort !== null) this.removeEventListener("abort", this.#onabort);
+          this.#onabort = typeof handler === "function" || typeof handler === "object" ? handler : null;
+          if (this.#onabort !== null) this.addEventListener("abort", this.#onabort);
+        },
+        configurable: true,
+      } as PropertyDescriptor);
       isSignal = (value) => typeof value === "object" && value !== null && #aborted in value;
       onAbort = (signal, run) => p.append(signal.#after, run);
       abort = (signal, reason) => {
@@ -350,15 +400,13 @@ export function defineEvents(now: () => number) {
     throwIfAborted(): void {
       if (this.#aborted) throw this.#reason;
     }
-    get onabort(): unknown {
-      return this.#onabort;
+    override addEventListener(...given: unknown[]): void {
+      p.apply(add, this, given);
     }
-    set onabort(handler: unknown) {
-      if (this.#onabort !== null) this.removeEventListener("abort", this.#onabort);
-      this.#onabort = typeof handler === "function" || typeof handler === "object" ? handler : null;
-      if (this.#onabort !== null) this.addEventListener("abort", this.#onabort);
+    override removeEventListener(...given: unknown[]): void {
+      p.apply(remove, this, given);
     }
-    static abort(reason?: unknown): AbortSignal {
+    static abort(reason: unknown = undefined): AbortSignal {
       const made = new AbortSignal(key);
       abort(made, reason);
       return made;
@@ -375,8 +423,10 @@ export function defineEvents(now: () => number) {
       }
       return made;
     }
-    static timeout(): never {
-      throw new SafeTypeError("not yet");
+    static timeout(milliseconds: unknown): AbortSignal {
+      const made = new AbortSignal(key);
+      setTimeout(() => abort(made, new DOMException("Signal timed out.", "TimeoutError")), milliseconds);
+      return made;
     }
   }
 
@@ -390,5 +440,5 @@ export function defineEvents(now: () => number) {
     }
   }
 
-  return { DOMException, Event, EventTarget, AbortSignal, AbortController, report };
+  return { DOMException, Event, EventTarget, AbortSignal, AbortController };
 }

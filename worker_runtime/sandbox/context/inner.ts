@@ -5,22 +5,31 @@
  * @module
  */
 
-import { outer, uncaught } from "./web.ts"; // first: the rest finds the web's classes on `globalThis`
+import { outer } from "./around.ts"; // first: the rest finds a clock
+import { uncaught } from "./events.ts";
 import type { Inner } from "./outer.ts";
+import { bytesFrom } from "./coding.ts";
+import { makeWeb } from "./web.ts";
+import { makeTimers } from "../globals/globals_web.ts";
+import { placeGlobals } from "../globals/placing.ts";
 import * as p from "../primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "../run.ts";
+import { makeWebBy, web } from "../web_classes.ts";
 import { type Channel, useChannel } from "../wire/channel.ts";
 import type { Start } from "../wire/protocol.gen.ts";
 import { settle } from "../wire/rpc.ts";
 
 type Exports = Record<string, unknown>;
 
-const timers = new p.SafeMap<number, () => void>();
+const MAX_RANDOM_BYTES = 65536;
+const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
+const setBytes = p.uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
+
+const callbacks = new p.SafeMap<number, () => void>();
 const PromiseClass = Promise;
 const NativeRegistry = FinalizationRegistry;
 const SafeTypeError = TypeError;
 const SafeSyntaxError = SyntaxError;
-const SafeURL = URL;
 let lastTimer = 0;
 let turned: (() => void) | undefined;
 let loaded: { evaluated: Promise<unknown>; exports: Exports } | undefined;
@@ -61,14 +70,14 @@ function nextTurn(): Promise<void> {
 
 function createTimer(callback: () => void, ms: number): object {
   const id = ++lastTimer;
-  p.mapSet(timers, id, callback);
+  p.mapSet(callbacks, id, callback);
   outer.timer(id, ms);
   return { __proto__: null, id } as object;
 }
 
 function cancelTimer(timer: object): void {
   const { id } = timer as { id: number };
-  p.mapDelete(timers, id);
+  p.mapDelete(callbacks, id);
   outer.untimer(id);
 }
 
@@ -98,8 +107,43 @@ function makeRegistry(): typeof FinalizationRegistry {
     );
   } as unknown as typeof FinalizationRegistry;
   p.defineProperty(made, "prototype", { value: prototype, writable: false });
+  // The bundle calls it something else.
+  p.defineProperty(made, "name", { value: "FinalizationRegistry" });
   p.defineProperty(prototype, "constructor", { value: made });
   return made;
+}
+
+const crypto = {
+  getRandomValues(array: unknown): unknown {
+    const tag = p.isView(array) ? p.typedArrayTag(array) : undefined;
+    if (tag === undefined || p.startsWith(tag, "Float")) {
+      const said = "The data argument must be an integer-type TypedArray";
+      throw new (web().DOMException)(said, "TypeMismatchError");
+    }
+    const bytes = bytesFrom(array);
+    const count = p.typedArrayLength(bytes);
+    if (count > MAX_RANDOM_BYTES) {
+      throw new (web().DOMException)(`${count} bytes are over ${MAX_RANDOM_BYTES}`, "QuotaExceededError");
+    }
+    setBytes(bytes, fromBase64(outer.random(count)), 0);
+    return array;
+  },
+  randomUUID: (): string => outer.uuid(),
+};
+
+const { queueMicrotask, dispatchEvent } = {
+  queueMicrotask(callback: unknown): void {
+    if (typeof callback !== "function") throw new SafeTypeError("queueMicrotask needs a function");
+    void soon(callback as () => void);
+  },
+  dispatchEvent(_event: unknown): boolean {
+    return true;
+  },
+};
+
+async function soon(callback: () => void): Promise<void> {
+  await undefined;
+  guarded(callback);
 }
 
 const inner: Inner = {
@@ -113,15 +157,16 @@ const inner: Inner = {
   rejected,
   handled,
   fire(id) {
-    const callback = p.mapGet(timers, id) as (() => void) | undefined;
-    p.mapDelete(timers, id);
+    const callback = p.mapGet(callbacks, id) as (() => void) | undefined;
+    p.mapDelete(callbacks, id);
     if (callback !== undefined) guarded(callback);
   },
   turn: () => turned?.(),
+  needWeb: () => void web(),
   meta: (url) => (meta) => {
     p.define(meta, "url", url);
     p.define(meta, "main", false);
-    p.define(meta, "resolve", (specifier: unknown) => new SafeURL(specifier as string, url).href);
+    p.define(meta, "resolve", (specifier: unknown) => new (web().URL)(specifier as string, url).href);
   },
   loaded: (evaluated, exports) => loaded = { evaluated, exports },
   broken(error, name, message) {
@@ -133,11 +178,12 @@ const inner: Inner = {
 
 uncaught.hear = (error) => fail("exception", error);
 useChannel(channel as unknown as Channel);
-const given = {
-  dispatchEvent(_event: unknown): boolean {
-    return true;
-  },
-};
+const timers = makeTimers({ createTimer, cancelTimer });
+makeWebBy(() => makeWeb(outer, timers.setTimeout));
 p.defineProperty(globalThis, "FinalizationRegistry", { value: makeRegistry() });
-prepare({ allow: outer.allow, load, nextTurn }, { createTimer, cancelTimer }, given.dispatchEvent);
+// As in the realm that Deno makes.
+p.defineProperty(Symbol, "metadata", { value: Symbol("Symbol.metadata") });
+prepare({ allow: outer.allow, load, nextTurn }, () => {
+  placeGlobals({ timers, crypto, performance: { now: () => outer.now() }, queueMicrotask, dispatchEvent });
+});
 (globalThis as unknown as { __cellblock_inner__: Inner }).__cellblock_inner__ = inner;

@@ -23,7 +23,7 @@ export interface Outer {
   now(): number;
   /** Says whether the context's run goes on. */
   alive(): boolean;
-  /** Names a module that the plan has. */
+  /** Names a module that the plan has: first the script. */
   allow(url: string): void;
   /** Calls `Inner.loaded` before it returns, or `Inner.broken`, then or later. */
   load(url: string): void;
@@ -54,6 +54,8 @@ export interface Inner {
   handled(promise: Promise<unknown>): void;
   fire(id: number): void;
   turn(): void;
+  /** Makes the web's classes, if they are not made: the script may name them. */
+  needWeb(): void;
   loaded(evaluated: Promise<unknown>, exports: Record<string, unknown>): void;
   /** Either the error is of the context's own realm, or only its name and message are given. */
   broken(error: unknown, name: string, message: string): void;

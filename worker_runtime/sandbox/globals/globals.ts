@@ -7,20 +7,41 @@
  * @module
  */
 
-import { structuredClone } from "./globals_clone.ts";
 import { ALLOWED_GLOBALS } from "./globals_table.ts";
-import { base64, makeAbortTimeout, makeTimers, type TimerSource } from "./globals_web.ts";
+import { makeAbortTimeout, makeTimers, type TimerSource } from "./globals_web.ts";
+import { place, placeGlobals } from "./placing.ts";
 import * as p from "../primordials.ts";
-import { scriptStack } from "../result/stack_text.ts";
 
 export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";
 
+/** Removes all that a script may not have from a realm that is as its engine made it; gives the names. */
+export function removeUnwanted(world: object): string[] {
+  const removed: string[] = [];
+  const names = p.ownKeys(world);
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i];
+    if (typeof name === "string" && ALLOWED_GLOBALS[name] !== undefined) continue;
+    p.deleteProperty(world, name);
+    if (typeof name === "string") p.append(removed, name);
+  }
+  return removed;
+}
+
+/** Removes routes that lead from allowed names of the language to others. */
+export function trimLanguage(world: typeof globalThis): void {
+  // An imported WebAssembly module can bring a memory along; the classes behind it stay out of reach.
+  p.deleteProperty(world.SharedArrayBuffer.prototype, "constructor");
+  p.deleteProperty(world.WebAssembly.Memory.prototype, "constructor");
+  // Deno has removed it from its own realm.
+  p.deleteProperty(world.Intl, "v8BreakIterator");
+}
+
 /**
- * Replaces what the script may have and removes the rest. Call once, before agent code is imported.
+ * Replaces what the script may have and removes the rest, in the process's own realm. Call once, before agent code is
+ * imported.
  *
  * Listeners that were put on `globalThis` before (`error`, `unhandledrejection`, `rejectionhandled`) keep working
- * for the events that Deno itself sends. Afterwards `console` is an empty object and may be assigned once more;
- * `__codemode_result__` is undefined, can be assigned, and can be neither deleted nor made a getter.
+ * for the events that Deno itself sends.
  *
  * @param core makes the timers.
  * @param dispatchEvent what there is under this name.
@@ -28,47 +49,22 @@ export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";
 export function applyGlobals(core: TimerSource, dispatchEvent: unknown): void {
   const world = globalThis;
   const timers = makeTimers(core);
-  const made: Record<string, unknown> = {
-    __proto__: null,
-    TextDecoder,
-    TextEncoder,
-    atob: base64.atob,
-    btoa: base64.btoa,
-    clearTimeout: timers.clearTimeout,
-    console: {},
-    crypto: narrowCrypto(),
-    performance: narrowPerformance(),
-    queueMicrotask,
-    setTimeout: timers.setTimeout,
-    structuredClone,
-  };
-  trimStatics(timers.setTimeout);
-
-  const names = p.ownKeys(world);
-  for (let i = 0; i < names.length; i++) {
-    const name = names[i];
-    if (typeof name !== "string" || ALLOWED_GLOBALS[name] === undefined) p.deleteProperty(world, name);
-  }
-  const madeNames = p.objectKeys(made);
-  for (let i = 0; i < madeNames.length; i++) place(world, madeNames[i], made[madeNames[i]], true);
-  // Not configurable: a script could otherwise hide uncaught errors, or make reading its result run code.
-  place(world, "dispatchEvent", dispatchEvent, false);
-  p.defineProperty(world, "__codemode_result__", {
-    value: undefined,
-    writable: true,
-    enumerable: true,
-    configurable: false,
-  });
-  p.setPrototypeOf(world, p.ObjectPrototype);
+  const [crypto, performance] = [narrowCrypto(), narrowPerformance()];
+  const { queueMicrotask } = methodOf(globalThis.queueMicrotask);
+  // Deno has them as accessors.
+  place(world, "TextDecoder", TextDecoder, true);
+  place(world, "TextEncoder", TextEncoder, true);
+  p.deleteProperty(URL, "createObjectURL");
+  p.deleteProperty(URL, "revokeObjectURL");
+  place(AbortSignal, "timeout", makeAbortTimeout(timers.setTimeout), true);
+  trimLanguage(world);
+  removeUnwanted(world);
+  placeGlobals({ timers, crypto, performance, queueMicrotask, dispatchEvent });
 }
 
-function place(target: object, name: string, value: unknown, changeable: boolean): void {
-  p.defineProperty(target, name, {
-    value,
-    writable: changeable,
-    enumerable: false,
-    configurable: changeable,
-  });
+/** Deno's is no method, and so has a `prototype`. */
+function methodOf(queue: typeof queueMicrotask) {
+  return { queueMicrotask: (callback: () => void): void => queue(callback) };
 }
 
 function narrowCrypto(): object {
@@ -85,18 +81,6 @@ function narrowPerformance(): object {
   const { performance } = globalThis;
   const now = p.uncurryThis(performance.now);
   return { now: () => now(performance) };
-}
-
-/** Routes that lead from allowed names to others. */
-function trimStatics(setTimeout: (callback: unknown, delay?: unknown) => number): void {
-  p.deleteProperty(URL, "createObjectURL");
-  p.deleteProperty(URL, "revokeObjectURL");
-  place(AbortSignal, "timeout", makeAbortTimeout(setTimeout), true);
-  // A script's own would be handed the call sites of the sandbox's own frames.
-  place(Error, "prepareStackTrace", scriptStack, false);
-  // An imported WebAssembly module can bring a memory along; the classes behind it stay out of reach.
-  p.deleteProperty(SharedArrayBuffer.prototype, "constructor");
-  p.deleteProperty(WebAssembly.Memory.prototype, "constructor");
 }
 
 /**

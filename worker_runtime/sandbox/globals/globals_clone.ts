@@ -10,8 +10,8 @@
 import { bytesOf, className, kindOf, regExpFlagsOf, unbox } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
 import { mapPairs, setMembers } from "../result/serialize_kinds.ts";
+import { web } from "../web_classes.ts";
 
-const SafeDOMException = DOMException;
 const SafeDate = Date;
 const SafeRegExp = RegExp;
 const SafeError = Error;
@@ -71,7 +71,7 @@ function clone(value: unknown, seen: Seen): unknown {
 }
 
 function refuse(what: string): never {
-  throw new SafeDOMException(`${what} could not be cloned.`, "DataCloneError");
+  throw new (web().DOMException)(`${what} could not be cloned.`, "DataCloneError");
 }
 
 /** The copy before its members: it must be known before they are cloned, or a cycle would not end. */

@@ -9,13 +9,8 @@
  */
 
 import * as p from "../primordials.ts";
+import { web } from "../web_classes.ts";
 
-const SafeDOMException = DOMException;
-const SafeAbortController = AbortController;
-const abort = p.uncurryThis(AbortController.prototype.abort);
-const signalOf = p.uncurryThis(
-  p.getOwnPropertyDescriptor(AbortController.prototype, "signal")!.get!,
-) as (controller: AbortController) => AbortSignal;
 const { fromCharCode } = String;
 const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
 
@@ -55,13 +50,21 @@ export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
   };
 }
 
-/** `AbortSignal.timeout` made of the sandbox's own timer; it keeps the script alive until it fires. */
+/**
+ * Deno's `AbortSignal.timeout` made of the sandbox's own timer, which keeps the script alive until it fires; a
+ * context's is so by itself.
+ */
 export function makeAbortTimeout(setTimeout: (callback: unknown, delay?: unknown) => number) {
+  const SafeAbortController = AbortController;
+  const abort = p.uncurryThis(AbortController.prototype.abort);
+  const signalOf = p.uncurryThis(
+    p.getOwnPropertyDescriptor(AbortController.prototype, "signal")!.get!,
+  ) as (controller: AbortController) => AbortSignal;
   return {
     timeout(milliseconds: unknown): AbortSignal {
       const controller = new SafeAbortController();
       setTimeout(
-        () => abort(controller, new SafeDOMException("Signal timed out.", "TimeoutError")),
+        () => abort(controller, new (web().DOMException)("Signal timed out.", "TimeoutError")),
         milliseconds,
       );
       return signalOf(controller);
@@ -76,7 +79,7 @@ export const base64 = {
     try {
       bytes = fromBase64(p.toText(data));
     } catch {
-      throw new SafeDOMException("atob: the text is no base64", "InvalidCharacterError");
+      throw new (web().DOMException)("atob: the text is no base64", "InvalidCharacterError");
     }
     let text = "";
     const length = p.typedArrayLength(bytes);
@@ -88,7 +91,9 @@ export const base64 = {
     const bytes = new p.SafeUint8Array(text.length);
     for (let i = 0; i < text.length; i++) {
       const unit = p.charCodeAt(text, i);
-      if (unit > 255) throw new SafeDOMException("btoa: a character is over U+00FF", "InvalidCharacterError");
+      if (unit > 255) {
+        throw new (web().DOMException)("btoa: a character is over U+00FF", "InvalidCharacterError");
+      }
       bytes[i] = unit;
     }
     return p.toBase64(bytes);

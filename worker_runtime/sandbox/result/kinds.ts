@@ -4,10 +4,10 @@
  */
 
 import * as p from "../primordials.ts";
+import { madeWeb, web } from "../web_classes.ts";
 
-const URLSearchParamsPrototype = URLSearchParams.prototype;
-/** The text of a URLSearchParams. Not among the primordials: in a context, classes of the web are made with those. */
-export const searchParamsToString = p.uncurryThis(URLSearchParamsPrototype.toString);
+/** The text of a URLSearchParams. @throws TypeError: It is none. */
+export const searchParamsToString = (params: unknown) => web().searchParamsToString(params);
 
 export type Kind =
   | "array"
@@ -76,10 +76,8 @@ function kindOfIntrinsic(proto: object): Kind | null {
     case p.IteratorPrototype:
     case p.AsyncIteratorPrototype:
       return "iterator";
-    case URLSearchParamsPrototype:
-      return "search_params";
     default:
-      return null;
+      return proto === madeWeb()?.URLSearchParams.prototype ? "search_params" : null;
   }
 }
 

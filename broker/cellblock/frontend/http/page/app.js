@@ -150,12 +150,24 @@ function show(state) {
     stack.setAttribute("aria-label", said);
     cells(row, [server.id, [server.tools, "n"], [stack, "", said], [server.samples, "n"]]);
   });
+  layers(state.pool.hosts);
   const status = byId("status");
   status.className = "";
   const text = `version ${state.version} · up ${time(state.uptimeSeconds * 1000)}`;
   // A live region is read aloud: only what has gone wrong is worth that.
   status.setAttribute("aria-live", "off");
   status.textContent = text;
+}
+
+// What the hosts put around each script, `pool.reuse` among it, and what they lack.
+function layers(hosts) {
+  const once = (name) => [...new Set(hosts.flatMap((host) => host[name]))].map((text) => ({ text, name }));
+  syncRows(byId("layers"), [...once("layers"), ...once("missing")], ({ name, text }) => `${name} ${text}`,
+    () => make("li"), (row, { name, text }) => {
+      if (row.textContent) return;
+      row.textContent = name === "missing" ? `missing: ${text}` : text;
+      row.className = name === "missing" ? "warn-text" : "";
+    });
 }
 
 let keptAt = -Infinity;
@@ -357,6 +369,8 @@ async function showRun() {
     ["Accepted", new Date(run.acceptedAt * 1000).toLocaleString()], ["Script", `${run.scriptChars} characters`]];
   if (run.usage) facts.push(["Used", `CPU ${time(run.usage.cpuMs)}, memory ${
     (run.usage.peakMemoryBytes / 1048576).toFixed(1)} MiB, waited for tools ${time(run.usage.toolWaitMs)}`]);
+  if (run.usage) facts.push(["Process", run.usage.reused == null ? "of this run alone"
+    : `had served ${countOf(run.usage.reused, "run")} before; between them is a V8 context, which is hygiene and no wall`]);
   if (run.workerEnd) facts.push(["Worker", run.workerEnd]);
   if (run.kept) facts.push(["Replay", `cellblock replay ${run.id}`]);
   byId("detail-facts").replaceChildren(...facts.flatMap(([name, value]) =>

@@ -6,7 +6,9 @@ import asyncio
 import base64
 import itertools
 import json
+import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from cellblock_worker.wire.loop_socket import LoopSocket
 from cellblock_worker.worker.reuse import ReuseBounds
 from support.fake_worker import FakeWorkers
 from support.processes import name_of
+from support.waits import until
 
 BOUND = 20.0
 IDENTITY = "ab" * 16
@@ -480,6 +483,49 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
     broker.say(protocol.Reply(id=1, ok=True), busy, b"1")
     await _gone(await _pid_of(broker, busy))
     await _reused(broker, new, tokens)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """Its runs give way, and so has a process that has been lowered for them."""
+    fake_workers.run(AGAIN)
+    host, broker = await start_host(warm=1, reuse=BOUNDS)
+    run, tokens = RUN.model_copy(update={"key": "busy", "lane": 1}), map(str.encode, map(str, range(100)))
+    host._waiting.used(2, 0.001, time.monotonic())
+    pids: set[int] = set()
+    for _ in range(5):
+        # Half of what is remembered goes in two seconds, which pass here on a busy machine.
+        host._waiting.used(1, 1e9, time.monotonic())
+        pids.add(await _pid_of(broker, await _reused(broker, run, tokens)))
+    assert len(pids) == 1
+    assert os.getpriority(os.PRIO_PROCESS, pids.pop()) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
+    fake_workers.run(AGAIN)
+    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.model_copy(update={"principal_warm": 2}))
+    mine, other = (RUN.model_copy(update={"key": key}) for key in ("mine", "other"))
+    for token in (b"a", b"b"):
+        broker.say(mine, token, b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 2)
+    pids: list[int] = []
+    for kept, token in enumerate((b"a", b"b"), 1):
+        broker.say(protocol.Reply(id=1, ok=True), token, b"1")
+        pids.append(await _pid_of(broker, token))
+        await until(lambda kept=kept: len(host._kept) == kept, "it is kept")
+    broker.say(other, b"c", b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 3)
+    await _gone(pids[0])
+    assert psutil.pid_exists(pids[1]) and len(host._kept) == 1
+    broker.say(other, b"d", b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 4)
+    await _gone(pids[1])
 
 
 async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(

@@ -17,10 +17,11 @@ class Process:
 
     key: str
     fits: bool = True
+    is_lowered: bool = False
 
-    def may_have(self, run: protocol.Run) -> bool:
+    def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
         """As it was told."""
-        return self.fits
+        return self.fits and (gives_way or not self.is_lowered)
 
 
 def _run(key: str) -> protocol.Run:
@@ -32,19 +33,29 @@ def test_a_run_gets_a_process_of_its_key_alone_and_the_latest_first() -> None:
     first, second, other = Process("a"), Process("a"), Process("b")
     for at, process in enumerate((first, second, other)):
         kept.put(process, float(at))
-    assert [kept.take(_run("a")) for _ in range(3)] == [second, first, None]
+    assert [kept.take(_run("a"), gives_way=False) for _ in range(3)] == [second, first, None]
     assert len(kept) == 1
-    assert kept.take(_run("c")) is None
-    assert kept.take(_run("b")) is other
+    assert kept.take(_run("c"), gives_way=False) is None
+    assert kept.take(_run("b"), gives_way=False) is other
 
 
 def test_a_process_that_may_not_have_the_run_stays() -> None:
     kept = KeptWorkers[Process]()
     process = Process("a", fits=False)
     kept.put(process, 0.0)
-    assert kept.take(_run("a")) is None
+    assert kept.take(_run("a"), gives_way=False) is None
     process.fits = True
-    assert kept.take(_run("a")) is process
+    assert kept.take(_run("a"), gives_way=False) is process
+
+
+def test_a_lowered_process_has_runs_that_give_way_and_no_other() -> None:
+    kept = KeptWorkers[Process]()
+    raised, lowered = Process("a"), Process("a", is_lowered=True)
+    for process in (raised, lowered):
+        kept.put(process, 0.0)
+    assert kept.take(_run("a"), gives_way=True) is lowered
+    kept.put(lowered, 0.0)
+    assert [kept.take(_run("a"), gives_way=False) for _ in range(2)] == [raised, None]
 
 
 def test_those_over_a_number_go_the_longest_waiting_first() -> None:

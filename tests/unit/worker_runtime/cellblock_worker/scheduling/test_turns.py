@@ -147,6 +147,16 @@ def test_heavy_clients_among_themselves_give_way_to_nobody() -> None:
     assert turns.gives_way(NOISY, 0.0) and turns.gives_way(OTHER, 0.0)
 
 
+def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_much() -> None:
+    """Of equal clients some are over the bound before the others."""
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0)
+    turns.used(OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)
+    assert not turns.gives_way(NOISY, 0.0)
+    turns.used(QUIET, HEAVY_CPU_SECONDS * 0.5, 0.0)
+    assert turns.gives_way(NOISY, 0.0)
+
+
 def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
     turns = Turns()
     turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 
@@ -17,6 +19,9 @@ from support.worker_owner import Owner, booted, make_run, script
 
 BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
 KEY = "a key"
+HAS_LESS = sys.platform.startswith("linux") and os.getpriority(os.PRIO_PROCESS, 0) < 10
+RUNS = 200
+"""As many as a process has where nothing else is set."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +49,48 @@ async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
         await owner.until("returned")
         assert (ended.reason, ended.reused) == ("finished", served)
         assert (made.pid, made.state, made.key) == (pid, State.WARM, KEY)
-        assert made.may_have(make_run(key=KEY)) and not made.may_have(make_run(key="another"))
+        assert made.may_have(make_run(key=KEY), gives_way=False)
+        assert not made.may_have(make_run(key="another"), gives_way=False)
     assert owner.logs == [("log", "false")] * 3
     made.kill("host_stopping")
     await owner.until("gone")
     assert len(owner.ended) == 3
+
+
+async def test_short_runs_do_not_end_it_before_its_last() -> None:
+    """What they leave for V8 to collect, and V8 leaves, is not over what the process may grow by."""
+    made, owner = await booted(reuse=BOUNDS.model_copy(update={"max_runs": RUNS}))
+    for served in range(RUNS):
+        ended = await _again(made, owner, "1")
+        assert (ended.reason, ended.reused) == ("finished", served), made.detail
+        await owner.until("returned" if served + 1 < RUNS else "gone")
+
+
+LONG = "let n = 0; for (let i = 0; i < 4e8; i++) n += i;"
+
+
+@pytest.mark.skipif(not HAS_LESS, reason="nothing has less priority than this")
+async def test_a_long_run_is_not_lowered_where_nobody_waits_and_where_somebody_does_has_a_later_one() -> None:
+    """A priority cannot be raised again: a lowered process is for runs that give way."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    made, owner = await booted(reuse=BOUNDS)
+    await _again(made, owner, LONG)
+    await owner.until("returned")
+    assert owner.computed and os.getpriority(os.PRIO_PROCESS, made.pid) == before
+    assert made.may_have(make_run(key=KEY), gives_way=False)
+    owner.others = True
+    await _again(made, owner, LONG)
+    await owner.until("returned")
+    lowered = os.getpriority(os.PRIO_PROCESS, made.pid)
+    assert lowered > before
+    assert made.may_have(make_run(key=KEY), gives_way=True)
+    assert not made.may_have(make_run(key=KEY), gives_way=False)
+    owner.events.clear()
+    made.lease(b"token", make_run(key=KEY), script("1"), gives_way=True)
+    await owner.until("returned")
+    assert os.getpriority(os.PRIO_PROCESS, made.pid) == lowered, "it is not lowered once more for each run"
+    made.kill("host_stopping")
+    await owner.until("gone")
 
 
 async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
