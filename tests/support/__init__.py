@@ -30,6 +30,7 @@ Parts of the broker and of the host
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
+    reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
