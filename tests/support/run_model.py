@@ -104,8 +104,10 @@ class ModelRun:
     killed: bool = False
     last_id: int = 0
     logs: int = 0
+    settled: bool = False
+    """The script has settled."""
     good: bool = False
-    """The script has settled with a result."""
+    """It has, with a result."""
     reason: str | None = None
     lost: bool = False
 
@@ -113,24 +115,23 @@ class ModelRun:
         """A message that the broker believes to be of this run."""
         if self.state is State.OVER:
             return
-        if self.state is State.PARKING and not isinstance(message, protocol.Ended):
+        has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
+        if self.state is State.PARKING and (has_settled or not isinstance(message, protocol.Ended)):
             self.held.append((message, body))
             return
+        if self.state is State.SENT and (has_settled or not isinstance(message, protocol.Ended)):
+            self.state = State.RUNNING
         match message:
             case protocol.Ended(reason="crashed") if self._goes_on:
                 self._go_on()
             case protocol.Ended():
+                if self.state is State.RUNNING:
+                    self.settled, self.good = has_settled, message.outcome == "done" and body == b'"result"'
                 self.reason, self.state = message.reason, State.OVER
             case protocol.Log():
                 self.logs += 1
-            case protocol.Leased() if self.state is State.SENT:
-                self.state = State.RUNNING
             case protocol.Call() | protocol.Query() if self.state is State.RUNNING:
                 self._called(message)
-            case protocol.Done() if self.state is State.RUNNING:
-                self.good, self.state = body == b'"result"', State.SETTLED
-            case protocol.Failed() if self.state is State.RUNNING:
-                self.state = State.SETTLED
             case _:
                 return
 
@@ -153,14 +154,19 @@ class ModelRun:
         assert not any(self._is_at_work(call) for call in self.at_work), self
         self.state, self.park = State.PARKING, park
 
-    def is_written(self, ok: bool) -> None:
-        """The disk has answered."""
+    def is_written(self, ok: bool, *, taken: bool = False) -> None:
+        """The disk has answered; `taken`: somebody has the parked run already, and it cannot go on here."""
         park, self.park = self.park, None
-        ended = any(isinstance(message, protocol.Done | protocol.Failed) for message, _ in self.held)
-        if ok and not ended and (self.state is State.PARKING or (self.lost and not self.killed)):
+        ended = any(isinstance(message, protocol.Ended) for message, _ in self.held)
+        is_here = self.state is State.PARKING or (self.lost and not self.killed)
+        if ok and (taken or (not ended and is_here)):
             self.park, self.parked = park, True
             self.kill()
             self.see()
+            if ended:
+                for message, body in self.held:
+                    self.hear(message, body)
+                self.held.clear()
             return
         if self.state is State.PARKING:
             self.state = State.RUNNING

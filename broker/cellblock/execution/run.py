@@ -47,7 +47,7 @@ from cellblock_worker.wire import protocol
 logger = logging.getLogger("cellblock.execution")
 
 LEASE_BOUND_SECONDS: Final = 15.0
-"""Bounds the time from sending a run to `Leased`; the host itself gives a boot 10 s."""
+"""Bounds the time from sending a run to the first word of it; the host itself gives a boot 10 s."""
 
 HOST_GRACE_SECONDS: Final = 3.0
 """Says how much later than the host the broker ends a run by its own clock."""
@@ -190,6 +190,8 @@ class Run:
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
         """Takes a message of the host about this run, or of its worker."""
+        if self._state is State.SENT:
+            self._has_worker(message)
         if self._state is State.RUNNING and isinstance(message, protocol.Call):
             # Before the others: of most messages this is one.
             if self._is_next(message.id) and self._noted(message.events):
@@ -197,20 +199,17 @@ class Run:
             return
         if self._state is State.OVER:
             return
-        if self._state is State.PARKING and not isinstance(message, protocol.Ended):
-            self._has_ended_meanwhile |= isinstance(message, protocol.Done | protocol.Failed)
+        has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
+        if self._state is State.PARKING and (has_settled or not isinstance(message, protocol.Ended)):
+            self._has_ended_meanwhile |= has_settled
             self._held_back.append(partial(self.worker_says, message, body))
             return
         match message:
             case protocol.Ended():
                 self._ended = message
+                if self._state is State.RUNNING and message.reason == "finished":
+                    self._settle(message.outcome, body)
                 self._end()
-            case protocol.Leased():
-                if self._move(Event.LEASED):
-                    self._leased = True
-                    if self._context.watch is not None:
-                        self._context.watch.started()
-                    self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
                 self._within(self._log.log(message, body))
             case _ if self._state is not State.RUNNING:
@@ -225,10 +224,6 @@ class Run:
                     self._kill(self._breach(f"it has not read {message.bytes} bytes"))
             case protocol.Notice():
                 self._within(self._log.notice(body))
-            case protocol.Done():
-                self._on_done(body)
-            case protocol.Failed():
-                self._on_failed(message, body)
             case protocol.Noted() | protocol.Live():
                 self._on_journal(message, body)
             case _:
@@ -375,12 +370,17 @@ class Run:
                     for task in left:
                         generation.until(task)
             self._kill(self._parked)
+            if self._has_ended_meanwhile:
+                self._say_held_back()
         elif self._move(Event.UNPARK):
             parking.failed(for_good=not written)
-            held, self._held_back = self._held_back, []
-            for say in held:
-                say()
+            self._say_held_back()
             parking.look()
+
+    def _say_held_back(self) -> None:
+        held, self._held_back = self._held_back, []
+        for say in held:
+            say()
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -423,13 +423,31 @@ class Run:
         else:
             self._journaled.live()
 
-    def _settle(self) -> None:
-        self._move(Event.SETTLE)
+    def _has_worker(self, message: protocol.FromHost) -> None:
+        """Takes note that the run has a worker, as whatever is said of the run says; but an end may come before."""
+        is_end = isinstance(message, protocol.Ended)
+        if (is_end and message.outcome == "none") or not self._move(Event.LEASED):
+            return
+        self._leased = True
+        if self._context.watch is not None:
+            ran_ms = (
+                message.wall_ms if is_end else message.ran_ms if isinstance(message, protocol.Leased) else 0
+            )
+            self._context.watch.started(ran_ms / 1000)
+        if not is_end:
+            self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+
+    def _settle(self, outcome: protocol.Outcome, body: bytes) -> None:
+        """Takes the outcome of a script that has ended by itself, if it has."""
+        if outcome == "none":
+            return
         self._settled = True
-        self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm an end")
+        if outcome == "done":
+            self._on_done(body)
+        else:
+            self._on_failed(outcome, body)
 
     def _on_done(self, body: bytes) -> None:
-        self._settle()
         if not body:
             self._diagnostics.append(no_result(self._script, logged=bool(self._log.entries)))
             return
@@ -454,19 +472,18 @@ class Run:
         self._failed = True
         self._diagnostics.append(why)
 
-    def _on_failed(self, message: protocol.Failed, body: bytes) -> None:
-        self._settle()
+    def _on_failed(self, kind: protocol.FailureKind, body: bytes) -> None:
         self._failed = True
         try:
             failure: object = payload.decode(body) if is_light(body) else None
         except payload.PayloadError:
             failure = None
         script, catalog, most = self._script, self._context.catalog, self._limits.max_memory_bytes
-        if message.kind == "diverged":
+        if kind == "diverged":
             self._diagnostics.append(another_run(failure, script))
             return
         names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
-        self._diagnostics.append(diagnose(message, failure, script, most, names, withheld, catalog))
+        self._diagnostics.append(diagnose(kind, failure, script, most, names, withheld, catalog))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.PARKING:
@@ -498,8 +515,7 @@ class Run:
         final, kept = self._parked or self._killed_for, self._context.kept
         if self._parked is not None and kept is not None:
             kept.parked(ended.cpu_ms)
-        # A script that has settled has its outcome, whatever became of the host after it.
-        if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
+        if final is None and not self._settled:
             final = self._ending(ended)
         if final is not None:
             is_told = self._calls.calls and self._parked is None

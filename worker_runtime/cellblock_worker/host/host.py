@@ -38,6 +38,10 @@ EXIT_REFUSED: Final = 3
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 """Begins the last line that such a host writes to its stderr."""
 
+LASTS_SECONDS: Final = 0.01
+"""Sets when the broker is told that a run has a worker, which has said nothing yet. Most runs are over in half of it,
+and their end says so, too."""
+
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
 
@@ -122,6 +126,8 @@ class Host:
         self._workers: set[Worker] = set()
         self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
+        self._untold: dict[bytes, float] = {}
+        self._telling: asyncio.TimerHandle | None = None
         self._kept = KeptWorkers[Worker]()
         self._key_prefix = ""
         self._waiting = Turns()
@@ -281,6 +287,7 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
+            self._untold.pop(worker.token, None)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -289,11 +296,15 @@ class Host:
         self._waiting.used(worker.lane, cpu_seconds, now)
         return self._waiting.gives_way(worker.lane, now)
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
-        self._end(worker.token, ended, stderr)
+        now = time.monotonic()
+        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, now)
+        if ended.outcome == "none":
+            # Its end alone would not say that it had begun.
+            self._tell_lease(worker.token, now)
+        self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         """Counts what a process has used after its run's end as its client's."""
@@ -442,16 +453,29 @@ class Host:
             self._lease(self._warm.popleft(), turn)
 
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
-        token, run, body, since = waiting
+        token, run, body, _ = waiting
         self._runs[token] = worker
-        now = time.monotonic()
-        wait_ms = int((now - since) * 1000)
+        now = self._untold[token] = time.monotonic()
         goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
         gives_way = self._waiting.gives_way(run.lane, now)
         worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
         self._first_place.note(worker)
-        # After it: the script is on its way while the broker wakes for this.
-        self._relay(self._link_of[token], token, protocol.Leased(wait_ms=wait_ms).packed())
+        if self._telling is None:
+            self._telling = self._loop.call_later(LASTS_SECONDS, self._tell_leases)
+
+    def _tell_leases(self) -> None:
+        """Tells of the runs that last that they have a worker."""
+        now = time.monotonic()
+        for token, since in list(self._untold.items()):
+            if now - since >= LASTS_SECONDS:
+                self._tell_lease(token, now)
+        later = self._untold and not self._stopping
+        self._telling = self._loop.call_later(LASTS_SECONDS, self._tell_leases) if later else None
+
+    def _tell_lease(self, token: bytes, now: float) -> None:
+        since = self._untold.pop(token, None)
+        if since is not None and (link := self._link_of.get(token)) is not None:
+            self._relay(link, token, protocol.Leased(ran_ms=int((now - since) * 1000)).packed())
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
@@ -540,10 +564,11 @@ class Host:
                 worker.kill("host_stopping")
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
 
-    def _end(self, token: bytes, ended: protocol.Ended, stderr: bytes = b"") -> None:
+    def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
+        self._untold.pop(token, None)
         if link is not None:
-            self._relay(link, token, ended.packed(), stderr)
+            self._relay(link, token, ended.packed(), body)
             if self.places is not None:
                 self.places.ended(link)
 

@@ -76,8 +76,8 @@ class WorkerOwner(Protocol):
         """
         ...
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """Hears that the run is over; its worker has been killed. Exactly once per leased worker."""
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
+        """Hears that the run is over; nothing more is said of it. Exactly once per leased worker."""
         ...
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -304,8 +304,8 @@ class Worker:
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
-    def _finish(self, raw_header: bytes, body: bytes) -> None:
-        """Ends a run whose script has settled: its outcome and its end go out together, and soon the worker is killed,
+    def _finish(self, message: protocol.Done | protocol.Failed, body: bytes) -> None:
+        """Ends a run whose script has settled: its outcome and its end are one message, and soon the worker is killed,
         or is ready for another run.
 
         Nothing else that it still says is heard, and the kernel's limits stay on it.
@@ -317,8 +317,7 @@ class Worker:
             self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
-        self._owner.worker_says(self, raw_header, body)
-        self._tell_end(usage)
+        self._tell_end(usage, message, body)
         self.take_turns()
         if returns:
             self._run = None
@@ -385,7 +384,7 @@ class Worker:
             case protocol.Log():
                 self._on_log(message, frame)
             case protocol.Done() | protocol.Failed():
-                self._finish(frame.raw_header, frame.body)
+                self._finish(message, frame.body)
             case _:
                 self._owner.worker_says(self, frame.raw_header, frame.body)
 
@@ -515,7 +514,9 @@ class Worker:
         if self._run is not None:
             self._tell_end(self._last_usage or Usage(0.0, 0))
 
-    def _tell_end(self, usage: Usage) -> None:
+    def _tell_end(
+        self, usage: Usage, outcome: protocol.Done | protocol.Failed | None = None, body: bytes = b""
+    ) -> None:
         if self._reported_end:
             return
         self._reported_end = True
@@ -524,6 +525,11 @@ class Worker:
         group_peak = self._group.peak_bytes() if self._group is not None else 0
         ended = protocol.Ended(
             reason=self._reason,
+            outcome="none"
+            if outcome is None
+            else outcome.kind
+            if isinstance(outcome, protocol.Failed)
+            else "done",
             detail=self.detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
@@ -533,4 +539,6 @@ class Worker:
         )
         if self._bond is not None:
             self._bond.served += 1
-        self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])
+        if outcome is None:
+            body = self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :]
+        self._owner.worker_ended(self, ended, body)

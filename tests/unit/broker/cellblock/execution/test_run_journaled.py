@@ -98,7 +98,6 @@ async def test_events_may_come_with_each_entry() -> None:
             run.say(protocol.Noted(), b"c%d" % number)
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)
@@ -118,7 +117,6 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
         for call_id in range(1, 9):
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
-        run.ended()
 
     world = World(limits={"max_tool_calls": 10})
     await world.host(play)
@@ -185,7 +183,6 @@ async def test_intents_and_answers_are_told() -> None:
         await run.call(1, value={"a": 1})
         await run.query(2, "listServers")
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)

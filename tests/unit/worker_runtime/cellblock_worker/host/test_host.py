@@ -81,6 +81,13 @@ class Broker:
     def run_of(self, token: bytes) -> list[str]:
         return [said.t for heard, said, _ in self.heard if heard == token]
 
+    def results(self) -> list[bytes]:
+        return [
+            body
+            for _, said, body in self.heard
+            if isinstance(said, protocol.Ended) and said.outcome == "done"
+        ]
+
     async def end_of(self, token: bytes) -> protocol.Ended:
         await self.until(lambda: "ended" in self.run_of(token))
         (ended,) = [s for heard, s, _ in self.heard if heard == token and isinstance(s, protocol.Ended)]
@@ -198,7 +205,7 @@ async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
     await broker.status(warm=warm, booting=0)
     broker.say(RUN, b"token", b"1")
     await broker.end_of(b"token")
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [rehearsed]
+    assert broker.results() == [rehearsed]
 
 
 async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
@@ -208,8 +215,8 @@ async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
     broker.say(RUN, b"token", json.dumps({"main": main, "modules": {}, "refused": {}}).encode())
     ended = await broker.end_of(b"token")
     assert ended.reason == "finished"
-    assert broker.run_of(b"token") == ["leased", "log", "done", "ended"]
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"42"]
+    assert [said for said in broker.run_of(b"token") if said != "leased"] == ["log", "ended"]
+    assert broker.results() == [b"42"]
 
 
 async def test_runs_at_the_same_time_keep_their_tokens_apart(
@@ -222,9 +229,46 @@ async def test_runs_at_the_same_time_keep_their_tokens_apart(
         broker.say(RUN, token, token)
     for token in tokens:
         assert (await broker.end_of(token)).reason == "finished"
-        assert broker.run_of(token) == ["leased", "done", "ended"]
-    assert all(body == token for token, said, body in broker.heard if isinstance(said, protocol.Done))
-    assert len(broker.of(protocol.Done)) == 6
+    assert all(body == token for token, said, body in broker.heard if isinstance(said, protocol.Ended))
+    assert len(broker.results()) == 6
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_end(
+    lasts: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "LASTS_SECONDS", 0.01 if lasts else 60.0)
+    fake_workers.run(
+        """
+        ready()
+        start = read()
+        if start.body == b"waits":
+            read()
+        frame(start.body, t="failed", ms=0, kind="rejection")
+        hang()
+        """
+    )
+    _, broker = await start_host()
+    broker.say(RUN, b"token", b"waits" if lasts else b"1")
+    if lasts:
+        await broker.until(lambda: broker.run_of(b"token") == ["leased"])
+        assert broker.of(protocol.Leased)[0].ran_ms >= 10
+        broker.say(protocol.Reply(id=1, ok=True), b"token")
+    ended = await broker.end_of(b"token")
+    assert broker.run_of(b"token") == (["leased", "ended"] if lasts else ["ended"])
+    assert (ended.reason, ended.outcome) == ("finished", "rejection")
+
+
+async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end alone would say that it may not have."""
+    monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
+    fake_workers.run("ready()\nread()\nos._exit(3)")
+    _, broker = await start_host()
+    broker.say(RUN, b"token", b"{}")
+    assert (await broker.end_of(b"token")).reason == "crashed"
+    assert broker.run_of(b"token") == ["leased", "ended"]
 
 
 async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWorkers) -> None:
@@ -245,7 +289,7 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
     broker.raw(b"token", pack_header(turned), b"in another order")
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"mine")
     await broker.end_of(b"token")
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"mine"]
+    assert broker.results() == [b"mine"]
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"late")
     await broker.status(warm=1)
 
@@ -412,7 +456,7 @@ BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=3_600_000, prin
 async def _pid_of(broker: Broker, token: bytes) -> int:
     """The process that this run had."""
     await broker.end_of(token)
-    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "done")
+    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "ended")
 
 
 async def _reused(broker: Broker, run: protocol.Run, tokens: Iterator[bytes]) -> bytes:
