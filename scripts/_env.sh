@@ -110,7 +110,8 @@ except BlockingIOError:
 }
 
 VENV_INPUTS=("$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scripts/hatch_build.py"
-  "$ROOT/scripts/typescript/pyproject.toml" "$ROOT/scripts/typescript/fetch_typescript.py")
+  "$ROOT/scripts/typescript/pyproject.toml" "$ROOT/scripts/typescript/fetch_typescript.py"
+  "$ROOT/scripts/typescript/cellblock_typescript/platforms.py")
 
 venv_is_current() {
   [ -x "$VENV/bin/cellblock" ] && [ -f "$VENV/stamp" ] &&

@@ -6,8 +6,9 @@
 #   .servers/node/node_modules  the npm servers and clients of tests/servers/package-lock.json; the inspector's web
 #                               and terminal interfaces (80 MB) are overridden away, only its command line is used
 #   .servers/node/bin/node      the Node that runs them: from the wheel that the development tools bring along
+#   .servers/keyring            a GNOME keyring out of Debian's packages, unpacked, where the machine has none: no root
 #
-# tests/support/public_servers.py reads these places.
+# tests/support/public_servers.py and secret_service.py read these places.
 
 SERVERS="$ROOT/.servers"
 SERVER_PINS="$ROOT/tests/servers"
@@ -45,5 +46,38 @@ install_node_servers() {
   cat "$SERVER_PINS/package.json" "$SERVER_PINS/package-lock.json" >"$SERVERS/node/stamp"
 }
 
+# With what the machine lacks for it; where that is not to be had, the keyring's tests are skipped, and say so.
+KEYRING_PACKAGES=(gnome-keyring dbus-daemon)
+
+keyring_is_there() {
+  local unpacked="$SERVERS/keyring"
+  if command -v gnome-keyring-daemon >/dev/null && command -v dbus-daemon >/dev/null; then return; fi
+  command -v apt-get >/dev/null || return 0
+  [ "$(cat "$unpacked/stamp" 2>/dev/null)" = "${KEYRING_PACKAGES[*]}" ]
+}
+
+install_keyring() {
+  local unpacked="$SERVERS/keyring" package
+  keyring_is_there && return
+  say "unpacking a GNOME keyring for its tests (.servers/keyring.log)"
+  rm -rf "$unpacked"
+  mkdir -p "$unpacked/debs/partial"
+  if [ "$(id -u)" = 0 ] && [ -z "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ]; then
+    with_log "$SERVERS/keyring.log" timeout 300 apt-get update -qq || true
+  fi
+  # Only downloaded: neither root nor the lock of the machine's packages is needed.
+  if with_log "$SERVERS/keyring.log" timeout 300 apt-get install --download-only -y -qq --no-install-recommends \
+    -o Debug::NoLocking=1 -o Dir::Cache="$unpacked" -o Dir::Cache::archives="$unpacked/debs" "${KEYRING_PACKAGES[@]}"; then
+    for package in "$unpacked"/debs/*.deb; do
+      dpkg -x "$package" "$unpacked" || return
+    done
+    rm -rf "$unpacked/debs"
+    echo "${KEYRING_PACKAGES[*]}" >"$unpacked/stamp"
+  else
+    say "no keyring could be had: its tests will be skipped"
+  fi
+}
+
 python_servers_are_current || locked install_python_servers
 node_servers_are_current || locked install_node_servers
+keyring_is_there || locked install_keyring

@@ -3,7 +3,7 @@
 
 They widen the recorded catalogs of `dump_catalogs.py`, whose installing and asking they share, to the
 size at which search decides. Only what names and describes a tool is kept: no types, no constraints.
-Some came later and go to another folder: `scripts/bench search --fresh` says what for.
+Some came later and go to other folders: `scripts/bench search --help` says what for (`--fresh`, `--outside`).
 
     python scripts/dump_search_catalogs.py              # all of them
     python scripts/dump_search_catalogs.py xero         # one
@@ -27,6 +27,7 @@ CREDENTIALS: Final = {
 }
 OTHERS: Final = "search/catalogs"
 FRESH: Final = "search/fresh_catalogs"
+OUTSIDE: Final = "search/outside_catalogs"
 
 SOURCES = (
     Source(
@@ -156,6 +157,115 @@ SOURCES = (
         env={"GMAIL_OAUTH_PATH": "{tmp}/credentials.json", "GMAIL_CREDENTIALS_PATH": "{tmp}/none.json"},
         files=CREDENTIALS,
         folder=FRESH,
+    ),
+    Source(
+        "gitlab",
+        "npm",
+        "@zereight/mcp-gitlab",
+        "2.1.64",
+        "mcp-gitlab",
+        env={"GITLAB_PERSONAL_ACCESS_TOKEN": "dummy"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "asana",
+        "npm",
+        "@roychri/mcp-server-asana",
+        "1.8.0",
+        "mcp-server-asana",
+        env={"ASANA_ACCESS_TOKEN": "dummy"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "monday",
+        "npm",
+        "@mondaydotcomorg/monday-api-mcp",
+        "3.3.0",
+        "mcp-server-monday-api",
+        ("-t", "dummy"),
+        folder=OUTSIDE,
+    ),
+    Source(
+        "mapbox",
+        "npm",
+        "@mapbox/mcp-server",
+        "0.14.0",
+        "mcp-server",
+        env={"MAPBOX_ACCESS_TOKEN": "pk.e30.dummy"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "elasticsearch",
+        "npm",
+        "@elastic/mcp-server-elasticsearch",
+        "0.3.1",
+        "mcp-server-elasticsearch",
+        env={"ES_URL": "http://localhost:9", "ES_API_KEY": "dummy"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "line",
+        "npm",
+        "@line/line-bot-mcp-server",
+        "0.5.0",
+        "line-bot-mcp-server",
+        env={"CHANNEL_ACCESS_TOKEN": "dummy", "DESTINATION_USER_ID": "U0"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "launchdarkly",
+        "npm",
+        "@launchdarkly/mcp-server",
+        "0.6.2",
+        "mcp",
+        ("start", "--api-key", "dummy"),
+        folder=OUTSIDE,
+    ),
+    Source(
+        "desktop-commander",
+        "npm",
+        "@wonderwhy-er/desktop-commander",
+        "0.2.52",
+        "desktop-commander",
+        folder=OUTSIDE,
+    ),
+    Source(
+        "exa",
+        "npm",
+        "exa-mcp-server",
+        "3.4.1",
+        "exa-mcp-server",
+        env={"EXA_API_KEY": "dummy"},
+        folder=OUTSIDE,
+    ),
+    Source(
+        "redis",
+        "pypi",
+        "redis-mcp-server",
+        "0.5.1",
+        "redis-mcp-server",
+        ("--url", "redis://127.0.0.1:9/0"),
+        folder=OUTSIDE,
+    ),
+    Source(
+        "clickhouse",
+        "pypi",
+        "mcp-clickhouse",
+        "0.7.0",
+        "mcp-clickhouse",
+        env={"CLICKHOUSE_HOST": "localhost", "CLICKHOUSE_USER": "dummy", "CLICKHOUSE_PASSWORD": "dummy"},
+        folder=OUTSIDE,
+    ),
+    Source("arxiv", "pypi", "arxiv-mcp-server", "0.8.2", "arxiv-mcp-server", folder=OUTSIDE),
+    Source(
+        "zotero",
+        "pypi",
+        "zotero-mcp-server",
+        "0.15.1",
+        "zotero-mcp",
+        ("serve",),
+        env={"ZOTERO_API_KEY": "dummy", "ZOTERO_LIBRARY_ID": "1"},
+        folder=OUTSIDE,
     ),
     Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",), folder=OTHERS),
 )

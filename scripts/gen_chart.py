@@ -15,7 +15,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "deploy" / "kubernetes"
 CHART: Final = SOURCE / "chart"
 
-TEMPLATES: Final = {"base/broker": "", "base/hosts": "", "base/namespaces": "namespaces.create"} | {
+TEMPLATES: Final = {
+    "base/broker": "",
+    "base/hosts": "",
+    "base/namespaces": "namespaces.create",
+    "single/storage": "brokers.single",
     "keda/scaledobject": "keda.enabled",
     "monitoring/servicemonitor": "monitoring.enabled",
 }
@@ -23,6 +27,7 @@ TEMPLATES: Final = {"base/broker": "", "base/hosts": "", "base/namespaces": "nam
 
 EXTRA: Final[dict[str, Any]] = {
     "namespaces.create": "true",
+    "brokers.single": "false",
     "hosts.runtimeClassName": '""',
     "keda.enabled": "false",
     "monitoring.enabled": "false",

@@ -9,7 +9,7 @@ import inspect
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
@@ -31,27 +31,27 @@ FROM_WORKER = (
 TO_WORKER = (protocol.Start, protocol.Reply)
 
 
-def field_type(schema: dict[str, Any]) -> str:
-    """TypeScript type of one field's JSON Schema."""
-    if "const" in schema:
-        return f'"{schema["const"]}"'
-    if "enum" in schema:
-        return " | ".join(f'"{value}"' for value in schema["enum"])
-    return {"string": "string", "integer": "number", "boolean": "boolean"}[schema["type"]]
+def field_type(kind: Any) -> str:
+    """TypeScript type of one field's."""
+    if get_origin(kind) is Annotated:
+        return field_type(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " | ".join(f'"{value}"' for value in get_args(kind))
+    return {str: "string", int: "number", bool: "boolean"}[kind]
 
 
 def interface(message: type[protocol.Message]) -> str:
     """TypeScript interface of one message."""
-    schema = message.model_json_schema()
+    kinds = get_type_hints(message, include_extras=True)
     # Indented as in the source, which Python 3.13 takes away.
     doc = textwrap.indent(inspect.cleandoc(message.__doc__ or ""), "    ").strip()
-    fields = "\n".join(f"  {name}: {field_type(field)};" for name, field in schema["properties"].items())
+    fields = "\n".join(f"  {name}: {field_type(kinds[name])};" for name in message.fields)
     return f"/** {doc} */\nexport interface {message.__name__} {{\n{fields}\n}}\n"
 
 
 def caps() -> str:
     """Members of the object of caps, by name of the message."""
-    fixed = {message.model_fields["t"].default: message.max_body for message in FROM_WORKER}
+    fixed = {protocol.name_of(message): message.max_body for message in FROM_WORKER}
     return ", ".join(f"{name}: {cap}" for name, cap in fixed.items() if isinstance(cap, int) and cap)
 
 

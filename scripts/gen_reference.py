@@ -253,8 +253,8 @@ def response_section() -> str:
         "## The response\n\n"
         + table(("field", "type"), rows)
         + f"\n`usage` has {usage}; times in milliseconds, memory in bytes.\n"
-        "`cpuMs` has also what reading large inputs and results took in processes of their own; that does not count "
-        "for `maxCpuMs`.\n"
+        "`cpuMs` has also what reading large inputs and results took in processes of their own, and what Python "
+        "tools computed for the run; that does not count for `maxCpuMs`.\n"
         "The response to an MCP client can also have `declarations`: TypeScript declarations by server id, of "
         "servers that the script imports or requests and the client has not been shown ([clients.md](clients.md)).\n"
     )
@@ -294,9 +294,9 @@ def protocol_section() -> str:
     for kind in subclasses(protocol.Message):
         if kind.__module__ != protocol.__name__ or not issubclass(kind, protocol.Message):
             continue
-        fields = ", ".join(f"`{name}`" for name in kind.model_fields if name != "t")
-        tag = kind.model_fields["t"].default if "t" in kind.model_fields else None
-        if tag is not None:
+        fields = ", ".join(f"`{name}`" for name in kind.fields if name != "t")
+        if "t" in kind.fields:
+            tag = protocol.name_of(kind)
             cap = f"{kind.max_body:,}" if isinstance(kind.max_body, int) else f"`{kind.max_body}`"
             rows.append((f"`{tag}`", fields, cap, first_sentence(kind.__doc__)))
     return (

@@ -1,4 +1,4 @@
-"""Holds the manifests and the chart against the schemas of Kubernetes, and against each other."""
+"""Holds the manifests and the chart against each other, the schemas of Kubernetes and others, and policies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +16,65 @@ import yaml  # pyright: ignore[reportMissingModuleSource]
 
 # Not in the environment that pyright sees.
 utils: Any = importlib.import_module("kubernetes_validate.utils")
+helm: Any = importlib.import_module("helm_python")
+keda: Any = importlib.import_module("cloudcoil.models.keda.v1alpha1")
+monitoring: Any = importlib.import_module("cloudcoil.models.prometheus_operator.v1")
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"
-PARTS: Final = ("base", "keda", "monitoring")
 VERSIONS: Final = 4
-HELM_BOUND_SECONDS: Final = 60.0
+BOUND_SECONDS: Final = 120.0
+
+OTHERS: Final = {
+    "keda.sh/v1alpha1 ScaledObject": keda.ScaledObject,
+    "monitoring.coreos.com/v1 ServiceMonitor": monitoring.ServiceMonitor,
+}
+"""Maps kinds that are not of Kubernetes to models that were made of their definitions."""
+
+ALL: Final = {"keda": {"enabled": True}, "monitoring": {"enabled": True}}
+SINGLE: Final = {"brokers": {"single": True}}
+RENDERINGS: Final[dict[str, tuple[tuple[str, ...], dict[str, Any]]]] = {
+    "several brokers": (("base",), {}),
+    "several brokers, KEDA and Prometheus": (("base", "keda", "monitoring"), ALL),
+    "one broker": (("single",), SINGLE),
+}
+"""Maps what there is to its parts for Kustomize, and to its values for Helm: both must say the same."""
+
+CHANGED: Final[dict[str, Any]] = {
+    "image": "registry.example/cellblock:1",
+    "namespaces": {"create": False},
+    "brokers": {"memory": "2Gi", "replicas": 3, "maxReplicas": 9},
+    "hosts": {"runtimeClassName": "gvisor", "capacity": 32},
+}
+TAKEN: Final = (
+    '"registry.example/cellblock:1"',
+    '"memory": "2Gi"',
+    '"minReplicas": 3',
+    '"maxReplicas": 9',
+    '"runtimeClassName": "gvisor"',
+    '"--capacity=32"',
+)
+"""Lists what the chart says with those values."""
+
+HOST: Final = "Deployment.cellblock-hosts.cellblock-host"
+BROKER: Final = "Deployment.cellblock.cellblock-broker"
+ACCEPTED: Final = {
+    ("CKV_K8S_8", HOST): "a host that cannot serve ends, and brokers drop one that is silent",
+    ("CKV_K8S_9", HOST): "nothing is sent to a host: it dials",
+    ("CKV_K8S_31", HOST): "its profile lets bubblewrap make namespaces; RuntimeDefault does not",
+    (
+        "CKV_K8S_35",
+        BROKER,
+    ): "the configuration takes them by ${env:NAME}; worker hosts and servers do not inherit them",
+} | {
+    (check, one): why
+    for one in (HOST, BROKER)
+    for check, why in {
+        "CKV_K8S_11": "a limit on CPU stalls a process that has the node to itself; requests share it",
+        "CKV_K8S_15": "a tag of a release is not moved",
+        "CKV_K8S_43": "the image, with its digest, is the operator's to name",
+    }.items()
+}
+"""Says why a pod may do what a policy would rather not have. An entry that fits nothing any more is a fault."""
 
 Objects = dict[str, dict[str, Any]]
 
@@ -31,79 +87,115 @@ def keyed(text: str) -> Objects:
             key = f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
             assert key not in objects, f"{key} is there twice"
             objects[key] = one
+            if one["kind"] == "Deployment":
+                # Kustomize puts what it has patched first; their order means nothing.
+                one["spec"]["template"]["spec"]["volumes"].sort(key=itemgetter("name"))
     return objects
 
 
-def rendered(command: list[str]) -> Objects:
-    """Returns the objects that a command prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HELM_BOUND_SECONDS, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    return keyed(done.stdout)
+def by_kustomize(parts: tuple[str, ...]) -> Objects:
+    """Returns the objects of parts, as `kubectl apply -k` sends them."""
+    texts: list[str] = []
+    for part in parts:
+        done = subprocess.run(
+            ["kubectl", "kustomize", str(SOURCE / part)],
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"kubectl kustomize {part}: {done.stderr}")
+        texts.append(done.stdout)
+    return keyed("\n---\n".join(texts))
 
 
-def plain(part: str) -> Objects:
-    """Returns a part's objects, by Kustomize where kubectl is installed, else as its files have them."""
-    if kubectl := shutil.which("kubectl"):
-        return rendered([kubectl, "kustomize", str(SOURCE / part)])
-    listed = yaml.safe_load((SOURCE / part / "kustomization.yaml").read_text())["resources"]
-    return keyed("\n---\n".join((SOURCE / part / name).read_text() for name in listed))
+def by_helm(values: dict[str, Any]) -> Objects:
+    """Returns the objects of the chart with values, as Helm's own engine renders it."""
+    with helm.Chart.load(SOURCE / "chart") as chart:
+        return keyed("\n---\n".join(chart.render(values=values, name="cellblock").values()))
 
 
-def wrong_in_chart(objects: dict[str, Objects], everything: Objects) -> tuple[list[str], Objects]:
-    """Returns in which the chart, as Helm renders it, differs from the plain manifests, and its objects with other
-    values."""
-    helm = ["helm", "template", "cellblock", str(SOURCE / "chart")]
-    with_all = rendered([*helm, "--set", "namespaces.create=true,keda.enabled=true,monitoring.enabled=true"])
-    wrong = [
-        f"the chart differs in {key}" for key in sorted(everything) if with_all.get(key) != everything[key]
+def differences(name: str, plain: Objects, chart: Objects) -> list[str]:
+    """Returns in which objects the two say something else."""
+    return [
+        f"{name}: Kustomize and Helm differ in {key}"
+        for key in sorted(plain.keys() | chart.keys())
+        if plain.get(key) != chart.get(key)
     ]
-    wrong += [f"only the chart has {key}" for key in sorted(with_all.keys() - everything.keys())]
-    if rendered(helm) != objects["base"]:
-        wrong.append("the chart with its defaults is not the base")
-    changed = "hosts.runtimeClassName=gvisor,hosts.capacity=32,brokers.memory=2Gi,image=registry.example/cellblock:1"
-    sets = rendered([*helm, "--set", changed])
-    said = json.dumps(sets)
-    for word in (
-        '"runtimeClassName": "gvisor"',
-        "--capacity=32",
-        '"memory": "2Gi"',
-        "registry.example/cellblock:1",
-    ):
-        if word not in said:
-            wrong.append(f"the chart does not take {word}")
-    return wrong, sets
 
 
-def main() -> int:
-    """Returns 0 when all fits."""
-    objects = {part: plain(part) for part in PARTS}
-    everything = {key: one for part in objects.values() for key, one in part.items()}
-    has_helm = shutil.which("helm") is not None
-    wrong, sets = wrong_in_chart(objects, everything) if has_helm else ([], {})
-    versions: list[str] = list(dict.fromkeys(utils.all_versions()))[-VERSIONS:]
-    unknown: set[str] = set()
-    for version in versions:
-        for key, one in {**everything, **{f"{key} (gvisor)": one for key, one in sets.items()}}.items():
+def against_schemas(objects: Objects, versions: list[str]) -> list[str]:
+    """Returns what no server of these versions would take."""
+    wrong: list[str] = []
+    for key, one in objects.items():
+        kind = f"{one['apiVersion']} {one['kind']}"
+        if (model := OTHERS.get(kind)) is not None:
+            # Unknown fields are left out of a model.
+            read = model.model_validate(one).model_dump(mode="json", by_alias=True, exclude_unset=True)
+            if read != one:
+                wrong.append(f"{key} has a field that {kind} does not know")
+            continue
+        for version in versions:
             try:
                 utils.validate(one, version, strict=True)
             except utils.ValidationError as error:
                 wrong.append(f"{key} in {version}: {'.'.join(map(str, error.path))}: {error.message}")
-            except utils.SchemaNotFoundError:
-                unknown.add(f"{one['apiVersion']} {one['kind']}")
-    by = "Kustomize" if shutil.which("kubectl") else "their files, as kubectl is not installed"
-    by += " and by Helm" if has_helm else ""
-    print(f"{len(everything)} objects, rendered by {by}; schemas of {', '.join(versions)}")
-    if not has_helm:
-        print("helm is not installed: its rendering of the chart was not looked at")
-    print(f"without a schema there: {', '.join(sorted(unknown))}")
+    return wrong
+
+
+def against_policies(renderings: dict[str, Objects]) -> tuple[int, list[str]]:
+    """Returns how many policies hold, and what does not."""
+    passed, wrong, used = 0, list[str](), set[tuple[str, str]]()
+    for name, objects in renderings.items():
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump_all(objects.values(), file)
+            file.flush()
+            done = subprocess.run(
+                ["checkov", "-f", file.name, "--framework", "kubernetes", "--skip-download", "-o", "json"],
+                capture_output=True,
+                text=True,
+                timeout=BOUND_SECONDS,
+                check=False,
+            )
+        said = json.loads(done.stdout)
+        passed += said["summary"]["passed"]
+        for found in said["results"]["failed_checks"]:
+            place = (found["check_id"], found["resource"])
+            used.add(place)
+            if place not in ACCEPTED:
+                wrong.append(f"{name}: {found['resource']}: {found['check_id']}: {found['check_name']}")
+    wrong += [f"{check} is accepted of {one} for nothing" for check, one in sorted(ACCEPTED.keys() - used)]
+    return passed, wrong
+
+
+def main() -> int:
+    """Returns 0 when all fits."""
+    wrong: list[str] = []
+    rendered = {name: by_helm(values) for name, (_, values) in RENDERINGS.items()}
+    kubectl = shutil.which("kubectl") is not None
+    for name, (parts, _) in RENDERINGS.items():
+        if kubectl:
+            wrong += differences(name, by_kustomize(parts), rendered[name])
+    changed = rendered["other values"] = by_helm(CHANGED)
+    said = json.dumps(changed)
+    wrong += [f"the chart does not take {word}" for word in TAKEN if word not in said]
+    wrong += ["the chart makes namespaces without being asked"] * any("Namespace" in key for key in changed)
+    versions: list[str] = list(dict.fromkeys(utils.all_versions()))[-VERSIONS:]
+    for name, objects in rendered.items():
+        wrong += [f"{name}: {what}" for what in against_schemas(objects, versions)]
+    passed, breaches = against_policies(rendered)
+    wrong += breaches
+    count = sum(map(len, rendered.values()))
+    print(f"{len(rendered)} renderings by Helm {helm.helm_sdk_version()}, of {count} objects")
+    print(
+        "Kustomize's are the same" if kubectl else "kubectl is not installed: not compared with Kustomize's"
+    )
+    print(f"schemas of Kubernetes {', '.join(versions)}, {' and '.join(OTHERS)}")
+    print(f"{passed} policies hold, {len(ACCEPTED)} are waived, each with its reason")
     for line in wrong:
         print(line, file=sys.stderr)
-    return (
-        1
-        if wrong or unknown - {"keda.sh/v1alpha1 ScaledObject", "monitoring.coreos.com/v1 ServiceMonitor"}
-        else 0
-    )
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     scripts/trace_syscalls                     the workers of tests that need much, on one core and on all
     scripts/trace_syscalls tests/conformance   the workers of these tests; what is given goes to pytest
     scripts/trace_syscalls --all …             every call, not only those that are not on a list
-    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list
+    scripts/trace_syscalls --check …           exit code 1 if a call is not on its list, or is always refused
 
 For a new Deno: run it without arguments and over the whole suite, look at each call that it prints, put it into
 `cellblock_worker/confinement/syscall_lists.py`, and add the version there. Linux only, as root.
@@ -100,14 +100,15 @@ NULL_OR_NOT: Final = {"prlimit64": 2}
 
 STARTER: Final = """#!{python} -IS
 import ctypes, os, socket, sys
-if "--bind" in sys.argv:
-    # It fills a folder for workers, with no script in it.
+is_tsc = any(word.endswith("/tsc") for word in sys.argv)
+if "--bind" in sys.argv or not (is_tsc or {deno!r} in sys.argv):
+    # It fills a folder for workers, with no script in it; or is a test's own, with who knows what below.
     os.execv({bwrap!r}, [{bwrap!r}, *sys.argv[1:]])
 if "--block-fd" in sys.argv:
     sys.exit("who is to be traced needs a bubblewrap of its own, not a room")
 link = socket.socket(socket.AF_UNIX)
 link.connect({path!r})
-link.sendall(b"tsc " if any(word.endswith("/tsc") for word in sys.argv) else b"deno")
+link.sendall(b"tsc " if is_tsc else b"deno")
 program = link.recv(1 << 17)
 count = len(program) // 8
 text = ctypes.create_string_buffer(program, len(program))
@@ -145,6 +146,11 @@ class Seen(NamedTuple):
     arguments: tuple[int, ...]
 
 
+DONE_WITHOUT: Final = frozenset({Seen("deno", "socket", (1, 0x80801)), Seen("tsc", "fanotify_init", ())})
+"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user, and the compiler
+whether it can watch files."""
+
+
 class Tracer(threading.Thread):
     """Answers the filters of all traced processes, and counts.
 
@@ -156,6 +162,9 @@ class Tracer(threading.Thread):
     def __init__(self, path: Path, *, of_all: bool) -> None:
         super().__init__(daemon=True)
         self.seen: Counter[Seen] = Counter()
+        self.refused: Counter[Seen] = Counter()
+        """Counts calls that a worker never gets, by its list or without one, and that were not made before."""
+
         self.started = 0
         self._of_all = of_all
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -180,7 +189,8 @@ class Tracer(threading.Thread):
 
     def _welcome(self) -> None:
         link, _ = self._listening.accept()
-        with link, contextlib.suppress(OSError, ValueError):
+        # Who was killed meanwhile says nothing.
+        with link, contextlib.suppress(OSError, ValueError, KeyError):
             pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             program = PROGRAMS[link.recv(4).decode().strip()]
             link.sendall(syscall_lists.asking_program(program, of_all=self._of_all))
@@ -228,11 +238,15 @@ class Tracer(threading.Thread):
         told = tuple(arguments[index] & 0xFFFFFFFF for index in ARGUMENTS.get(name, ()))
         if name in NULL_OR_NOT:
             told = (int(arguments[NULL_OR_NOT[name]] != 0),)
+        call = Seen(program, name, told)
         if name in syscall_lists.REFUSED:
+            if call not in DONE_WITHOUT:
+                self.refused[call] += 1
             return errno.EPERM
         if name in syscall_lists.OTHER_ERRNO:
+            # What it does then is known.
             return syscall_lists.OTHER_ERRNO[name]
-        self.seen[Seen(program, name, told)] += 1
+        self.seen[call] += 1
         return 0
 
 
@@ -269,15 +283,20 @@ def tracing(*, of_all: bool = False) -> Generator[tuple[Tracer, dict[str, str]]]
         tracer.start()
         starter = folder / "bwrap"
         number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
-        starter.write_text(
-            STARTER.format(python=sys.executable, path=str(folder / "socket"), seccomp=number, bwrap=real)
+        text = STARTER.format(
+            python=sys.executable,
+            path=str(folder / "socket"),
+            seccomp=number,
+            bwrap=real,
+            deno=bubblewrap.DENO_INSIDE,
         )
+        starter.write_text(text)
         starter.chmod(0o755)
         yield tracer, {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
-def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> Counter[Seen]:
-    """What the workers of a run of pytest call; its own verdict is only told."""
+def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> tuple[Counter[Seen], Counter[Seen]]:
+    """What the workers of a run of pytest call, and what of it is refused; its own verdict is only told."""
     left_out = [f"--ignore={name}" for name in LEFT_OUT]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *left_out, *arguments]
     core = min(os.sched_getaffinity(0))
@@ -288,7 +307,7 @@ def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> Counter[Seen
         said, _ = started.communicate()
         cores = "one core" if one_core else f"{os.cpu_count()} cores"
         print(f"on {cores}: {said.strip().splitlines()[-1] if said.strip() else 'pytest said nothing'}")
-        return tracer.seen
+        return tracer.seen, tracer.refused
 
 
 def main() -> int:
@@ -305,14 +324,19 @@ def main() -> int:
     if os.geteuid() != 0:
         parser.error("only root may look into the processes that it traces")
     seen: Counter[Seen] = Counter()
+    refused: Counter[Seen] = Counter()
     for one_core in {"one": [True], "all": [False], "both": [False, True]}[options.cores]:
-        seen += trace(arguments or DEFAULT, of_all=options.all, one_core=one_core)
-    for (program, call, told), count in sorted(seen.items()):
-        shown = ", ".join(map(hex, told))
-        print(f"{count:9} {program:5} {call}({shown})")
+        asked, never = trace(arguments or DEFAULT, of_all=options.all, one_core=one_core)
+        seen += asked
+        refused += never
+    for found, why in ((seen, ""), (refused, "  always refused")):
+        for (program, call, told), count in sorted(found.items()):
+            shown = ", ".join(map(hex, told))
+            print(f"{count:9} {program:5} {call}({shown}){why}")
     if not options.all:
-        print(f"{len(seen)} calls that are not on a list" if seen else "all calls are on their list")
-    return int(options.check and bool(seen))
+        missing = len(seen) + len(refused)
+        print(f"{missing} calls that are not on a list" if missing else "all calls are on their list")
+    return int(options.check and bool(seen or refused))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -14,8 +15,6 @@ import pytest
 # --import-mode=importlib puts no folder on sys.path; test modules import `support` by name, and what lies in `scripts`.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
-
-from support.cellblock_zygote import install, zygote
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
 from support.entries import REUSE
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 
-pytest_plugins = ["support.clauses", "support.postgresql", "security.native.fixtures"]
+pytest_plugins = ["support.clauses", "support.postgresql", "support.shared_rows", "security.native.fixtures"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +51,18 @@ def pytest_configure(config: pytest.Config) -> None:
         REUSE["reuse"] = "principal"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Has the garbage collector look at no test while they are collected, nor later: that is a million objects, which
+    stay as long as the process. Each process that runs tests would take 2 s more to collect them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.
 hypothesis.settings.register_profile(
     "cellblock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -61,15 +72,6 @@ hypothesis.settings.load_profile("cellblock")
 # A shell's background job ignores SIGINT, and what it starts inherits that; programs under test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def forked_cellblock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A `cellblock` that starts by a fork: for tests of what a command does, not of how its process begins."""
-    folder = tmp_path_factory.mktemp("z")
-    with zygote(folder / "s"):
-        install(folder / "bin", folder / "s")
-        yield folder / "bin" / "cellblock"
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from cellblock.base.platforms import refusal
+
 if TYPE_CHECKING:
     from cellblock.base.errors import (
         CellblockError,
@@ -40,12 +42,14 @@ if TYPE_CHECKING:
         Withheld,
     )
     from cellblock.catalog.outputs import Source, ToolOutput
+    from cellblock.config.policy import Grant, PolicySettings
     from cellblock.config.server import ServerConfig
     from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
-    from cellblock.daemon.parked_runs import ParkedRun
+    from cellblock.daemon.parked_views import ParkedRun
     from cellblock.daemon.private_state import StateDir
     from cellblock.execution.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
+    from cellblock.execution.media import Media
     from cellblock.execution.response import (
         Diagnostic,
         Level,
@@ -80,17 +84,20 @@ __all__ = [
     "Example",
     "Fault",
     "Given",
+    "Grant",
     "Grantee",
     "HostUnavailable",
     "InvalidRequest",
     "JsonSchema",
     "Level",
     "LogEntry",
+    "Media",
     "MetricsCollector",
     "Observer",
     "Overloaded",
     "ParkedQuestion",
     "ParkedRun",
+    "PolicySettings",
     "Profile",
     "Question",
     "RunEvents",
@@ -122,12 +129,14 @@ _IN: Final = {
     "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
     "catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
     "catalog.outputs": "Source ToolOutput",
+    "config.policy": "Grant PolicySettings",
     "config.server": "ServerConfig",
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
-    "daemon.parked_runs": "ParkedRun",
+    "daemon.parked_views": "ParkedRun",
     "daemon.private_state": "StateDir",
     "execution.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
+    "execution.media": "Media",
     "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
     "journal.parked": "Answer ParkedQuestion WorkingCall",
@@ -143,4 +152,6 @@ def __getattr__(name: str) -> object:
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'cellblock' has no attribute {name!r}")
+    if why := refusal():
+        raise ImportError(why)
     return getattr(importlib.import_module(module), name)

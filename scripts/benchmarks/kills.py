@@ -188,7 +188,7 @@ class Daemons:
         with contextlib.closing(self._store()) as store:
             read = store.read(run_id)
         found = None if read is None else response_in(read[1])
-        return None if found is None else found.as_json()
+        return None if found is None else found.decoded().as_json()
 
     @property
     def _place(self) -> FilePlace:

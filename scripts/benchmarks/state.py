@@ -22,8 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from benchmarks.harness import SCRIPTS, median_and, parser, say
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.presence import Presence
+from cellblock.base.shared_state import SharedState
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.journals import Journals
 from cellblock.journal.place import SharedPlace
@@ -42,10 +41,9 @@ def child(url: str, name: str) -> None:
 
 
 async def _writing(url: str, name: str) -> None:
-    server = PostgresServer(url)
-    presence = Presence(server)
-    presence.start()
-    journals = Journals(SharedPlace(server, KEY, presence), JournalSettings(mode="all"))
+    shared = SharedState(url, (KEY,))
+    presence = shared.start({})
+    journals = Journals(SharedPlace(shared), JournalSettings(mode="all"))
     stopped = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     number = 0
     while not stopped.done():
@@ -61,7 +59,7 @@ async def _writing(url: str, name: str) -> None:
             sys.stdout.flush()
         number += 1
     await journals.close()
-    presence.close()
+    shared.close()
 
 
 def started(url: str, name: str) -> subprocess.Popen[str]:
@@ -115,8 +113,8 @@ def wrong(url: str, name: str, lines: Iterable[str]) -> list[str]:
     for line in lines:
         run, step, _ = line.split()
         said[run] = int(step)
-    server = PostgresServer(url)
-    store = SharedPlace(server, KEY).opened(lambda: KEY, JournalSettings())
+    shared = SharedState(url, (KEY,))
+    store = SharedPlace(shared).opened(lambda: (KEY,), JournalSettings())
     found: list[str] = []
     for run, step in said.items():
         read = store.read(run)
@@ -130,7 +128,7 @@ def wrong(url: str, name: str, lines: Iterable[str]) -> list[str]:
             found.append(f"{run} has {count} pieces after step {step}")
         if any(piece.body != run.encode() for piece in read[1]):
             found.append(f"{run} has another run's pieces")
-    server.close()
+    shared.close()
     return found
 
 

@@ -14,15 +14,14 @@ installer builds it, and the build says in one sentence why Cellblock does not r
 from __future__ import annotations
 
 import hashlib
-import importlib.machinery
 import json
 import os
-import platform
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +33,10 @@ VERSION = "7.0.2"
 COMPILER, BUILD_INFO = "tsc", "BUILD.json"
 FETCH_TIMEOUT_S = 180
 """10 MB; an install must not hang on a registry that does not answer."""
+
+
+PLATFORMS_FILE = Path(__file__).parent / "cellblock_typescript" / "platforms.py"
+"""Says where Cellblock runs. It is of the package that is built, which cannot be imported yet."""
 
 
 class Platform(NamedTuple):
@@ -64,36 +67,9 @@ LIBRARY_SHA256 = "d01bd3b6af53cc80a6c6e7f647bcbfacf7e03f997dd2456f5263a222524b08
 OTHER_PLATFORM = "CELLBLOCK_TYPESCRIPT_PLATFORM"
 """Names the variable that says for which platform to build, where it is not this one's: a release builds all."""
 
-_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
-
 
 class Unavailable(RuntimeError):
     """The compiler cannot be had here and now; the message says why."""
-
-
-def platform_name(
-    system: str = sys.platform,
-    machine: str | None = None,
-    suffixes: Sequence[str] = tuple(importlib.machinery.EXTENSION_SUFFIXES),
-) -> str:
-    """Return the platform's part of the package name, such as ``linux-x64``.
-
-    Raises Unavailable, with the one sentence that a user sees, where Cellblock does not run.
-    """
-    machine = machine or platform.machine()
-    if system in ("win32", "cygwin", "msys"):
-        raise Unavailable("Cellblock runs on Linux and macOS only: on Windows, install it inside WSL 2.")
-    if any("-musl" in suffix for suffix in suffixes):
-        raise Unavailable(
-            "Cellblock needs a Linux with glibc, as Deno does: Alpine and others with musl are not supported; "
-            "take an image such as python:3.13-slim."
-        )
-    name = f"{system}-{_MACHINES.get(machine.lower())}"
-    if name not in PLATFORMS:
-        raise Unavailable(
-            f"Cellblock runs on Linux and macOS, on x86-64 and ARM64, only: not on {system}, {machine}."
-        )
-    return name
 
 
 def is_current(out: Path, name: str) -> bool:
@@ -215,7 +191,10 @@ class CompilerHook(BuildHookInterface[Any]):
 
 
 def _wanted() -> str:
-    try:
-        return os.environ.get(OTHER_PLATFORM) or platform_name()
-    except Unavailable as error:
-        raise SystemExit(str(error)) from None
+    """Returns the platform to build for. Ends the build, in one sentence, where that is this one and does not do."""
+    if other := os.environ.get(OTHER_PLATFORM):
+        return other
+    platforms = runpy.run_path(str(PLATFORMS_FILE))
+    if sentence := platforms["refusal"]():
+        raise SystemExit(sentence)
+    return platforms["platform_name"]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, broker_with, evaluated, run, value
-from support.entries import SERVERS, ledger
+from support.entries import forked_server, ledger
 from support.waits import within
 
 SUBCLASSES = [
@@ -46,17 +45,10 @@ async def refusing_server(status: int) -> AsyncIterator[str]:
 @asynccontextmanager
 async def http_server(revoked: Path) -> AsyncIterator[dict[str, Any]]:
     """The entry of an SDK server over HTTP that answers with 401 once the file `revoked` exists."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        str(SERVERS / "sdk_server.py"),
-        "http",
-        "--require-header",
-        "X-Token=right",
-        "--revoked",
-        str(revoked),
-        stdout=asyncio.subprocess.PIPE,
+    command = forked_server(
+        "sdk_server.py", "http", "--require-header", "X-Token=right", "--revoked", revoked
     )
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
         line = await within(process.stdout.readline())
@@ -130,19 +122,19 @@ INVALID: list[tuple[str, str, str, str]] = [
     ("{ count: 1 }", "/name", "string", ""),
     ("{}", "/name", "string", ""),
     ("undefined", "/name", "string", ""),
-    ("{ name: 5, count: 1 }", "/name", "string", "5"),
+    ("{ name: 5, count: 1 }", "/name", "string", "number 5"),
     ("{ name: 'x', count: 1 }", "/name", "2", ""),
-    ("{ name: 'xy', count: 0 }", "/count", "1", "0"),
-    ("{ name: 'xy', count: 1.5 }", "/count", "integer", "1.5"),
-    ("{ name: 'xy', count: '1' }", "/count", "integer", "string"),
-    ("{ name: 'xy', count: 1, kind: 'plum' }", "/kind", "apple", "plum"),
-    ("{ name: 'xy', count: 1, tags: ['a', 2] }", "/tags/1", "string", "2"),
-    ("{ name: 'xy', count: 1, tags: 'a' }", "/tags", "array", "string"),
+    ("{ name: 'xy', count: 0 }", "/count", "1", "number 0"),
+    ("{ name: 'xy', count: 1.5 }", "/count", "integer", "number 1.5"),
+    ("{ name: 'xy', count: '1' }", "/count", "integer", 'string "1"'),
+    ("{ name: 'xy', count: 1, kind: 'plum' }", "/kind", "apple", 'string "plum"'),
+    ("{ name: 'xy', count: 1, tags: ['a', 2] }", "/tags/1", "string", "number 2"),
+    ("{ name: 'xy', count: 1, tags: 'a' }", "/tags", "array", 'string "a"'),
     ("{ name: 'xy', count: 1, 'a/b~c': { x: null } }", "/a~1b~0c/x", "number", "null"),
     ("null", "", "object", "null"),
-    ("[]", "", "object", "array"),
-    ("'text'", "", "object", "string"),
-    ("7", "", "object", "7"),
+    ("[]", "", "object", "empty array"),
+    ("'text'", "", "object", 'string "text"'),
+    ("7", "", "object", "number 7"),
 ]
 
 

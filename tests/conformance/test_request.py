@@ -12,6 +12,7 @@ from mcp import MCPError
 from cellblock import Broker
 from cellblock.execution.request import RequestBody
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, run, value
+from support.cellblock_zygote import pid_of
 from support.entries import REUSE, WARM, plain_server, settings
 from support.processes import command_line, workers_of
 from support.responses import succeeded
@@ -45,7 +46,7 @@ def workers() -> set[int]:
     """Process ids of the Deno processes of the agent's Cellblock."""
     # Not all descendants: between fork and exec the children of a daemon carry its command line.
     served = [child for child in psutil.Process().children() if "serve" in command_line(child)]
-    return {worker.pid for server in served for worker in workers_of(server.pid)}
+    return {worker.pid for server in served for worker in workers_of(pid_of(server.pid))}
 
 
 @pytest.mark.clause("2.1")
@@ -154,9 +155,9 @@ async def test_what_is_not_connected_is_not_claimed(agent: Agent) -> None:
         globalThis.__codemode_result__ = [ids, found.includes("broken")];
     """
     assert (await agent.run(code))["result"] == [["contract", "plain"], False]
-    instructions = agent.client.instructions or ""
-    for line in instructions.splitlines():
-        assert "broken" not in line or "Not connected" in line or "starting now" in line
+    shown = (await agent.client.list_tools()).tools[0].description or ""
+    for line in shown.splitlines():
+        assert "broken" not in line or "Not connected" in line or "Still starting" in line
 
 
 @pytest.mark.clause("3.2.3.d", "7.3.a")

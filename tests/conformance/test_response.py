@@ -161,7 +161,7 @@ async def test_a_call_that_nobody_waited_for_is_in_the_trace(broker: Broker, led
     # The pause lets the call reach the server: one that is taken back before has never run, and tells nothing.
     pause = "await new Promise((resolve) => setTimeout(resolve, 300));"
     done = "globalThis.__codemode_result__ = null;"
-    response = await run(broker, f"{CONTRACT} void contract.slow({{ ms: 30_000 }}); {pause} {done}")
+    response = await run(broker, f"{CONTRACT} contract.slow({{ ms: 30_000 }}); {pause} {done}")
     [call] = response.tool_trace
     assert (call.tool_name, call.ok) == ("slow", False) and call.error
     assert [found.severity for found in response.diagnostics] == ["warning"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from cellblock import Broker, RunResponse, tool
-from support.entries import CELLBLOCK, SERVERS, Entry, settings, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import SERVERS, Entry, entry, forked_server, settings, write_config
 from support.responses import succeeded
 from support.reused import Tally, reusing
 from support.waits import within
@@ -49,8 +49,8 @@ def words(text: str) -> list[str]:
 
 
 def contract_server(*args: object) -> Entry:
-    """The `mcpServers` entry of `servers/contract_server.py`; starts in about a second."""
-    return {"command": sys.executable, "args": ["-I", str(SERVERS / "contract_server.py"), *map(str, args)]}
+    """The `mcpServers` entry of `servers/contract_server.py`."""
+    return entry(forked_server("contract_server.py", *args))
 
 
 @tool()
@@ -111,7 +111,7 @@ async def agent_with(folder: Path, servers: Mapping[str, Any], **cellblock: Any)
     """An agent whose Cellblock has these servers."""
     config = write_config(folder, servers, **cellblock)
     command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "state")]
-    parameters = StdioServerParameters(command=str(CELLBLOCK), args=command)
+    parameters = StdioServerParameters(command=str(forked_cellblock()), args=command)
     async with Client(stdio_client(parameters)) as client:
         with reusing(USED) as tally:
             yield Agent(client, tally)

@@ -6,15 +6,7 @@ import json
 import stat
 from pathlib import Path
 
-import pytest
-
-from support import oauth_world
 from support.oauth_world import World, world
-
-
-@pytest.fixture(autouse=True)
-def _quick(forked_cellblock: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    monkeypatch.setattr(oauth_world, "CELLBLOCK", forked_cellblock)
 
 
 def login_file(place: World) -> Path:

@@ -17,7 +17,8 @@ import pytest
 from mcp import Client, MCPError
 
 from support.asking_client import connect, stdio
-from support.entries import CELLBLOCK, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
@@ -315,7 +316,15 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     script = tmp_path / "large.js"
     script.write_text(LARGE, encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), "run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s")),
+        *(
+            str(forked_cellblock()),
+            "run",
+            str(script),
+            "--config",
+            str(config),
+            "--state-dir",
+            str(tmp_path / "s"),
+        ),
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await within(process.communicate(), 60)

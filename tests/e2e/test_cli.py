@@ -14,6 +14,7 @@ import pytest
 
 from cellblock import __version__
 from cellblock.cli.main import main
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
@@ -32,17 +33,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(home: Path, forked_cellblock: Path) -> Any:
+def command(home: Path) -> Any:
     """Runs `cellblock` with arguments; `code` is its standard input."""
 
     def run(
         *arguments: object,
         code: str = "",
         env: Mapping[str, str] | None = None,
-        program: Path = forked_cellblock,
+        program: Path | None = None,
     ) -> Outcome:
         return subprocess.run(
-            [str(program), *map(str, arguments)],
+            [str(program or forked_cellblock()), *map(str, arguments)],
             input=code,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
             cwd=home,
@@ -359,3 +360,25 @@ def test_a_servers_names_cannot_drive_the_terminal(command: Any, tmp_path: Path)
 def test_without_servers_the_configuration_is_what_is_missing(command: Any) -> None:
     for words in (("types", "files"), ("inspect", "files.read_file")):
         fails(command(*words), 2, "No server is connected", "--config FILE")
+
+
+def test_all_places_name_the_file_that_was_run(command: Any, tmp_path: Path, home: Path) -> None:
+    script = home / "my script.js"
+    script.write_text(
+        "function f() {\n  console.log(new Error('seen').stack);\n  return null.x;\n}\n"
+        "globalThis.__codemode_result__ = new Error('kept').stack;\nf();\n"
+    )
+    response = response_of(command("run", "my script.js"))
+    (failed,) = (found for found in response["diagnostics"] if found["severity"] == "error")
+    assert failed["path"] == "my script.js:3:15"
+    assert "my script.js:2:15" in response["logs"][0]["message"]
+    assert "my script.js:6:1" in response["logs"][0]["message"]
+    script.write_text(script.read_text().replace("return null.x;", ""))
+    response = response_of(command("run", "my script.js"))
+    assert "my script.js:5:34" in response["result"]
+    script.write_text("const a = ;")
+    (failed,) = response_of(command("run", "my script.js"))["diagnostics"]
+    assert failed["path"] == "my script.js:1:11" and "script.js" not in failed["message"]
+    quoted = home / 'quo"ted.js'
+    quoted.write_text("globalThis.__codemode_result__ = new Error('kept').stack;")
+    assert "at script.js:1:34" in response_of(command("run", quoted))["result"]

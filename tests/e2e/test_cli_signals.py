@@ -1,4 +1,7 @@
-"""Signals while a command waits for a pipe, and while a daemon starts or has no file yet."""
+"""Signals while a command waits for a pipe, and while a daemon starts or has no file yet.
+
+They are the console script, but where no signal comes, or none before the daemon serves.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cellblock.cli.arguments import default_file
+from support.cellblock_zygote import Command, forked_cellblock, started
 from support.entries import CELLBLOCK, write_config
 from support.waits import within
 
@@ -90,7 +95,7 @@ def test_a_configuration_from_a_process_substitution_is_read_once(
         " --grants <(echo '{\"readOnly\": true}')" if words[0] == "run" else ""
     )
     done = subprocess.run(
-        ["bash", "-c", line, "-", str(CELLBLOCK), *words],
+        ["bash", "-c", line, "-", str(forked_cellblock()), *words],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         stdin=subprocess.DEVNULL,
@@ -104,16 +109,15 @@ def test_a_configuration_from_a_process_substitution_is_read_once(
 @contextlib.asynccontextmanager
 async def serving(
     folder: Path, *options: str, early: bool = False
-) -> AsyncGenerator[tuple[asyncio.subprocess.Process, list[str]]]:
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process | Command, list[str]]]:
     """A daemon that has said where it serves; with `early` it gets a SIGHUP as soon as it knows what that is."""
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
-        *("serve", "--http", "127.0.0.1:0", "--state-dir", str(folder / "s"), *options),
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-    )
+    words = ("serve", "--http", "127.0.0.1:0", "--state-dir", str(folder / "s"), *options)
+    streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": PIPE}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    if early:
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams, env=environment)
+    else:
+        process = await started(*words, **streams, env=environment)
     try:
         if early:
             while not catches(process.pid, signal.SIGHUP):  # noqa: ASYNC110 - nobody tells
@@ -130,7 +134,7 @@ async def serving(
             await process.wait()
 
 
-async def hears(process: asyncio.subprocess.Process, said: list[str], wanted: str) -> None:
+async def hears(process: asyncio.subprocess.Process | Command, said: list[str], wanted: str) -> None:
     """Reads what the daemon says until it has said this."""
     assert process.stderr is not None
     while not any(wanted in line for line in said):

@@ -1,4 +1,7 @@
-"""Standard streams that are closed, full, left by their reader, or in an encoding that lacks what is said."""
+"""Standard streams that are closed, full, left by their reader, or in an encoding that lacks what is said.
+
+`run` and `--version` are the console script, which Python starts with such streams; the other commands are forked.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
@@ -34,10 +38,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(folder: Path, line: str, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+def shell(
+    folder: Path, line: str, *words: str, program: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[bytes]:
     """A line of bash; `"$@"` in it is the command."""
+    if program is None:
+        program = CELLBLOCK if words[0] in ("run", "--version") or env else forked_cellblock()
     return subprocess.run(
-        ["bash", "-c", line, "-", str(CELLBLOCK), *words],
+        ["bash", "-c", line, "-", str(program), *words],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), **env},
         stdin=subprocess.DEVNULL,
@@ -72,7 +80,7 @@ def test_without_the_other_streams_a_command_does_the_same(folder: Path, closed:
     done = shell(folder, f'"$@" {closed}', *COMMANDS["run"])
     assert done.returncode == 0
     assert json.loads(done.stdout)["result"] == "ü€😀" * 100_000
-    refused = shell(folder, f'"$@" {closed}', "run", "absent.js")
+    refused = shell(folder, f'"$@" {closed}', "run", "absent.js", program=forked_cellblock())
     assert (refused.returncode, refused.stdout) == (2, b"")
 
 

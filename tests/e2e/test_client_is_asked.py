@@ -4,7 +4,6 @@ through a relay, in both generations of the protocol, although the server speaks
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 
-from support.entries import CELLBLOCK, SERVERS, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import entry, forked_server, write_config
 from support.waits import within
 
 CODE = """
@@ -37,16 +37,16 @@ async def asked(server: Any, mode: str) -> Any:
 
 
 async def test_over_stdio_over_http_and_through_a_relay(tmp_path: Path) -> None:
-    command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), "stdio", "--older"]
-    config = write_config(tmp_path, {"asking": {"command": command[0], "args": command[1:]}})
+    command = forked_server("asking_server.py", "stdio", "--older")
+    config = write_config(tmp_path, {"asking": entry(command)})
     options = ["--config", str(config), "--state-dir", str(tmp_path / "s")]
     wanted = ["accept asking: Who are you?", "hi"]
-    stdio = StdioServerParameters(command=str(CELLBLOCK), args=["serve", "--stdio", *options])
+    stdio = StdioServerParameters(command=str(forked_cellblock()), args=["serve", "--stdio", *options])
     for mode in ("legacy", "auto"):
         assert await asked(stdio, mode) == wanted
 
     process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), "serve", "--http", "127.0.0.1:0", "--no-auth", *options),
+        *(str(forked_cellblock()), "serve", "--http", "127.0.0.1:0", "--no-auth", *options),
         stdin=DEVNULL,
         stdout=DEVNULL,
         stderr=PIPE,
@@ -59,7 +59,7 @@ async def test_over_stdio_over_http_and_through_a_relay(tmp_path: Path) -> None:
             assert line, "it did not start"
         url = line.split()[-1]
         words = ["connect", "--url", url, "--state-dir", str(tmp_path / "s")]
-        relayed = StdioServerParameters(command=str(CELLBLOCK), args=words)
+        relayed = StdioServerParameters(command=str(forked_cellblock()), args=words)
         for mode in ("legacy", "auto"):
             assert await asked(url, mode) == wanted
             assert await asked(relayed, mode) == wanted

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, write_config
 
 
 def printed(shell: str) -> str:
-    done = subprocess.run([CELLBLOCK, "completion", shell], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [forked_cellblock(), "completion", shell], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from support.entries import CELLBLOCK, ledger
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support.waits import until, within
 
@@ -35,7 +36,7 @@ def arguments(running: Daemon) -> list[str]:
 
 @asynccontextmanager
 async def connected(running: Daemon, mode: str) -> AsyncIterator[Client]:
-    parameters = StdioServerParameters(command=str(CELLBLOCK), args=arguments(running))
+    parameters = StdioServerParameters(command=str(forked_cellblock()), args=arguments(running))
     async with Client(parameters, mode=mode) as client:
         yield client
 
@@ -79,7 +80,7 @@ async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
 @asynccontextmanager
 async def at_its_pipes(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *args, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        str(forked_cellblock()), *args, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
     try:
         yield process
@@ -194,7 +195,7 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
     errors = tmp_path / "errors"
     words = ["connect", "--url", served.url, "--config", str(config), "--no-start"]
     with errors.open("w") as log:
-        parameters = StdioServerParameters(command=str(CELLBLOCK), args=words)
+        parameters = StdioServerParameters(command=str(forked_cellblock()), args=words)
         async with Client(stdio_client(parameters, errlog=log)) as client:
             (tool,) = (await within(client.list_tools())).tools
             assert tool.name == TOOL
@@ -223,7 +224,7 @@ async def test_to_and_from_files(served: Daemon, tmp_path: Path) -> None:
     asked.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with asked.open("rb") as stdin, answered.open("wb") as stdout:
         process = await asyncio.create_subprocess_exec(
-            str(CELLBLOCK), *arguments(served), stdin=stdin, stdout=stdout
+            str(forked_cellblock()), *arguments(served), stdin=stdin, stdout=stdout
         )
         assert await within(process.wait(), 60) == 0
     found = [json.loads(line) for line in answered.read_text().splitlines()]

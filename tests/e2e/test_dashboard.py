@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.entries import CELLBLOCK, plain_server
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import within
 
@@ -61,7 +62,7 @@ async def page(chromium: Any) -> AsyncIterator[Any]:
 async def printed_url(served: Daemon) -> str:
     """What `cellblock dashboard` prints."""
     process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
+        str(forked_cellblock()),
         *("dashboard", "--no-open", "--url", served.url, "--state-dir", str(served.folder / "s")),
         stdout=PIPE,
         stderr=PIPE,

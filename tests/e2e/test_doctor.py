@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from cellblock_worker.confinement.bubblewrap import find_binary
+from support.cellblock_zygote import forked_cellblock
 from support.certificates import certificate
 from support.entries import CELLBLOCK, plain_server, write_config
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([CELLBLOCK, "doctor", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [forked_cellblock(), "doctor", *arguments], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ import re
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,11 @@ from cellblock.cli.demo.team import capacity, finish_date
 from cellblock.cli.parser import make_parser
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
+from support.cellblock_zygote import forked_python
 from support.documents import PAGES, Example, examples
-from support.entries import Entry, settings, write_config
+from support.entries import settings, tracker, write_config
 from support.processes import descendants, gone
+from support.ray_cluster import NO_RAY
 from support.responses import succeeded
 from support.waits import within
 
@@ -50,7 +54,6 @@ NOT_RUN = {
 }
 """By language: why its blocks are not run."""
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 REFERENCES = {
     "CELLBLOCK_STATE_URL": "postgresql://cellblock@localhost/cellblock",
     "CELLBLOCK_STATE_KEY": base64.b64encode(bytes(32)).decode(),
@@ -98,19 +101,27 @@ def test_the_readme_is_short_and_opens_with_what_does_all_the_set_up() -> None:
     assert second.splitlines() == ["uvx cellblock demo", "pipx run cellblock demo"]
 
 
+WRITTEN: list[str] = []
+
+
+def write_file(path: str, content: str) -> None:
+    "Writes a file."
+    WRITTEN.append(path)
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """With the servers that the pages speak of."""
+    made = settings(tmp_path_factory.mktemp("pages"), {"tracker": tracker()})
+    async with Broker(made, tools=[write_file, capacity, finish_date]) as running:
+        yield running
+
+
 @of("js")
-async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
-    written: list[Any] = []
-
-    def write_file(path: str, content: str) -> None:
-        "Writes a file."
-        written.append((path, content))
-
+async def test_a_script_runs(example: Example, broker: Broker) -> None:
+    WRITTEN.clear()
     code = example.text.replace("@codemode/servers/files", "@codemode/servers/local")
-    async with Broker(
-        settings(tmp_path, {"tracker": TRACKER}), tools=[write_file, capacity, finish_date]
-    ) as broker:
-        response = await within(broker.run(code), 60)
+    response = await within(broker.run(code), 60)
     kind, _, expected = example.mark.partition(": ")
     if kind == "fails":
         assert [found.code for found in response.diagnostics] == [expected], response.as_json()
@@ -119,7 +130,7 @@ async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
     _, _, below = example.page.read_text(encoding="utf-8").partition(f"{example.text}\n```\n\n")
     if told := re.match(r"Result: `(.+)`\n", below):
         assert response.result == json.loads(told[1])
-    assert bool(written) == ("write_file" in code)
+    assert bool(WRITTEN) == ("write_file" in code)
 
 
 @of("python")
@@ -133,10 +144,15 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
         return
-    if "asyncio.run(" in example.text:
+    on_ray = "import ray" in example.text
+    if on_ray and find_spec("ray") is None:
+        pytest.skip(NO_RAY)
+    if on_ray or "asyncio.run(" in example.text:
         (tmp_path / "example.py").write_text(example.text, encoding="utf-8")
+        # The first page's as a reader would; of the others it is the same.
+        python = [sys.executable] if example.page == PAGES[0] else [str(forked_python()), "-I"]
         done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "example.py"], capture_output=True, text=True, timeout=60
+            subprocess.run, [*python, "example.py"], capture_output=True, text=True, timeout=100
         )
         assert done.returncode == 0, done.stderr
         for line in re.findall(r"print\(.*\)  # (.*)$", example.text, re.MULTILINE):

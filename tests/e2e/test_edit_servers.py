@@ -90,6 +90,92 @@ def test_one_entry_changes_and_nothing_else(home: Path, name: str, text: str) ->
     assert file.read_text().replace(",", "") == text.replace(",", "")
 
 
+SAID = """{
+  // servers
+  "mcpServers": {
+    "a": {"command": "true"}, // the first
+    "b": {"url": "https://b.example/mcp"} // the second
+  },
+  "cellblock": {
+    // times
+    "upstream": {"servers": {
+      "a": {"call_timeout_ms": 90000}, // slow
+      "b": {"call_timeout_ms": 1000} // fast
+    }},
+    "pins": {"servers": {"b": "warn"}},
+    "auth": {"servers": {"b": {"scopes": ["x"]}}}, // log in
+    "schemas": {"servers": {"b": {"learn": false}}}
+  }
+}
+"""
+
+SAID_TOML = """# servers
+[mcpServers.a]
+command = "true" # the first
+
+[mcpServers.b]
+url = "https://b.example/mcp" # the second
+
+[cellblock.upstream.servers.a] # slow
+call_timeout_ms = 90000
+
+[cellblock.upstream.servers.b]
+call_timeout_ms = 1000
+
+[cellblock.auth.servers.b]
+scopes = ["x"]
+
+[cellblock.pool]
+warm = 1 # few
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("c.json", SAID), ("c.toml", SAID_TOML)])
+def test_what_the_section_says_of_a_server_goes_with_it(home: Path, name: str, text: str) -> None:
+    file = home / name
+    file.write_text(text)
+    done = cellblock("remove", "b", "--config", str(file))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Removed: b, and ") and "cellblock.auth.servers.b" in done.stdout
+    left = parse(file.read_text(), toml=name.endswith("toml"))
+    assert servers(file) == {"a": {"command": "true"}}
+    section = left["cellblock"]
+    assert section["upstream"]["servers"] == {"a": {"call_timeout_ms": 90_000}}
+    assert not any(section.get(part, {}).get("servers") for part in ("pins", "auth", "schemas"))
+    for comment in ("servers", "the first", "slow"):
+        assert comment in file.read_text()
+    assert cellblock("remove", "a", "--config", str(file)).returncode == 0
+    assert cellblock("config", "check", "--config", str(file)).returncode == 0
+
+
+def test_a_server_that_was_imported_with_times_can_be_removed(home: Path) -> None:
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text('[mcp_servers.a]\ncommand = "true"\ntool_timeout_sec = 90\n')
+    assert cellblock("import", "--yes", "--from", "codex").returncode == 0
+    done = cellblock("remove", "a")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
+    file = home / "c.json"
+    file.write_text(
+        '{"mcpServers": {"a": {"command": "true"}}, "cellblock": {"policy": {"default": {"tools": ["a.x"]}}}}'
+    )
+    done = cellblock("remove", "a", "--config", str(file))
+    assert done.returncode == 2
+    assert "policy.default.tools" in done.stderr and "Take a out of these patterns first" in done.stderr
+    assert "a" in servers(file)
+
+
+def test_what_other_servers_lack_is_told(home: Path) -> None:
+    file = home / "c.json"
+    lacking = '{"command": "true", "env": {"T": "${env:NOT_SET_HERE_AT_ALL}"}}'
+    file.write_text(f'{{"mcpServers": {{"a": {{"command": "true"}}, "b": {lacking}}}}}')
+    for words in (["disable", "a"], ["enable", "a"], ["add", "c", "--", "true"], ["remove", "a"]):
+        done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
+        assert done.returncode == 0 and "NOT_SET_HERE_AT_ALL" in done.stderr, done.stderr
+
+
 def test_the_default_file_is_made(home: Path) -> None:
     done = cellblock("add", "wiki", "https://wiki.example/mcp", "--header", "X-Team: a b")
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,8 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from cellblock.typecheck import compiler
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server, write_config
 from support.public_servers import ServerEntry
 from support.waits import within
 
@@ -30,7 +31,9 @@ that is JSON."""
 async def serving(config: Path, *arguments: str) -> AsyncIterator[Client]:
     """`cellblock serve --stdio` with a configuration."""
     command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(config.parent / "state")]
-    async with Client(StdioServerParameters(command=str(CELLBLOCK), args=[*command, *arguments])) as client:
+    async with Client(
+        StdioServerParameters(command=str(forked_cellblock()), args=[*command, *arguments])
+    ) as client:
         yield client
 
 
@@ -67,7 +70,9 @@ def script(use: str) -> str:
 
 async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_everything: ServerEntry) -> None:
     server_everything["env"] = VARIABLES
-    config = write_config(tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000)
+    config = write_config(
+        tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000, typecheck_hold_ms=20_000
+    )
     async with serving(config, "--profile", "extended") as client:
         before = await listed(client)
         assert [tool.name for tool in before.tools] == TOOLS
@@ -153,7 +158,9 @@ async def test_the_command_line_says_the_same(tmp_path: Path) -> None:
     assert discovered["result"] == json.loads(inspected)["observedOutputSchema"]
 
     async def cellblock(*arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *arguments, *common, stdout=PIPE)
+        process = await asyncio.create_subprocess_exec(
+            str(forked_cellblock()), *arguments, *common, stdout=PIPE
+        )
         out, _ = await within(process.communicate())
         assert process.returncode == 0
         return out.decode()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cellblock_zygote import forked_cellblock
 from support.certificates import certificate
-from support.entries import CELLBLOCK
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import within
@@ -65,7 +65,15 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         token_file.write_text(issuer.token())
         for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
             process = await asyncio.create_subprocess_exec(
-                *(str(CELLBLOCK), "connect", "--url", running.url, "--token-file", str(token_file), *trusted),
+                *(
+                    str(forked_cellblock()),
+                    "connect",
+                    "--url",
+                    running.url,
+                    "--token-file",
+                    str(token_file),
+                    *trusted,
+                ),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -15,7 +15,8 @@ import pytest
 from cellblock.config.file.formats import normal
 from cellblock.config.file.syntax import parse
 from cellblock.config.settings import load_settings
-from support.entries import CELLBLOCK, plain_server
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server
 
 SECRETS = (
     "ghp_0123456789abcdefghij",
@@ -94,7 +95,7 @@ def environment(home: Path) -> dict[str, str]:
 
 def run_import(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [CELLBLOCK, "import", *arguments],
+        [forked_cellblock(), "import", *arguments],
         cwd=home.parent / "project",
         env=environment(home),
         stdin=subprocess.DEVNULL,
@@ -201,7 +202,7 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [CELLBLOCK, "import", "--from", "cursor"],
+        [forked_cellblock(), "import", "--from", "cursor"],
         cwd=home.parent / "project",
         env=environment(home) | {"TERM": "xterm"},
         stdin=theirs,

@@ -13,15 +13,15 @@ import json
 import os
 import shlex
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.entries import CELLBLOCK, Entry, ledger, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import CELLBLOCK, Entry, ledger, plain_server, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import descendants, gone
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -30,7 +30,6 @@ from support.waits import until, within
 pytestmark = pytest.mark.servers
 
 INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 OFTEN = {"progress_interval_ms": 100}
 CONNECTIONS = [(front, era) for front in ("stdio", "http") for era in ("legacy", "modern")]
 
@@ -43,9 +42,21 @@ ENDLESS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
 class Connection:
-    """How one kind of connection is written on the command line, and the server's side of it."""
+    """How one kind of connection is written on the command line, and the server's side of it.
 
-    def __init__(self, front: str, era: str, folder: Path, running: Daemon | None) -> None:
+    Over stdio the server has the tools of `plain` and `more`, and the inspector starts it as `program`.
+    """
+
+    def __init__(
+        self,
+        front: str,
+        era: str,
+        folder: Path,
+        running: Daemon | None,
+        *,
+        more: Mapping[str, Entry] | None = None,
+        program: Path | None = None,
+    ) -> None:
         self.front, self.era, self.folder = front, era, folder
         self.ledger = running.ledger if running else folder / "ledger.jsonl"
         if running:
@@ -53,11 +64,11 @@ class Connection:
             self.target = ["--transport", "http", "--server-url", running.url, "--header", header]
             self.command: list[str] = []
         else:
-            servers = {"tracker": TRACKER, "plain": plain_server("--ledger", self.ledger)}
-            config = write_config(folder, servers, frontend=OFTEN)
+            plain = plain_server("--ledger", self.ledger)
+            config = write_config(folder, {**(more or {}), "plain": plain}, frontend=OFTEN)
             self.target = []
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
-            self.command = [str(CELLBLOCK), "serve", "--stdio", *options]
+            self.command = [str(program or forked_cellblock()), "serve", "--stdio", *options]
 
     @contextlib.asynccontextmanager
     async def started(self, *arguments: str, command: Sequence[str] = ()) -> AsyncGenerator[Process]:
@@ -101,7 +112,7 @@ def call(code: str) -> list[str]:
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     async with daemon(
-        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+        tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}, frontend=OFTEN
     ) as served:
         yield served
 
@@ -110,11 +121,11 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Dae
 def connection(request: pytest.FixtureRequest, tmp_path: Path, running: Daemon) -> Connection:
     """Each kind of connection."""
     front, era = request.param
-    return Connection(front, era, tmp_path, running if front == "http" else None)
+    return Connection(front, era, tmp_path, running if front == "http" else None, more={"tracker": tracker()})
 
 
 async def test_it_lists_the_one_tool(tmp_path: Path) -> None:
-    connection = Connection("stdio", "legacy", tmp_path, None)
+    connection = Connection("stdio", "legacy", tmp_path, None, more={"tracker": tracker()}, program=CELLBLOCK)
     (tool,) = (await connection.ask("--method", "tools/list"))["tools"]
     assert tool["name"] == "codemode.run"
     assert "list_issues" in tool["description"]
@@ -210,7 +221,7 @@ async def test_progress_is_sent_over_http_too(tmp_path: Path, era: str) -> None:
 
 @pytest.mark.parametrize(("front", "era"), CONNECTIONS)
 async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, era: str) -> None:
-    connection = Connection(front, era, tmp_path, running if front == "http" else None)
+    connection = Connection(front, era, tmp_path, running if front == "http" else None, program=CELLBLOCK)
 
     def recorded(key: str, value: str) -> int:
         return sum(event.get(key) == value for event in ledger(connection.ledger))

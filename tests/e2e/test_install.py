@@ -20,6 +20,7 @@ from cellblock.cli.install.clients import CLIENTS
 from cellblock.cli.main import main
 from cellblock.cli.parser import CLIENTS as NAMES
 from cellblock.config.file.syntax import parse
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK
 
 pytestmark = pytest.mark.skipif(
@@ -154,7 +155,7 @@ def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
     for client in ("cursor", "codex"):
         with_file(tmp_path, client)
     env = environment(tmp_path) | {"PATH": "/usr/bin:/bin"}
-    command = [str(CELLBLOCK), "install", "--all-detected", "--yes", "--json"]
+    command = [str(forked_cellblock()), "install", "--all-detected", "--yes", "--json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
     assert {one["client"] for one in json.loads(done.stdout)["clients"]} == {"cursor", "codex"}
     nobody = tmp_path / "nobody"
@@ -187,6 +188,23 @@ def test_its_servers_are_taken_over(tmp_path: Path) -> None:
     assert set(read(file)["servers"]) == {"cellblock"} and "// asked once" in file.read_text()
     ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
     assert ours["mcpServers"]["fs"]["command"] == "npx"
+
+
+def test_what_a_client_restricts_elsewhere_goes_along_or_the_server_stays(tmp_path: Path) -> None:
+    file = tmp_path / ".claude.json"
+    file.write_text('{"mcpServers": {"gh": {"command": "gh"}, "db": {"command": "db"}}}')
+    (tmp_path / ".claude").mkdir()
+    rules = {"deny": ["mcp__gh__delete"], "ask": ["mcp__db__query(table:users)"]}
+    (tmp_path / ".claude/settings.json").write_text(json.dumps({"permissions": rules}))
+    shown = install(tmp_path, "claude-code", "--take-over", "--yes")
+    assert "gh: restricted as there: off delete (permissions.deny in ~/.claude/settings.json)" in shown.stdout
+    assert "db: stays: permissions.ask in ~/.claude/settings.json has a rule for some inputs" in shown.stdout
+    ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
+    assert ours["mcpServers"] == {"gh": {"command": "gh", "disabledTools": ["delete"]}}
+    assert set(read(file)["mcpServers"]) == {"cellblock", "db"}
+    again = install(tmp_path, "claude-code", "--take-over", "--yes", "--json")
+    stay = json.loads(again.stdout)["clients"][0]["stay"]
+    assert stay.keys() == {"cellblock", "db"} and "some inputs" in stay["db"]
 
 
 def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
@@ -250,7 +268,7 @@ def test_print_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("y\n", True), ("\x04", False)])
 def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [str(CELLBLOCK), "install", "cursor"]
+    command = [str(forked_cellblock()), "install", "cursor"]
     process = subprocess.Popen(command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(ours, answer.encode())

@@ -9,7 +9,8 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from support.entries import CELLBLOCK, ledger
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import until, within
 
@@ -24,7 +25,7 @@ await Promise.all([never({ text: "under way" }), give({ text: "answered" })]);
 async def said_by(folder: Path, *words: str, code: int = 0) -> Any:
     """What a command says, beside a daemon or without one."""
     process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), *words),
+        *(str(forked_cellblock()), *words),
         *("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "s")),
         stdout=PIPE,
         stderr=PIPE,

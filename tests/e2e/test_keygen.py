@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 
 from cellblock_worker.wire.keys import read_key_file
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 
 
 def keygen(file: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(CELLBLOCK), "keygen", str(file)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [str(forked_cellblock()), "keygen", str(file)], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_keygen_makes_a_private_file_once_and_prints_the_public_key(tmp_path: Path) -> None:

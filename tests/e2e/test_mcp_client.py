@@ -1,4 +1,7 @@
-"""The SDK's own client against `cellblock serve --stdio`, in both protocol eras."""
+"""The SDK's own client against `cellblock serve --stdio`, in both protocol eras.
+
+It starts the console script, but where a connection of the other era has shown the same, and in the test of cancelling.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
+from support.cellblock_zygote import forked_cellblock, pid_of
 from support.entries import CELLBLOCK, WARM, ledger, plain_server, write_config
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.waits import steady, until, within
@@ -50,16 +54,17 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(folder: Path, mode: str) -> AsyncIterator[Served]:
+async def serving(folder: Path, mode: str, *, forked: bool = False) -> AsyncIterator[Served]:
     """`cellblock serve --stdio` in front of one plain server."""
     record = folder / "ledger.jsonl"
     config = write_config(folder, {"plain": plain_server("--ledger", record)})
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "s")]
+    program = forked_cellblock() if forked else CELLBLOCK
     before = set(descendants(os.getpid()))
-    async with Client(StdioServerParameters(command=str(CELLBLOCK), args=arguments), mode=mode) as client:
+    async with Client(StdioServerParameters(command=str(program), args=arguments), mode=mode) as client:
         new = set(descendants(os.getpid())) - before
         (process,) = [child for child in new if child.ppid() == os.getpid()]
-        yield Served(client, process, record)
+        yield Served(client, psutil.Process(pid_of(process.pid)) if forked else process, record)
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -67,7 +72,8 @@ async def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Served]:
     """One connection for the tests that leave it as it was."""
-    async with serving(tmp_path_factory.mktemp("served"), request.param) as connection:
+    folder = tmp_path_factory.mktemp("served")
+    async with serving(folder, request.param, forked=request.param == "legacy") as connection:
         yield connection
 
 
@@ -209,7 +215,7 @@ async def test_runs_of_one_client_go_on_at_the_same_time(served: Served) -> None
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(tmp_path: Path, mode: str) -> None:
     """Section 7.4, from the client's notification to the upstream server's."""
-    async with serving(tmp_path, mode) as served:
+    async with serving(tmp_path, mode, forked=True) as served:
 
         def recorded(key: str, value: str) -> bool:
             return any(event.get(key) == value for event in ledger(served.ledger))

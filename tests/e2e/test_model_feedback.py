@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.typecheck import compiler
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 from support.feedback import answers
 from support.feedback_cases import all_cases, worlds
 from support.feedback_page import PAGE, page
@@ -17,7 +17,7 @@ if compiler.why_absent() is not None:
 
 
 def test_each_answer_on_the_page_is_the_answer_of_today(short_path: Path) -> None:
-    said = answers(str(CELLBLOCK), worlds(short_path), all_cases(), short_path)
+    said = answers(str(forked_cellblock()), worlds(short_path), all_cases(), short_path)
     assert page(said).splitlines() == PAGE.read_text("utf-8").splitlines(), (
         "bash scripts/bench feedback --write"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cellblock.cli.main import main
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon, opened
 from support.waits import within
 
@@ -79,7 +79,7 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(
         file.touch(0o600)
         file.write_text(ann.token or "")
         top = await asyncio.create_subprocess_exec(
-            *(str(CELLBLOCK), "top", "--once", "--url", owner.url, "--token-file", str(file)),
+            *(str(forked_cellblock()), "top", "--once", "--url", owner.url, "--token-file", str(file)),
             stdout=PIPE,
             stderr=PIPE,
         )
@@ -100,7 +100,7 @@ async def test_connect_shows_one(tmp_path: Path, capfd: pytest.CaptureFixture[st
         file.touch(0o600)
         file.write_text(await asyncio.to_thread(made, capfd, tmp_path, "create", "ci", "--expires", "1h"))
         process = await asyncio.create_subprocess_exec(
-            *(str(CELLBLOCK), "connect", "--url", running.url, "--token-file", str(file)),
+            *(str(forked_cellblock()), "connect", "--url", running.url, "--token-file", str(file)),
             stdin=PIPE,
             stdout=PIPE,
         )

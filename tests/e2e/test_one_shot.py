@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from asyncio.subprocess import DEVNULL
@@ -12,7 +11,8 @@ import psutil
 import pytest
 
 from cellblock.base.state_dir import HOST_LOG, LOGS
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.cellblock_zygote import Command, started
+from support.entries import ledger, plain_server, write_config
 from support.processes import gone, workers_of
 from support.waits import steady, until, within
 
@@ -21,13 +21,11 @@ USES_PLAIN = 'import { echo } from "@codemode/servers/plain"; console.log(await 
 WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
-async def started(folder: Path, *words: str) -> asyncio.subprocess.Process:
+async def command(folder: Path, *words: str) -> Command:
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
     config = write_config(folder, servers, pool={"warm": 4})
     options = ("--config", str(config), "--state-dir", str(folder / "s"))
-    return await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *words, *options, stdin=DEVNULL, stdout=DEVNULL
-    )
+    return await started(*words, *options, stdin=DEVNULL, stdout=DEVNULL)
 
 
 @pytest.mark.parametrize(("words", "has_host"), [(("types",), False), (("run", "one.js"), True)])
@@ -36,7 +34,7 @@ async def test_only_a_command_that_runs_scripts_starts_a_worker_host(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.js").write_text("1")
-    assert await within((await started(tmp_path, *words)).wait()) == 0
+    assert await within((await command(tmp_path, *words)).wait()) == 0
     assert (tmp_path / "s" / LOGS / HOST_LOG).exists() == has_host
 
 
@@ -50,9 +48,7 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
     bounds = {"connect_timeout_ms": 600_000, "startup_wait_ms": 600_000, "list_wait_ms": 600_000}
     config = write_config(tmp_path, servers, upstream=bounds)
     options = ("--config", str(config), "--state-dir", str(tmp_path / "s"))
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), "run", str(script), *options, stdin=DEVNULL, stdout=DEVNULL
-    )
+    process = await started("run", script, *options, stdin=DEVNULL, stdout=DEVNULL)
     try:
         assert await within(process.wait()) == 0
     finally:
@@ -65,7 +61,7 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
 async def test_a_run_boots_no_workers_for_others(tmp_path: Path) -> None:
     script = tmp_path / "script.js"
     script.write_text(WAITS)
-    process = await started(tmp_path, "run", str(script))
+    process = await command(tmp_path, "run", str(script))
     try:
         record = tmp_path / "ledger.jsonl"
         await until(lambda: any(event.get("tool") == "never" for event in ledger(record)), "the call")

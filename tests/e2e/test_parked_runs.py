@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 
 from cellblock.journal.place import journals_in
-from support.entries import CELLBLOCK, ledger
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
 from support.processes import workers_of
 from support.waits import until, within
@@ -75,7 +76,7 @@ async def back(
 
 async def command(folder: Path, *words: str, code: int = 0, config: bool = True) -> str:
     process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
+        str(forked_cellblock()),
         *words,
         *(("--config", str(folder / "cellblock.json")) if config else ()),
         *("--state-dir", str(folder / "s")),

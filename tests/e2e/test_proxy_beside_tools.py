@@ -26,7 +26,8 @@ from mcp_types import (
 )
 
 from cellblock import Broker
-from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger, plain_server, settings, write_config
 from support.waits import until, within
 
 CAPABILITIES = {"resources": {"subscribe": True, "listChanged": True}, "prompts": {}, "completions": {}}
@@ -39,7 +40,7 @@ async def serving(
     config = write_config(folder, servers, **cellblock)
     serve = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
     async with Client(
-        StdioServerParameters(command=str(CELLBLOCK), args=serve),
+        StdioServerParameters(command=str(forked_cellblock()), args=serve),
         mode=mode,
         message_handler=on_message,
         cache=None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import entry, forked_server, ledger, plain_server, write_config
 from support.waits import until, within
 
 
@@ -30,7 +30,7 @@ async def serving(
     config = write_config(folder, servers, **cellblock)
     command = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
     async with Client(
-        StdioServerParameters(command=str(CELLBLOCK), args=command),
+        StdioServerParameters(command=str(forked_cellblock()), args=command),
         mode=mode,
         message_handler=on_message,
         cache=None,
@@ -147,10 +147,10 @@ async def test_what_a_server_says_meanwhile_reaches_the_client(tmp_path: Path) -
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reports.append((progress, total, message))
 
-    command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), "stdio", "--older"]
-    config = write_config(tmp_path, {"asking": {"command": command[0], "args": command[1:]}})
+    command = forked_server("asking_server.py", "stdio", "--older")
+    config = write_config(tmp_path, {"asking": entry(command)})
     serve = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(tmp_path / "state")]
-    server = StdioServerParameters(command=str(CELLBLOCK), args=serve)
+    server = StdioServerParameters(command=str(forked_cellblock()), args=serve)
     async with Client(server, mode="legacy", logging_callback=on_log) as client:
         await within(client.call_tool("talk", {}, progress_callback=on_progress), 60)
         assert reports == [(1, 2, "half")]

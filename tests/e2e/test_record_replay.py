@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.cellblock_zygote import forked_cellblock
 from support.entries import ledger, plain_server, write_config
 
 BOUND_SECONDS = 60
@@ -25,12 +26,12 @@ Outcome = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
-def command(tmp_path: Path, forked_cellblock: Path) -> Any:
+def command(tmp_path: Path) -> Any:
     """Runs `cellblock` in a folder that is its home, too."""
 
     def run(*arguments: object) -> Outcome:
         return subprocess.run(
-            [str(forked_cellblock), *map(str, arguments)],
+            [str(forked_cellblock()), *map(str, arguments)],
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
             cwd=tmp_path,
             capture_output=True,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.entries import CELLBLOCK, Entry, ledger, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock, pid_of
+from support.entries import CELLBLOCK, ledger, plain_server, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -37,7 +37,6 @@ CLIENTS = (
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
 CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 OFTEN = {"progress_interval_ms": 100}
 
 CODE = """
@@ -110,9 +109,17 @@ class Driven:
         return await self.answer(await self.send(what, **more))
 
     @property
+    def server(self) -> int:
+        """The pid of the daemon, or of the server that the client has started."""
+        if self.daemon:
+            return self.daemon.process.pid
+        [started] = psutil.Process(self.process.pid).children()
+        return pid_of(started.pid) if str(forked_cellblock()) in command_line(started) else started.pid
+
+    @property
     def workers(self) -> list[psutil.Process]:
         """The Deno processes behind the server."""
-        below = descendants(self.daemon.process.pid if self.daemon else self.process.pid)
+        below = descendants(self.server)
         hosts = [child for child in below if "cellblock_worker" in command_line(child)]
         return workers_of(hosts[0].pid) if hosts else []
 
@@ -140,12 +147,16 @@ async def driven(
         if running:
             await client.write(url=running.url, headers=running.auth)
         else:
-            servers = {"tracker": TRACKER, "plain": plain_server("--ledger", record)}
+            servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
             config = write_config(folder, servers, frontend=OFTEN)
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
-            await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
+            # One of them starts the console script.
+            program = CELLBLOCK if package == CLIENTS[0][0] else forked_cellblock()
+            await client.write(command=[str(program), "serve", "--stdio", *options])
         yield client
         everything = descendants(process.pid)
+        if not running:
+            everything += [psutil.Process(client.server), *descendants(client.server)]
         assert process.stdin is not None
         process.stdin.close()
         assert await within(process.wait()) == 0
@@ -162,7 +173,7 @@ async def driven(
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     async with daemon(
-        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+        tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}, frontend=OFTEN
     ) as served:
         yield served
 
@@ -192,9 +203,8 @@ async def test_a_reference_client_lists_and_calls(client: Driven) -> None:
     """Exactly one tool; a script that calls a real server gives its structured response."""
     server = await client.ask("server")
     assert server["info"]["name"] == "cellblock"
-    # Over stdio, a client is greeted before the servers have started.
-    assert "tracker: " in server["instructions"] or "starting now: tracker" in server["instructions"]
     (tool,) = (await client.ask("tools"))["tools"]
+    assert "tracker" in tool["description"] and "tracker" not in server["instructions"]
     assert tool["name"] == "codemode.run"
     assert tool["inputSchema"]["required"] == ["code"]
     response = response_of(await client.ask("run", request={"code": CODE}))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.cli.main import main
 from support.asking_client import always, asking
+from support.certificates import certificate
 from support.entries import ledger
 from support.http_daemon import (
     INITIALIZE,
@@ -61,7 +63,10 @@ def section(park_after_ms: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that hold the runs whose clients are away."""
-    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000)) as found:
+    kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
+    async with fleet(
+        tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000), **kept
+    ) as found:
         yield found
 
 
@@ -103,6 +108,16 @@ def result(found: dict[str, Any]) -> Any:
     return found["structuredContent"]["result"]
 
 
+async def until_known(served: Daemon, status: int) -> None:
+    """Until a broker has seen that a token was made, or revoked, elsewhere."""
+
+    async def is_so() -> bool:
+        headers = {**MCP_HEADERS, **served.auth}
+        return (await served.ask(headers=headers, body=json.dumps(INITIALIZE).encode())).status == status
+
+    await until_found(is_so, "a token is known" if status == 200 else "it is revoked", pause=0.1)
+
+
 def events(served: Daemon, **wanted: Any) -> int:
     return sum(wanted.items() <= event.items() for event in ledger(served.ledger))
 
@@ -111,7 +126,7 @@ def events(served: Daemon, **wanted: Any) -> int:
 async def streaming(
     served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
 ) -> AsyncIterator[asyncio.StreamReader]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
     try:
         writer.write(served.request(method, "/mcp", headers=headers, body=body))
         yield reader
@@ -191,11 +206,38 @@ async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
     await until(lambda: events(here, event="cancelled") > before, "who hangs up ends the run")
 
 
+async def test_brokers_whose_certificate_is_for_a_name_reach_each_other_by_addresses(
+    tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pods do: over TLS that is verified."""
+    cert, key = certificate(tmp_path, host="cellblock.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    client = ssl.create_default_context(cafile=str(cert))
+    client.check_hostname = False
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    replicas = {"replicas": {"name": "cellblock.test"}}
+    async with fleet(tmp_path, postgres.database(), *options, tls=client, **replicas) as found:
+        here, there = found.daemons
+        mine = await opened(here)
+        _, told = await said(there, there.request("POST", "/mcp", headers=mine, body=call(ONE)))
+        assert told["result"]["structuredContent"]["result"] == 1
+        async with streaming(there, "POST", mine, call(NEVER, 7)):
+            await until(lambda: events(here, tool="never"), "the call is made")
+            cancelled = message("notifications/cancelled", requestId=7)
+            assert (await there.ask(headers=mine, body=cancelled)).status == 202
+            await until(
+                lambda: events(here, event="cancelled"), "who cancels through another broker ends the run"
+            )
+        assert (await there.ask("DELETE", headers=mine)).status == 200
+
+
 async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
     here, there = two.daemons
     place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "s"))
     assert await asyncio.to_thread(main, ["token", "create", "eve", *place]) == 0
     eve = replace(there, token=capfd.readouterr().out.strip())
+    for one in (eve, replace(eve, port=here.port)):
+        await until_known(one, 200)
     mine = await opened(here)
     whole = mine["Mcp-Session-Id"]
     session, broker, tag = whole.split(".")
@@ -238,6 +280,26 @@ async def test_a_request_is_passed_on_once(two: Fleet) -> None:
         assert (await here.ask(headers=marked)).status == 421
 
 
+async def test_while_postgresql_is_away_nobody_is_told_that_a_session_has_ended(
+    two: Fleet, postgres: Postgres
+) -> None:
+    """The session of a broker that was not seen before: it may live."""
+    served = two.daemons[0]
+    unknown = words().session(b"one", "broker-that-came-a-moment-ago").decode()
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": unknown}
+    postgres.stop()
+    try:
+        answer = await within(served.ask(headers=headers, body=message("ping", 5)))
+        assert answer.status == 503 and b"PostgreSQL is away" in answer.body
+    finally:
+        postgres.start()
+
+    async def ended() -> bool:
+        return (await served.ask(headers=headers, body=message("ping", 5))).status == 404
+
+    await until_found(ended, "who is not there when PostgreSQL is back has gone")
+
+
 # ---- without sessions --------------------------------------------------------------------------------
 
 
@@ -253,6 +315,33 @@ async def test_a_run_that_another_broker_holds_goes_on_there(two: Fleet) -> None
     forged = {**word, "requestState": state[:-1] + ("A" if state[-1] != "A" else "B")}
     refused = await ask(there, "tools/call", TOOL, name=TOOL, arguments={"code": GIVE}, **forged)
     assert refused["error"] == again["error"]
+
+
+async def test_an_output_is_read_at_any_broker_by_its_owner(
+    two: Fleet, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here, there = two.daemons
+    place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "elsewhere"))
+    assert await asyncio.to_thread(main, ["token", "create", "ann", *place]) == 0
+    ann = replace(here, token=capfd.readouterr().out.strip())
+    for one in (ann, replace(ann, port=there.port)):
+        await until_known(one, 200)
+    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(3000);')
+    (output,) = found["structuredContent"]["outputs"]
+    third = f"{output['uri']}?page=3"
+    for port in (here.port, there.port):
+        asked = replace(ann, port=port)
+        read = await ask(asked, "resources/read", third, uri=third)
+        assert read["result"]["contents"][0]["text"] == "x" * 953 + '"'
+        listed_there = await ask(asked, "resources/list", "")
+        assert output["uri"] in [one["uri"] for one in listed_there["result"]["resources"]]
+        refused = await ask(
+            replace(asked, token=here.token), "resources/read", output["uri"], uri=output["uri"]
+        )
+        assert "not kept for this connection" in refused["error"]["message"]
+    assert await asyncio.to_thread(main, ["token", "revoke", "ann", *place]) == 0
+    for one in (ann, replace(ann, port=there.port)):
+        await until_known(one, 401)
 
 
 async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
@@ -329,6 +418,39 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
         answer = await there.ask(headers=mine, body=message("ping", 5))
         assert answer.status == 404
         assert result(await run(there, ONE)) == 1
+
+
+async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+        here, there = found.daemons
+        files = [tmp_path / name for name in ("one", "two")]
+        calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
+        held = GIVE.replace("{ give }", "{ give, hold }") + calls
+        task = (await run(there, held, TASKS))["taskId"]
+        given = {"question-1": {"action": "accept"}}
+        await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
+        await until(lambda: events(here, tool="hold"), "it goes on")
+        for one in found.daemons:
+            one.process.send_signal(signal.SIGTERM)
+
+        async def unready() -> bool:
+            return (await here.ask("GET", "/readyz")).status == 503
+
+        await until_found(unready, "it drains")
+        for _ in range(100):
+            # One that does not wait for the run is gone meanwhile.
+            assert await unready()
+            await asyncio.sleep(0.02)
+        files[0].touch()
+        await until(lambda: events(here, tool="hold") == 2, "it makes its next call")
+        files[1].touch()
+        await within(asyncio.gather(*(one.process.wait() for one in found.daemons)))
+        with psycopg.connect(found.database) as connection:
+            rows = connection.execute("SELECT state, outcome FROM cellblock.runs").fetchall()
+        assert rows == [("ended", "ok")]
+        assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
 
 
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import httpx2
 import psutil
 
 from cellblock.upstream.stderr_log import CAP_BYTES
-from support.entries import CELLBLOCK, SERVERS
+from support.cellblock_zygote import forked_cellblock
+from support.entries import SERVERS
 from support.http_daemon import daemon
 from support.processes import alive, gone
 from support.waits import until, within
@@ -34,7 +35,7 @@ while True:
 
 
 async def cellblock(*words: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(str(forked_cellblock()), *words, stdout=PIPE, stderr=PIPE)
     out, err = await within(process.communicate())
     return process.returncode, out.decode(), err.decode()
 
@@ -55,7 +56,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
         options = ["--state-dir", str(tmp_path / "s"), "--url", running.url]
 
         follower = await asyncio.create_subprocess_exec(
-            str(CELLBLOCK), "logs", "hangs", "-f", *options, stdout=PIPE, stderr=PIPE
+            str(forked_cellblock()), "logs", "hangs", "-f", *options, stdout=PIPE, stderr=PIPE
         )
         stack.push_async_callback(follower.communicate)
         stack.callback(follower.kill)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.cellblock_zygote import started
 from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.pseudo_terminal import Terminal, in_terminal
 from support.waits import until, within
@@ -29,7 +30,7 @@ def command(folder: Path, *options: str, script: str | None = None, **policy: An
     servers = {"plain": plain_server("--ledger", folder / "ledger")}
     config = write_config(folder, servers, pool={"warm": 1}, policy=policy)
     place = ["--config", str(config), "--state-dir", str(folder / "s")]
-    return [str(CELLBLOCK), "run", script or str(folder / "script.js"), *place, *options]
+    return ["run", script or str(folder / "script.js"), *place, *options]
 
 
 async def question(terminal: Terminal, number: int) -> str:
@@ -41,7 +42,7 @@ async def question(terminal: Terminal, number: int) -> str:
 async def test_a_person_at_the_terminal_is_asked(tmp_path: Path) -> None:
     """The clock stands still; what was typed before, and what nobody can see, decides nothing."""
     asked = command(tmp_path, "--timeout-ms", "2000", default={"approve": ["plain.give"]})
-    async with in_terminal(*asked, streams=(0, 2), stdout=PIPE) as terminal:
+    async with in_terminal(str(CELLBLOCK), *asked, streams=(0, 2), stdout=PIPE) as terminal:
         terminal.press(b"y\ny\ny\n")
         assert '"first"' in await question(terminal, 1)
         await asyncio.sleep(2.5)
@@ -68,11 +69,11 @@ async def test_nobody_is_asked_where_nobody_sits(tmp_path: Path, script: str) ->
     """Not when standard input is no terminal, and not when the script comes from it."""
     asked = command(tmp_path, script=None if script == "file" else "-", default={"approve": ["plain.give"]})
     if script == "file":
-        async with in_terminal(*asked, streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
+        async with in_terminal(str(CELLBLOCK), *asked, streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
             assert terminal.process.stdout is not None
             out = await within(terminal.process.stdout.read(), 60)
     else:
-        async with in_terminal(*asked, streams=(0, 2), stdout=PIPE) as terminal:
+        async with in_terminal(str(CELLBLOCK), *asked, streams=(0, 2), stdout=PIPE) as terminal:
             terminal.press(CODE.encode() + b"\x04")
             assert terminal.process.stdout is not None
             out = await within(terminal.process.stdout.read(), 60)
@@ -81,7 +82,7 @@ async def test_nobody_is_asked_where_nobody_sits(tmp_path: Path, script: str) ->
 
 
 async def run(*arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(*arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    process = await started(*arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, err = await within(process.communicate(), 60)
     return process.returncode or 0, out.decode(), err.decode()
 

@@ -9,7 +9,11 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from support.entries import CELLBLOCK, ledger
+import psycopg
+import pytest
+
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import ended, parked
 from support.postgresql import Postgres
@@ -24,30 +28,32 @@ globalThis.__codemode_result__ = (await give({ text: "one" })).text;
 async def command(folder: Path, *words: str) -> str:
     """What a command says, on a state directory of its own."""
     options = ("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "elsewhere"))
-    process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, *options, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        str(forked_cellblock()), *words, *options, stdout=PIPE, stderr=PIPE
+    )
     out, err = await within(process.communicate(), 60)
     assert process.returncode == 0, (out, err)
     return out.decode()
 
 
-async def until_ready(served: Daemon, text: bytes) -> None:
+async def until_ready(served: Daemon, text: bytes, status: int = 200) -> None:
     async with asyncio.timeout(60):
         answer = await served.ask("GET", "/readyz")
-        while answer.status != 200 or answer.body != text:
+        while answer.status != status or answer.body != text:
             await asyncio.sleep(0.1)
             answer = await served.ask("GET", "/readyz")
+
+
+def sections(url: str, **more: Any) -> dict[str, Any]:
+    """What brokers that share a PostgreSQL are told."""
+    state = {"url": url, "key": KEY}
+    return {"state": state, "auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 1}, **more}
 
 
 async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_away(
     postgres_url: str, postgres: Postgres, tmp_path: Path
 ) -> None:
-    sections: dict[str, Any] = {
-        "state": {"url": postgres_url, "key": KEY},
-        "auth": {"keyring": "off"},
-        "typecheck": "off",
-        "pool": {"warm": 1},
-    }
-    async with daemon(tmp_path, **sections) as served:
+    async with daemon(tmp_path, **sections(postgres_url)) as served:
         await until_ready(served, b"ok\n")
         run_id = await parked(served, SCRIPT)
         (listed,) = json.loads(await command(tmp_path, "runs", "list", "--parked", "--json"))
@@ -63,4 +69,24 @@ async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_
             await until_ready(served, b"ok, but PostgreSQL is away\n")
         finally:
             postgres.start()
+        await until_ready(served, b"ok\n")
+
+
+@pytest.mark.parametrize("kind", ["journals", "brokers"])
+async def test_a_broker_that_finds_tables_of_a_newer_one_is_not_ready_and_says_so(
+    postgres_url: str, tmp_path: Path, kind: str
+) -> None:
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+    async with daemon(tmp_path / "new", **sections(postgres_url, replicas={})) as served:
+        await until_ready(served, b"ok\n")
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("UPDATE cellblock.migrations SET version = 99 WHERE kind = %s", (kind,))
+        async with daemon(tmp_path / "old", **sections(postgres_url, replicas={})) as old:
+            said = f"not ready: the tables of {kind} were made by a newer Cellblock (version 99 of them)\n"
+            await until_ready(old, said.encode(), 503)
+            with psycopg.connect(postgres_url) as connection:
+                listed = connection.execute("SELECT count(*) FROM cellblock.brokers").fetchone()
+            assert listed == (1,), "others may pass on to a broker that cannot read what it is for"
+        # One that runs already goes on.
         await until_ready(served, b"ok\n")

@@ -5,27 +5,40 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
+from random import Random, randrange
 from typing import Any
 
+import psutil
 import pytest
 
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.cli.main import main
+from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
-from support.foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
-from support.http_daemon import TOOL, daemon
-from support.waits import until, within
+from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours
+from support.http_daemon import INITIALIZE, TOOL, daemon
+from support.processes import command_line, descendants
+from support.waits import WAIT_BOUND_SECONDS, until, within
 
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
-SECTION: dict[str, Any] = {"outputs": {"inline_bytes": 1024, "expire_ms": 700}, "pool": {"warm": 1}}
+SECTION: dict[str, Any] = {
+    "outputs": {"inline_bytes": 1024, "expire_ms": 700},
+    "pool": {"warm": 1},
+    "auth": {"keyring": "off"},
+    "policy": {"default": {"approve": ["plain.echo"]}},
+}
 
-NEEDED = {"token", "schemas.sqlite3-wal", "schemas.sqlite3-journal"}
+NEEDED = {
+    *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
+    *("token", "journals.key", "tokens", "tokens/ci.json", "overlays", "logs/daemon.log"),
+    *("auth", "pins", f"pins/{PIN_FILE}", "audit.jsonl", "audit.jsonl.1"),
+}
 """A foreign thing there is an error that names it, which the unit tests look at."""
 
 THINGS = 60
@@ -51,6 +64,7 @@ def command(top: Path, capsys: pytest.CaptureFixture[str]) -> Command:
         return code, "".join(capsys.readouterr())
 
     (top / "one.js").write_text("globalThis.__codemode_result__ = 1;")
+    (top / "asks.js").write_text('import { echo } from "@codemode/servers/plain"; await echo({ text: "x" });')
     return run
 
 
@@ -65,7 +79,7 @@ def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, comma
     code, said = command("run", top / "one.js", "--state-dir", project)
     assert code == 0 and '"result": 1' in said
     config = write_config(project, {}, **SECTION)
-    arguments = [str(CELLBLOCK), "serve", "--state-dir", ".", "--config", str(config)]
+    arguments = [str(forked_cellblock()), "serve", "--state-dir", ".", "--config", str(config)]
     done = subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert foreign.seen() == before
@@ -134,7 +148,55 @@ def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemo
     assert command("approve", "plain", "--all", *place)[0] == 0
     assert command("run", top / "one.js", *place)[0] == 0
     assert foreign.seen() == before
+    for words in every_other_command(top):
+        code, said = command(*words, *place)
+        assert code == 0, (words, said)
+        assert foreign.seen() == before, words
+    run_id = parked(command, top, place)
+    for words in (("list",), ("show", run_id), ("approve", run_id), ("resume", run_id), ("delete", run_id)):
+        code, said = command("runs", *words, *place)
+        assert code == 0, (words, said)
+        assert foreign.seen() == before, words
+    connected(place)
+    assert (state / "logs" / "daemon.log").exists() and foreign.seen() == before
     assert not [path for path in state.rglob("*") if path.name == "lock" and path not in foreign.planted]
+
+
+def every_other_command(top: Path) -> list[tuple[str | Path, ...]]:
+    """Those that use a state directory and need no person."""
+    return [
+        ("token", "create", "ci"),
+        ("token", "list"),
+        ("token", "revoke", "ci"),
+        ("schemas", "export"),
+        ("schemas", "clear"),
+        ("auth", "status"),
+        ("run", top / "one.js", "--durable"),
+        ("record", top / "one.js", "-o", top / "one.cellrun"),
+        ("types",),
+    ]
+
+
+def parked(command: Command, top: Path, place: tuple[str | Path, ...]) -> str:
+    """Parks a run, and gives its id."""
+    code, said = command("run", top / "asks.js", "--durable", *place)
+    assert code == 0, said
+    return json.loads(said)["usage"]["runId"]
+
+
+def connected(place: tuple[str | Path, ...]) -> None:
+    """Has a daemon started by the relay of an editor that goes at once, and stops it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = [str(CELLBLOCK), "connect", "--url", f"http://{address}/mcp", *map(str, place)]
+    relay = subprocess.run(
+        words, input=json.dumps(INITIALIZE) + "\n", capture_output=True, text=True, timeout=90
+    )
+    assert json.loads(relay.stdout)["id"] == 1, relay
+    (started,) = [one for one in psutil.process_iter() if address in command_line(one)]
+    family = [started, *descendants(started.pid)]
+    started.terminate()
+    assert psutil.wait_procs(family, WAIT_BOUND_SECONDS)[1] == []
 
 
 async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
@@ -145,7 +207,9 @@ async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
     """
     async with daemon(top, **SECTION) as running, running.client("legacy") as client:
         await within(client.call_tool(TOOL, {"code": LARGE}))
-        plant_everywhere(top / "s", foreign, Random(15))
+        seed = randrange(2**32)
+        print(f"planted by Random({seed})")
+        plant_everywhere(top / "s", foreign, Random(seed))
         before = foreign.seen()
         assert len(before) > THINGS / 2
         running.process.send_signal(signal.SIGKILL)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from cellblock.cli.main import main
-from support.entries import CELLBLOCK, ledger
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, said
 from support.waits import until, within
 
@@ -342,7 +343,7 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path
     async with daemon(tmp_path, **AT_ONCE) as served:
         ann = Caller(served, TASKS)
         relay = await asyncio.create_subprocess_exec(
-            *(str(CELLBLOCK), "connect", "--url", served.url, "--state-dir", str(tmp_path / "s")),
+            *(str(forked_cellblock()), "connect", "--url", served.url, "--state-dir", str(tmp_path / "s")),
             *("--config", str(tmp_path / "cellblock.json")),
             stdin=PIPE,
             stdout=PIPE,

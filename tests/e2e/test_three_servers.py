@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from support.entries import CELLBLOCK, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import write_config
 from support.public_servers import ServerEntry
 from support.waits import within
 
@@ -84,7 +85,15 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
 
 def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
     outcome = subprocess.run(
-        [str(CELLBLOCK), "run", "-", "--config", str(world["config"]), "--state-dir", str(tmp_path / "s")],
+        [
+            str(forked_cellblock()),
+            "run",
+            "-",
+            "--config",
+            str(world["config"]),
+            "--state-dir",
+            str(tmp_path / "s"),
+        ],
         input=world["code"],
         capture_output=True,
         text=True,
@@ -99,7 +108,7 @@ async def test_through_an_mcp_client(
     world: Mapping[str, Any], tmp_path: Path, git_repository: Path, mode: str
 ) -> None:
     arguments = ["serve", "--stdio", "--config", str(world["config"]), "--state-dir", str(tmp_path / "s")]
-    server = StdioServerParameters(command=str(CELLBLOCK), args=arguments)
+    server = StdioServerParameters(command=str(forked_cellblock()), args=arguments)
     async with Client(server, mode=mode) as client:
         result = await within(client.call_tool("codemode.run", {"code": world["code"]}))
     assert not result.is_error

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import INITIALIZE, daemon
 from support.waits import within
 
@@ -43,7 +43,7 @@ TOO_LONG = [
 @asynccontextmanager
 async def started(*options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *options, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+        forked_cellblock(), *options, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
     )
     try:
         yield process
@@ -104,7 +104,7 @@ async def test_what_a_file_asks_is_answered_before_its_end_ends_the_server(tmp_p
     asked.write_text(f"{json.dumps(INITIALIZE)}\n{json.dumps(listing)}\n")
     with asked.open("rb") as file:
         process = await asyncio.create_subprocess_exec(
-            str(CELLBLOCK), "serve", "--state-dir", str(tmp_path), stdin=file, stdout=PIPE, stderr=DEVNULL
+            forked_cellblock(), "serve", "--state-dir", tmp_path, stdin=file, stdout=PIPE, stderr=DEVNULL
         )
     out, _ = await within(process.communicate(), 60)
     assert process.returncode == 0

@@ -103,7 +103,7 @@ class Mutator:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self._headers = [message.model_dump() for message in messages()]
+        self._headers = [vars(message) for message in messages()]
         self.corpus: list[bytes] = [encode_frame(packed(header), b"{}") for header in self._headers]
 
     def keep(self, stream: bytes) -> None:

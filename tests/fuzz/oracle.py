@@ -152,7 +152,7 @@ def _parsed(
     except FrameError as error:
         _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
         return str(error)
-    again = parse(unpack_header(pack_header(message.model_dump())))
+    again = parse(unpack_header(pack_header(vars(message))))
     _hold(again == message, f"{message!r} changes on the wire", stream)
     return message
 

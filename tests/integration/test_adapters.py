@@ -5,6 +5,7 @@ What stands for a model answers as one of that framework does; all else is real.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,6 +19,8 @@ from support.waits import within
 pytestmark = pytest.mark.slow  # for what the frameworks take to import
 
 CODE = "import { price } from '@codemode/servers/local'; export default (await price({ fruit: 'pear' })).result * 3;"
+PICTURE = "import { picture } from '@codemode/servers/local'; export default await picture({});"
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 22).decode()
 READERS = "team:readers"
 
 
@@ -25,6 +28,12 @@ READERS = "team:readers"
 def price(fruit: str) -> int:
     "The price of one fruit."
     return {"pear": 55}[fruit]
+
+
+@tool(annotations={"readOnlyHint": True})
+def picture() -> dict[str, str]:
+    "An image, as MCP has it."
+    return {"type": "image", "data": PNG, "mimeType": "image/png"}
 
 
 @tool
@@ -37,7 +46,7 @@ def buy(fruit: str) -> str:
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     policy = {"clients": {READERS: {"readOnly": True}}}
     given = settings(tmp_path_factory.mktemp("state"), {}, policy=policy)
-    async with Broker(given, tools=[price, buy]) as broker:
+    async with Broker(given, tools=[price, picture, buy]) as broker:
         yield broker
 
 
@@ -60,7 +69,7 @@ async def test_openai_agents(broker: Broker) -> None:
             given = {**dict(zip(names, args, strict=False)), **more}
             told.extend(given["tools"])
             seen.append(given["input"])
-            calls = ["{", json.dumps({"code": CODE, "limits": None})]
+            calls = ["{", json.dumps({"code": CODE, "limits": None}), json.dumps({"code": PICTURE})]
             if len(seen) <= len(calls):
                 output: Any = ResponseFunctionToolCall(
                     type="function_call",
@@ -82,9 +91,12 @@ async def test_openai_agents(broker: Broker) -> None:
     result = await within(Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True)), 60)
     assert result.final_output == "done"
     assert "function price(" in told[0].description and "buy" not in told[0].description
-    first, second = [one["output"] for one in seen[-1] if one.get("type") == "function_call_output"]
+    first, second, third = [one["output"] for one in seen[-1] if one.get("type") == "function_call_output"]
     assert "no JSON" in first
     assert json.loads(second)["result"] == 165
+    text, image = third
+    assert text["type"] == "input_text" and "image block 1" in text["text"]
+    assert (image["type"], image["image_url"]) == ("input_image", f"data:image/png;base64,{PNG}")
 
 
 async def test_langgraph(broker: Broker) -> None:
@@ -107,12 +119,16 @@ async def test_langgraph(broker: Broker) -> None:
         ToolCall(name="codemode_run", args={"code": CODE}, id="1"),
         ToolCall(name="codemode_run", args={"code": CODE.replace("price", "buy")}, id="2"),
         ToolCall(name="codemode_run", args={"limits": {}}, id="3"),
+        ToolCall(name="codemode_run", args={"code": PICTURE}, id="4"),
     ]
     state = await within(graph.compile().ainvoke({"messages": [AIMessage("", tool_calls=calls)]}), 60)
     answers = {one.tool_call_id: one for one in state["messages"] if isinstance(one, ToolMessage)}
     assert (answers["1"].status, json.loads(str(answers["1"].content))["result"]) == ("success", 165)
     assert answers["2"].status == "error" and "cellblock.policy" in str(answers["2"].content)
     assert answers["3"].status == "error" and "code" in str(answers["3"].content)
+    text, image = answers["4"].content_blocks
+    assert text["type"] == "text" and "image block 1" in text["text"]
+    assert (image["type"], image.get("base64"), image.get("mime_type")) == ("image", PNG, "image/png")
 
 
 async def test_pydantic_ai(broker: Broker) -> None:
@@ -124,21 +140,27 @@ async def test_pydantic_ai(broker: Broker) -> None:
     from cellblock.adapters.pydantic_ai import codemode_tool
 
     told: list[Any] = []
+    shown: list[Any] = []
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         told.extend(info.function_tools)
-        calls: list[Any] = [{"limits": 3}, {"code": CODE}]
+        calls: list[Any] = [{"limits": 3}, {"code": CODE}, {"code": PICTURE}]
         answered = len(messages) // 2
         if answered < len(calls):
             return ModelResponse(parts=[ToolCallPart("codemode_run", calls[answered])])
-        answers = [part.content for one in messages for part in one.parts if part.part_kind == "tool-return"]
+        parts = [part for one in messages for part in one.parts]
+        answers = [part.content for part in parts if part.part_kind == "tool-return"]
+        shown.extend(part.content for part in parts if part.part_kind == "user-prompt")
         return ModelResponse(parts=[TextPart(json.dumps(answers))])
 
     agent = Agent(FunctionModel(model), tools=[await codemode_tool(broker, client=READERS)])
     result = await within(agent.run("go"), 60)
-    first, second = json.loads(result.output)
+    first, second, third = json.loads(result.output)
     assert "code" in first
     assert json.loads(second)["result"] == 165
+    assert "image block 1" in third
+    asked, (image,) = shown
+    assert asked == "go" and (image.media_type, image.data) == ("image/png", base64.b64decode(PNG))
     assert "function price(" in told[0].description and "buy" not in told[0].description
 
 
@@ -161,3 +183,7 @@ async def test_fastmcp(broker: Broker) -> None:
         assert json.loads(result.content[0].text)["result"] == 165
         wrong = await within(client.call_tool(listed.name, {"code": 3}, raise_on_error=False), 60)
         assert wrong.is_error and "code" in wrong.content[0].text
+        pictured = await within(client.call_tool(listed.name, {"code": PICTURE}), 60)
+        text, image = pictured.content
+        assert "image block 1" in text.text and (image.data, image.mime_type) == (PNG, "image/png")
+        assert pictured.structured_content and pictured.structured_content["result"]["data"] == PNG

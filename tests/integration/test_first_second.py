@@ -12,7 +12,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 
 from cellblock import Broker
 from cellblock.base.errors import InvalidRequest
@@ -163,6 +163,41 @@ async def test_a_slow_worker_host_ends_nothing_and_runs_say_that_they_wait_for_i
             assert succeeded(await within(broker.run(ONE))) == 1
 
 
+async def test_a_machine_too_busy_for_the_self_test_does_not_end_serve(tmp_path: Path) -> None:
+    """A real daemon whose first hosts have no time for their self-test: each is slowed down behind its launch, until
+    the machine has a core again."""
+    told, starts, program = tmp_path / "told", tmp_path / "starts", tmp_path / "python"
+    # As on a machine that gives the test no turn: it is made, and its bound passes first.
+    busy = "from cellblock_worker.confinement import selftest; selftest.BOUND_SECONDS = 1e-3; "
+    busy += "import runpy; runpy.run_module('cellblock_worker', run_name='__main__')"
+    program.write_text(
+        f"#!/bin/sh\necho start >> {shlex.quote(str(starts))}\n"
+        f'[ -e {shlex.quote(str(told))} ] && exec {shlex.quote(sys.executable)} "$@"\n'
+        f'sleep 0.2\nexec {shlex.quote(sys.executable)} -c "{busy}"\n'
+    )
+    program.chmod(0o700)
+    config = write_config(tmp_path, {"fast": plain_server()}, pool={**POOL, "queue_wait_ms": 500})
+    serve = (
+        f"import sys; sys.executable = {str(program)!r}; from cellblock.cli.main import main; "
+        f"sys.exit(main(['serve', '--config', {str(config)!r}, '--state-dir', {str(tmp_path / 'state')!r}]))"
+    )
+    server = StdioServerParameters(command=sys.executable, args=["-c", serve])
+    async with Client(server, mode="legacy", cache=None) as client:
+        await until(lambda: starts.exists() and len(starts.read_text().split()) >= 2, "it is tried again")
+
+        async def run() -> dict[str, Any]:
+            answer = await client.call_tool("codemode.run", {"code": ONE})
+            return answer.structured_content or {}
+
+        refused = (await within(run()))["diagnostics"][0]
+        assert refused["code"] == "WORKER_UNAVAILABLE" and "pool.queue_wait_ms" in refused["message"]
+        assert "cannot start now: the self-test did not end within" in refused["message"]
+        told.touch()
+        answer: dict[str, Any] = {}
+        while answer.get("result") != 1:
+            answer = await within(run())
+
+
 async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp_path: Path) -> None:
     """A real process, of which the second start has the pins of the first."""
     told, state = tmp_path / "told", tmp_path / "state"
@@ -183,7 +218,6 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
             said.append("tools")
 
     async with Client(stdio(second, state), mode="legacy", cache=None, message_handler=on_message) as client:
-        assert "slow, fast, hanging" in (client.instructions or "")
         shown = await description(client)
         marked = next(line for line in shown.splitlines() if line.startswith(STARTING_AS_KNOWN))
         assert "slow" in marked and "hanging" not in marked and "- slow: announce" in shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from cellblock import Broker, Observer, RunResponse
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
+from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
 from support.processes import workers_of
 from support.responses import error_of
@@ -91,8 +91,8 @@ async def test_a_durable_run_goes_on_where_it_was(broker: Broker, tmp_path: Path
     assert response.ok, [entry.message for entry in response.diagnostics]
     # More than once where a warm worker that was killed, too, was taken.
     assert response.usage.resumed in (1, 2)
-    (resumed,) = [entry for entry in response.diagnostics if entry.code == "RUN_RESUMED"]
-    assert "not made again" in resumed.message
+    told = [entry.message for entry in response.diagnostics if entry.code == "RUN_RESUMED"]
+    assert len(told) == response.usage.resumed and all("not made again" in said for said in told)
     drawn = [entry.message for entry in response.logs if entry.message.startswith("drawn")]
     assert drawn == [f"drawn {response.result['drawn']}"]
     assert_once(tmp_path, response)
@@ -148,17 +148,28 @@ globalThis.__codemode_result__ = said;
     assert sum(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")) == 1
 
 
-async def test_a_run_that_has_made_no_call_begins_anew_once(broker: Broker) -> None:
+@pytest.mark.parametrize("who", ["host", "worker"])
+@pytest.mark.parametrize("journal", ["parked", "failed"])
+async def test_a_run_that_has_made_no_call_begins_anew_once(tmp_path: Path, who: str, journal: str) -> None:
+    """Also where it has a journal in memory."""
     code = """
 const until = Date.now() + 700;
 console.log("begun");
 while (Date.now() < until);
 globalThis.__codemode_result__ = 7;
 """
-    run = await begun(broker, code, "begun")
-    host_of(broker).kill()
-    response = await within(run, 60)
-    assert response.result == 7 and response.usage.resumed == 1
+    # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
+    section = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0, "max_warm": 0}}
+    made = settings(tmp_path / "s", {}, **section, journal=journal)
+    async with Broker(made) as broker:
+        run = await begun(broker, code, "begun")
+        if who == "host":
+            host_of(broker).kill()
+        else:
+            for worker in workers_of(host_of(broker).pid):
+                worker.send_signal(signal.SIGKILL)
+        response = await within(run, 60)
+    assert response.result == 7 and response.usage.resumed == 1, response
     assert [entry.code for entry in response.diagnostics] == ["RUN_RESUMED"]
 
 
@@ -263,9 +274,8 @@ const third = await give({{ n: 3 }});
 globalThis.__codemode_result__ = [first, second, third];
 """
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BROKER, str(tmp_path), str(script), cwd=Path(__file__).parents[1]
-    )
+    words = ("-c", BROKER, tmp_path, script)
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
 
     def given() -> list[Any]:
         return [
@@ -290,6 +300,8 @@ globalThis.__codemode_result__ = [first, second, third];
     assert [one["n"] for one in given()] == [1, 2, 3]
     assert [one["n"] for one in response.result] == [1, 2, 3]
     assert response.usage.resumed == 1
+    assert [entry.code for entry in response.diagnostics] == ["RUN_RESUMED"]
+    assert "broker was lost" in response.diagnostics[0].message
     assert json.loads(json.dumps(response.result)) == given()
 
 

@@ -16,7 +16,8 @@ from cellblock.apart.raw import RawJson
 from cellblock.cli.main import main
 from cellblock.execution.response import RunResponse
 from cellblock.journal.place import journals_in
-from support.entries import CELLBLOCK, plain_server, settings, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server, settings, write_config
 from support.waits import within
 
 SECRET = "hunter2-of-the-server"
@@ -149,7 +150,7 @@ async def test_a_replay_hides_the_secrets_of_the_configuration(tmp_path: Path) -
     made = made_of(tmp_path)
     config = write_config(tmp_path, made.pop("servers"), **made)
     process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), "replay", run_id, "--values"),
+        *(str(forked_cellblock()), "replay", run_id, "--values"),
         *("--config", str(config), "--state-dir", str(tmp_path / "state")),
         stdout=PIPE,
     )

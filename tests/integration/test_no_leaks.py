@@ -112,7 +112,7 @@ async def at_rest(broker: Broker) -> None:
         seen.append(descriptors(host))
         return len(seen) >= STABLE_LOOKS and all(kinds == seen[-1] for kinds in seen[-STABLE_LOOKS:])
 
-    await until(unchanged_for_a_while, "descriptors that stay the same")
+    await until(unchanged_for_a_while, "descriptors that stay the same", pause=0.01)
 
 
 async def settled_in(broker: Broker) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee, InvalidRequest, Question, Verdict, tool
+from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
+from cellblock.apart.budget import CLIENT_BYTES
+from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
-from cellblock.journal.journals import Journals
-from cellblock.journal.place import journals_in
+from cellblock.daemon import parked_runs
+from cellblock.journal import journal
+from cellblock.journal.journals import Journals, open_store
+from cellblock.journal.place import FilePlace, journals_in
+from cellblock.journal.recording import Recording
+from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
+from cellblock.telemetry import keeper
+from cellblock.telemetry.keeper import Keeper
 from support.processes import workers_of
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 MADE: Counter[str] = Counter()
 
@@ -255,9 +265,11 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
         host = made.host_pid
         assert host is not None
         await until(lambda: len(workers_of(host)) == 1, "the warm one is left")
-        while await made.parked():
-            # A look is a turn of a thread.
-            pass
+
+        async def none_is_left() -> bool:
+            return not await made.parked()
+
+        await until_found(none_is_left, "nobody has answered")
         for run_id in runs:
             head = await made.keeper.run(run_id)
             assert head is not None and head["outcome"] == "PARKED_EXPIRED", head
@@ -306,4 +318,153 @@ async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
         head: Any = None
         while head is None or head["outcome"] == "no end":
             head = await made.keeper.run(run_id)
+            await asyncio.sleep(0.02)
         assert head["outcome"] == "CANNOT_GO_ON"
+
+
+async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
+    """One that is damaged ends; one of another key is left to whoever has that, until it has waited too long."""
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(5)]
+    damaged, foreign, late, *others = runs
+    settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
+    store = open_store(FilePlace(tmp_path, settings.auth), settings.journal)
+    for run_id in runs:
+        store.answer(run_id, "accepted")
+    dead = {"lost": "recording", "good": "x", "old": "x"}
+    for run_id in dead:
+        # Of brokers that have died: the first is damaged, the last has been left for longer than a run may wait.
+        found = store.read(others[0])
+        assert found is not None
+        store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
+    store.close()
+    with sqlite3.connect(journals_in(tmp_path)) as database:
+        database.execute("PRAGMA foreign_keys = ON")
+        for run_id in (damaged, "lost"):
+            database.execute(
+                "UPDATE pieces SET body = zeroblob(40) WHERE run = ? AND kind = 'recording'", (run_id,)
+            )
+        database.execute("UPDATE runs SET key = 'other' WHERE id IN (?, ?)", (foreign, late))
+        database.execute("UPDATE runs SET expires = 1 WHERE id = ?", (late,))
+        database.execute("UPDATE runs SET changed = 1 WHERE id = 'old'")
+    database.close()
+
+    async def state_of(made: Broker, run_id: str) -> tuple[Any, Any]:
+        head = await made.keeper._journals.asked(lambda store: store.head(run_id), None)
+        assert head is not None
+        return head.state, head.outcome
+
+    async with broker_on(tmp_path) as made:
+        for run_id, state in {
+            **dict.fromkeys(others, ("ended", "ok")),
+            damaged: ("ended", "CANNOT_GO_ON"),
+            foreign: ("parked", None),
+            late: ("ended", "PARKED_EXPIRED"),
+            "lost": ("ended", "CANNOT_GO_ON"),
+            "good": ("ended", "ok"),
+            "old": ("ended", "CANNOT_GO_ON"),
+        }.items():
+
+            async def is_so(run_id: str = run_id, state: Any = state) -> bool:
+                return await state_of(made, run_id) == state
+
+            await until_found(is_so, f"{run_id} is {state}")
+
+
+BURN = "const burn = () => { let n = 0; for (let i = 0; i < 6e7; i++) n += i % 7; return n; };\n"
+PARKS = "for (let n = 0; n < 4; n++) await write({ n });"
+"""No clock is read: of a run that is parked first here, there is no event."""
+
+
+async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> tuple[RunResponse, int]:
+    """Runs a script, and approves what it asks for until its end; gives its response, and how often it was parked."""
+    limits = {"maxCpuMs": max_cpu_ms}
+    response = await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
+    parks = 0
+    while response.parked:
+        parks += 1
+        response = await within(broker.resume(str(response.usage.run_id), "accepted"))
+    return response, parks
+
+
+async def test_parks_neither_give_a_script_cpu_time_nor_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five replays together would come to the cap, with the slack that there is for slower machines."""
+    monkeypatch.setattr("cellblock.execution.run.REPLAY_CPU_MS", 300)
+    async with broker_on(tmp_path, policy={"default": {"approve": ["local.write"]}}) as made:
+        once = (await until_it_ends(made, "burn();"))[0].usage.cpu_ms
+        response, parks = await until_it_ends(made, f"burn(); {PARKS}", 2 * once)
+        assert parks == 4 and response.ok, response
+        response, parks = await until_it_ends(made, f"burn(); {PARKS} burn();", 3 * once // 2)
+        assert parks == 4 and [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
+
+
+async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that goes on, has ended, is shown, or is waited for: a script says what is in it, and how much."""
+    unpack, threads = Recording.unpack, Counter[str]()
+
+    def told(data: bytes) -> Recording:
+        threads[threading.current_thread().name] += 1
+        return unpack(data)
+
+    monkeypatch.setattr(Recording, "unpack", told)
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    runs = broker.parked_runs
+    looks = [
+        runs._keeper.run(run_id),  # pyright: ignore[reportPrivateUsage]
+        broker.resume(run_id, "accepted"),
+        runs.outcome(run_id),
+        runs.status(run_id, "embedding"),
+    ]
+    for number, look in enumerate(looks, 1):
+        assert await within(look) is not None
+        assert threads == {"cellblock-journals": number}
+
+
+async def test_a_run_waits_until_there_is_room_for_what_it_holds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    room, refused = JournalRoom(), 0
+    for module in (journal, keeper):
+        monkeypatch.setattr(module, "ROOM", room)
+    monkeypatch.setattr(parked_runs, "LOOK_SECONDS", 0.01)
+    taken = Keeper.taken
+
+    def told(self: Keeper, *args: Any) -> Any:
+        nonlocal refused
+        try:
+            return taken(self, *args)
+        except NoRoom:
+            refused += 1
+            raise
+
+    monkeypatch.setattr(Keeper, "taken", told)
+    for client in ("one", "two"):
+        room.take(client, CLIENT_BYTES)
+    resumed = asyncio.create_task(broker.resume(run_id, "accepted"))
+    await until(lambda: refused > 1, "it was looked at again")
+    # For a client that is back, too.
+    with pytest.raises(StoreError, match="the journals of all together"):
+        await broker.parked_runs.taken(run_id, 1, {}, "embedding")
+    assert MADE == {}
+    room.give_back("one", CLIENT_BYTES)
+    assert (await within(resumed)).result == {"result": 10} and MADE == {"write 1": 1}
+
+
+async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else_can(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    monkeypatch.setattr(journal, "MAX_BYTES", 1)
+    give_up, made = JournalStore.give_up, list[dict[str, int]]()
+
+    def told(store: JournalStore, *args: str) -> bool:
+        made.append(dict(MADE))
+        return give_up(store, *args)
+
+    monkeypatch.setattr(JournalStore, "give_up", told)
+    assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
+    assert made == [{}] and MADE == {"write 1": 1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,9 +15,10 @@ import pytest
 from cellblock import Broker, Grantee, Observer, Question, RunResponse, Verdict, tool
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
-from cellblock.daemon.parked_runs import ParkedRun
+from cellblock.daemon.parked_views import ParkedRun
 from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
+from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests, ledger, plain_server, settings
 from support.processes import workers_of
 from support.waits import until, within
@@ -82,7 +82,7 @@ async def parked(broker: Broker, run: asyncio.Task[RunResponse], *words: str) ->
     """The id of a run that waits for these calls, without a process."""
     async with asyncio.timeout(60):
         while True:
-            # A look is a turn of a thread.
+            await asyncio.sleep(0.02)
             for one in await broker.parked():
                 if len(one.working) == len(words):
                     await until(lambda: not has_process(broker), "its process is gone")
@@ -328,16 +328,14 @@ globalThis.__codemode_result__ = [first, said];
     def called(name: str) -> int:
         return sum(event.get("tool") == name for event in ledger(tmp_path / "ledger.jsonl"))
 
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", BROKER, str(tmp_path), str(script), json.dumps(section)),
-        cwd=Path(__file__).parents[1],
-    )
+    words = ("-c", BROKER, tmp_path, script, json.dumps(section))
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
     made = settings(tmp_path / "s", {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}, **section)
     async with Broker(made) as broker:
         waiting: list[ParkedRun] = []
         async with asyncio.timeout(60):
-            # A look is a turn of a thread.
             while not waiting or waiting[0].working[0].tool != "hold":
+                await asyncio.sleep(0.02)
                 waiting = await broker.parked()
         assert called("hold") == 1
         # It is another broker's, as long as that one lives.
@@ -345,6 +343,8 @@ globalThis.__codemode_result__ = [first, said];
         await asyncio.wait([outcome], timeout=0.5)
         assert not outcome.done() and called("hold") == 1
         outcome.cancel()
+        # The next one is to go on with it, and this one may be fast.
+        await broker.parked_runs.stop_looking()
         for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
             one.kill()
         await within(process.wait())
@@ -386,6 +386,6 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(broker: Bro
         status = None
         async with asyncio.timeout(60):
             while status is None or status.state != "ended":
-                # A look is a turn of a thread.
+                await asyncio.sleep(0.02)
                 status = await broker.parked_runs.status(run_id, "embedding")
         assert status.outcome == "CANCELLED" and MADE == {"write 1": 1, "one": 1}

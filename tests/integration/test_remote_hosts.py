@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from cellblock import Broker, ConfigError, tool
-from cellblock_worker.wire.keys import KeyPair, make_key_file
+from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
+from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
@@ -53,10 +54,14 @@ async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
     started: list[Process] = []
 
     async def start(
-        endpoint: str, *more: str, key: str = "host.key", server: KeyPair | None = None
+        endpoint: str,
+        *more: str,
+        key: str = "host.key",
+        server: KeyPair | None = None,
+        program: Sequence[str] = ("-m", "cellblock_worker"),
     ) -> Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cellblock_worker", "--connect", *endpoint.split(), "--key",
+            sys.executable, *program, "--connect", *endpoint.split(), "--key",
             str(keys.folder / key), "--warm", "1", "--server-key", (server or keys.broker).public, *more,
             stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
         )  # fmt: skip
@@ -277,9 +282,8 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     section = {"hosts": keys.section(local=False), "state_dir": str(tmp_path / "killed")}
-    killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN, stdout=PIPE
-    )
+    words = ("-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN)
+    killed = await started(*words, program=forked_python(), stdout=PIPE)
     assert killed.stdout is not None
     try:
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
@@ -321,6 +325,25 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
         assert await within(process.wait()) == 0
 
 
+async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, keys: Keys) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[holding.tool]) as broker:
+        assert broker.hosts_endpoint is not None
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
+            "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(line_of(keys.host))
+        await hosts(broker, {process.pid})
+        held = asyncio.create_task(broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+        process.stdin.close()
+        assert await within(process.wait(), START_BOUND) == 0
+        error_of(await within(held), "HOST_LOST")
+
+
 async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
@@ -328,3 +351,68 @@ async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
         assert broker.hosts_endpoint is not None
         process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
         await hosts(broker, {process.pid})
+
+
+IMPATIENT = """
+import sys
+from cellblock_worker.host import remote
+remote.REFUSED_SECONDS = 0.5
+sys.exit(remote.main(sys.argv[1:]))
+"""
+
+
+async def test_a_broker_that_has_refused_a_host_is_dialled_again(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    """It was started with larger messages than the host takes, and then anew without; another one had it meanwhile."""
+    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
+        large = settings(
+            tmp_path / "two", hosts=keys.section(local=False), max_message_bytes=32 * 1024 * 1024
+        )
+        async with Broker(large) as other:
+            endpoint = other.hosts_endpoint
+            assert endpoint is not None
+            process = await start_host(f"{broker.hosts_endpoint} {endpoint}", program=("-c", IMPATIENT))
+            await hosts(broker, {process.pid})
+            await until_said(process, b"--max-message-bytes 33554432")
+            assert other.hosts == [] and process.returncode is None
+        async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as other:
+            await hosts(other, {process.pid})
+            assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+
+
+NAMED = """
+import sys
+from pathlib import Path
+from cellblock_worker.host import names, remote
+
+file = Path(sys.argv.pop(1))
+
+async def addresses_of(host):
+    return file.read_text().split()
+
+names.addresses_of = addresses_of
+remote.LOOK_UP_SECONDS = 0.2
+sys.exit(remote.main(sys.argv[1:]))
+"""
+
+
+async def test_a_host_follows_the_addresses_of_a_name(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
+        assert broker.hosts_endpoint is not None
+        port = broker.hosts_endpoint.rpartition(":")[2]
+        asked = await start_host(f"dns://localhost:{port}")
+        await hosts(broker, {asked.pid})
+        there = keys.section(f"tcp://127.0.0.2:{port}", local=False)
+        async with Broker(settings(tmp_path / "two", hosts=there)) as other:
+            found = tmp_path / "addresses"
+            found.write_text("127.0.0.1")
+            process = await start_host(f"dns://brokers:{port}", program=("-c", NAMED, str(found)))
+            await hosts(broker, {asked.pid, process.pid})
+            found.write_text("127.0.0.1 127.0.0.2")
+            await hosts(other, {process.pid})
+            found.write_text("127.0.0.2")
+            await hosts(broker, {asked.pid})
+            assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42

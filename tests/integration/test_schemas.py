@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,12 @@ from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.lookup import inspect_tool, show_types
 from cellblock.frontend.mcp.context import declarations_in_budget
-from support.entries import SERVERS, settings
+from support.entries import Entry, entry, forked_server, settings
 from support.responses import succeeded
 
-CONTRACT = {"contract": {"command": sys.executable, "args": ["-I", str(SERVERS / "contract_server.py")]}}
+
+def contract() -> dict[str, Entry]:
+    return {"contract": entry(forked_server("contract_server.py"))}
 
 
 @tool()
@@ -29,7 +30,7 @@ def known(broker: Broker, name: str) -> Any:
 
 
 async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -> None:
-    config = settings(tmp_path, CONTRACT)
+    config = settings(tmp_path, contract())
     async with Broker(config, tools=[rows]) as broker:
         await broker.settled()
         cached = declarations_in_budget(broker.known_catalog, 100_000).text
@@ -64,7 +65,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
 
 async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
     schemas = {"servers": {"contract": {"unwrap": "json", "tools": {"annotated_text": {"unwrap": "spec"}}}}}
-    async with Broker(settings(tmp_path, CONTRACT, schemas=schemas)) as broker:
+    async with Broker(settings(tmp_path, contract(), schemas=schemas)) as broker:
         await broker.settled()
         value = succeeded(
             await broker.run(
@@ -104,7 +105,7 @@ async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_noth
 
 async def test_a_wrong_server_name_in_the_settings_is_named(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"contrakt: no such server"):
-        settings(tmp_path, CONTRACT, schemas={"servers": {"contrakt": {}}})
+        settings(tmp_path, contract(), schemas={"servers": {"contrakt": {}}})
 
 
 async def test_a_run_counts_as_work_until_its_response(tmp_path: Path) -> None:

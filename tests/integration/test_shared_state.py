@@ -7,7 +7,6 @@ import base64
 import json
 import logging
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, CellblockError, tool
+from cellblock import Broker, CellblockError, ConfigError, tool
 from cellblock.base import presence
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import parked_runs
 from cellblock.execution.response import RunResponse
 from cellblock.journal import at_work
 from cellblock.journal.rows import Head
+from support.cellblock_zygote import forked_python, started
 from support.postgresql import Postgres
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 MADE: Counter[str] = Counter()
@@ -155,7 +155,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
     async with asyncio.timeout(60):
         while True:
-            # A look is a turn of a thread.
+            await asyncio.sleep(0.02)
             for head in await broker.parked_runs._journals.heads():
                 if head.state == state:
                     return head
@@ -181,9 +181,8 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         section["journal"] = {"park_tools_after_ms": 50}
     free = json.dumps(settings_of(postgres_url, **section))
     async with broker_on(postgres_url, tmp_path / "b", **section) as broker:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", DYING, free, str(there), str(tmp_path / "a"), script)
-        )
+        words = ("-c", DYING, free, there, tmp_path / "a", script)
+        process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
         await kept_as(broker, state)
         await asyncio.sleep(5 * parked_runs.LOOK_SECONDS)
@@ -195,6 +194,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         async def outcome() -> RunResponse | None:
             found = None
             while found is None:
+                await asyncio.sleep(0.02)
                 (head,) = await store._journals.heads()
                 found = await store.outcome(head.id)
             return found
@@ -233,6 +233,76 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
     await until(lambda: second.trouble is None, "the other has it back, too")
     response = await within(other.resume(run_id, "accepted"))
     assert response.result == [1, 20] and MADE["write 2"] == 1
+
+
+CALLS = (
+    IMPORTS.replace("write", "hold")
+    + "const seen = [];\n"
+    + "for (const n of [1, 2, 3]) {\n"
+    + "  seen.push(await read({ n }).then(() => 'made', (error) => error.code));\n"
+    + "}\n"
+    + "globalThis.__codemode_result__ = seen;"
+)
+DAY = 86_400_000
+
+
+async def test_a_client_has_one_quota_at_all_brokers(
+    postgres_url: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    MADE.clear()
+    quotas = {
+        "team:strict": {"local.read": {"calls": 4, "per_ms": DAY, "strict": True}},
+        "default": {"local.*": {"calls": 7, "per_ms": DAY}, "nobody.*": {"calls": 0, "per_ms": DAY}},
+    }
+    policy = {"policy": {"quotas": quotas, "clients": {"team:strict": {"tools": ["local.*"]}}}}
+    # The pattern of a server that is not there would hold for nobody.
+    with pytest.raises(ConfigError, match="names no server"):
+        broker_on(postgres_url, tmp_path / "none", **policy)
+    del quotas["default"]["nobody.*"]
+    async with (
+        broker_on(postgres_url, tmp_path / "a", **policy) as one,
+        broker_on(postgres_url, tmp_path / "b", **policy) as other,
+    ):
+        runs = [await within(broker.run(CALLS, client="team:strict")) for broker in (one, other)]
+        assert [run.result for run in runs] == [["made"] * 3, ["made", "QUOTA_USED_UP", "QUOTA_USED_UP"]]
+        assert MADE == {"read 1": 2, "read 2": 1, "read 3": 1}
+        assert (await within(one.run(CALLS))).result == ["made"] * 3
+        seen = other.presence
+        assert seen is not None
+        # It knows what the first one has told since.
+        await until(
+            lambda: one.counts._known and not any(c.added for c in one.counts._known.values()), "told"
+        )
+        assert (await within(other.run(CALLS))).result == ["made"] * 3
+        postgres.stop()
+        try:
+            await until(lambda: seen.trouble is not None, "it is seen")
+            assert (await within(other.run(CALLS, client="team:strict"))).result == ["QUOTA_UNKNOWN"] * 3
+            made = MADE["read 1"]
+            assert (await within(other.run(CALLS))).result == ["made", "QUOTA_USED_UP", "QUOTA_USED_UP"]
+            assert MADE["read 1"] == made + 1
+        finally:
+            postgres.start()
+        await until(lambda: seen.trouble is None, "it is back")
+
+        async def settled() -> bool:
+            return (await one.run(CALLS)).result == ["QUOTA_USED_UP"] * 3
+
+        await until_found(settled, "it is settled")
+
+
+async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directory(tmp_path: Path) -> None:
+    MADE.clear()
+    section: dict[str, Any] = {
+        "policy": {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+        "pool": {"warm": 1},
+    }
+    settings = parse_settings({"cellblock": section})
+    for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
+        async with Broker(settings, tools=[read, hold], state_dir=tmp_path) as broker:
+            assert (await within(broker.run(CALLS))).result == expected
 
 
 async def test_an_answer_that_comes_while_postgresql_is_away_is_written_when_it_is_back(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.cellblock_zygote import Command, started
 from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import descendants, gone
 from support.waits import until, within
@@ -34,22 +35,16 @@ def message(number: int | None, method: str, parameters: dict[str, Any]) -> byte
 
 
 @asynccontextmanager
-async def served(tmp_path: Path) -> AsyncIterator[Process]:
+async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterator[Process | Command]:
     """A connected server, and runs that have all called their tool; nobody has read an answer yet."""
     record = tmp_path / "ledger.jsonl"
     config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
-        "serve",
-        "--stdio",
-        "--config",
-        str(config),
-        "--state-dir",
-        str(tmp_path / "s"),
-        stdin=PIPE,
-        stdout=PIPE,
-        limit=1 << 12,
-    )
+    words = ("serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s"))
+    streams: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "limit": 1 << 12}
+    if console_script:
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
+    else:
+        process = await started(*words, **streams)
     try:
         assert process.stdin is not None and process.stdout is not None
         client = {"name": "test", "version": "1"}
@@ -74,7 +69,7 @@ def calls(tmp_path: Path) -> list[Any]:
     return [event for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "echo"]
 
 
-async def read_line(process: Process, rest: bytearray) -> bytes:
+async def read_line(process: Process | Command, rest: bytearray) -> bytes:
     """The next line of stdout, read in small pieces; what follows it stays in `rest`."""
     assert process.stdout is not None
     while b"\n" not in rest:
@@ -105,8 +100,8 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
 
 @pytest.mark.parametrize("way", ["closes stdin", "SIGTERM", "closes both"])
 async def test_a_client_that_never_reads_cannot_keep_anything_alive(tmp_path: Path, way: str) -> None:
-    """Its pipe is full, so that nothing more can be written to it."""
-    async with served(tmp_path) as process:
+    """Its pipe is full, so that nothing more can be written to it, also not by an interpreter that ends."""
+    async with served(tmp_path, console_script=way != "closes stdin") as process:
         assert process.stdin is not None and process.stdout is not None
         left = descendants(process.pid)
         assert left
@@ -122,7 +117,7 @@ async def test_a_client_that_never_reads_cannot_keep_anything_alive(tmp_path: Pa
     assert list((tmp_path / "s" / "run").glob("*")) == []
 
 
-async def exit_code(process: Process) -> int:
+async def exit_code(process: Process | Command) -> int:
     """The exit code, without reading what is left in the pipe (`Process.wait` waits for its end)."""
     await until(lambda: process.returncode is not None, "the server's exit")
     assert process.returncode is not None

@@ -168,7 +168,7 @@ async def test_a_refusal_for_lack_of_credentials_is_told_as_that(broker: Broker)
         ("Buffer.from('x');", None, "The sandbox has no Buffer: use Uint8Array"),
         ("import { eco } from '@codemode/servers/plain';", "ToolNotFoundError", "Did you mean echo"),
         ("import { getTol } from '@codemode/discovery';", "CodemodeError", "Did you mean getTool"),
-        ("import 'node:timers/promises';", None, "In place of timers there is the global setTimeout"),
+        ("import 'node:timers/promises';", None, "In place of timers, use the global setTimeout"),
         ("import * as plain from '@codemode/servers/plain'; [].ecco();", None, "Correct the script at that"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import FrontServer
-from support.entries import SERVERS, settings
+from support.entries import forked_server, settings
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -27,7 +26,7 @@ Asked = list[tuple[str, str]]
 @asynccontextmanager
 async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator[Broker]:
     """A broker in front of `asking_server.py`."""
-    command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), *options]
+    command = forked_server("asking_server.py", *options)
     if options[0] == "http":
         process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE)
         try:

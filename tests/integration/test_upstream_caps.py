@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from cellblock import Broker
 from cellblock.base.terminal import Painter
 from cellblock.cli.doctor import examine
-from support.entries import SERVERS, plain_server, settings
+from support.entries import forked_server, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -38,7 +37,7 @@ FLOOD = """
 @contextmanager
 def http_server(*options: str) -> Iterator[str]:
     """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
-    command = [sys.executable, "-I", str(SERVERS / "sdk_server.py"), "http", "--flood", *options]
+    command = forked_server("sdk_server.py", "http", "--flood", *options)
     environment = {"PATH": os.environ["PATH"]}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import IO
 import pytest
 
 from cellblock import Broker, Observer
-from support.entries import SERVERS, settings
+from support.entries import forked_server, settings
 from support.public_servers import node_entry
 from support.responses import succeeded
 from support.waits import until, within
@@ -51,17 +50,7 @@ def running(command: Sequence[str], **environment: str) -> Iterator[subprocess.P
 
 
 def sdk_command(transport: str, *args: str) -> list[str]:
-    return [
-        sys.executable,
-        "-I",
-        str(SERVERS / "sdk_server.py"),
-        transport,
-        "--tools",
-        "12",
-        "--page",
-        "5",
-        *args,
-    ]
+    return forked_server("sdk_server.py", transport, "--tools", 12, "--page", 5, *args)
 
 
 def port_of(process: subprocess.Popen[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import socket
@@ -22,10 +23,13 @@ from keyring.backends import null
 from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
 from support.certificates import certificate
+from support.entries import settings
 from support.oauth_world import World, world
+from support.postgresql import Postgres
 from support.processes import descendants, told_to
 from support.responses import succeeded
-from support.waits import steady, until, warmed, within
+from support.shared_rows import KEY
+from support.waits import steady, until, until_found, warmed, within
 
 WHOAMI = (
     'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
@@ -131,6 +135,37 @@ async def test_two_processes_that_renew_at_once_do_not_lose_the_login(tmp_path: 
             assert (await other).code == 0
         assert place.events("refresh")
         assert not place.events("refresh reused")
+
+
+async def test_two_brokers_that_share_a_login_renew_it_once(
+    tmp_path: Path, postgres: Postgres, postgres_url: str
+) -> None:
+    """With nothing else in common than PostgreSQL. While that is away, a token is used and not renewed."""
+    state = {"url": postgres_url, "key": base64.b64encode(KEY).decode()}
+    async with world(tmp_path, "--life", "2", "--slow-token", "300", state=state) as place:
+        assert "in PostgreSQL" in (await place.run("auth", "login", "notes")).out
+        assert "logged in" in (await place.run("auth", "status", "notes")).out
+        elsewhere = settings(tmp_path / "elsewhere", place.servers, **place.cellblock)
+        async with Broker(place.settings) as one, Broker(elsewhere) as two:
+            await within(asyncio.gather(one.settled(), two.settled()))
+            await expired(place)
+            runs = await within(asyncio.gather(one.run(WHOAMI), two.run(WHOAMI)), 60)
+            assert [succeeded(run) for run in runs] == ["ada", "ada"]
+            postgres.stop()
+            try:
+                await expired(place)
+                refused = await within(one.run(WHOAMI), 60)
+                assert "PostgreSQL" in refused.diagnostics[0].message
+            finally:
+                postgres.start()
+
+            async def again() -> bool:
+                return (await one.run(WHOAMI)).result == "ada"
+
+            await until_found(again, "it is renewed when PostgreSQL is back", pause=0.2)
+        assert place.events("refresh") and not place.events("refresh reused")
+        for folder in (place.state, tmp_path / "elsewhere"):
+            assert not (folder / "auth").exists()
 
 
 async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_token(tmp_path: Path) -> None:

@@ -2,91 +2,108 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cellblock import Broker, Observer
+from cellblock import Broker
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.wire.frames import encode_frame, pack_header
-from security.native.harness import Native, attack, steps
+from security.native.harness import Native, attack
 from support.entries import settings
-from support.processes import alive, command_line, workers_of
-from support.waits import until, within
-from support.worker_owner import make_run, script
-
-STAY = [("prctl", 1, 0, 0, 0, 0), "say stays", ("sleep", 600_000)]
-"""It takes back that it dies with its parent, and does not look at its input any more."""
+from support.processes import alive, launchers_of, parent_of, workers_of
+from support.waits import steady, until, warmed
 
 F_SETLEASE, F_WRLCK = 1024, 1
 
+ATTEMPTS = 5
+"""A host that another test starts may end the orphan first."""
 
-@pytest.mark.parametrize("kill_launcher", [False, True])
-async def test_one_that_takes_back_pdeathsig_does_not_outlive_its_host(
-    kill_launcher: bool, native_hosts: Native, tmp_path: Path
+
+@contextmanager
+def lone_host(native: Native, kind: str) -> Iterator[tuple[psutil.Process, psutil.Process, psutil.Process]]:
+    """A process that is a host as far as its worker sees, its launcher, and the worker, which means to stay."""
+    argv = [sys.executable, "-m", "security.native.lone_host", str(native.folder), kind]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            worker, launcher = map(int, started.stdout.readline().split())
+            yield psutil.Process(started.pid), psutil.Process(launcher), psutil.Process(worker)
+        finally:
+            started.kill()
+
+
+def has_lost(worker: psutil.Process, parent: int) -> bool:
+    return parent_of(worker) != parent
+
+
+def holds_pidfd(holder: int, pid: int) -> bool:
+    with suppress(OSError):
+        return any(f"Pid:\t{pid}\n" in info.read_text() for info in Path(f"/proc/{holder}/fdinfo").iterdir())
+    return False
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["its own launcher", "one in its place"])
+@pytest.mark.parametrize("kind", ["room", "bubblewrap"])
+async def test_the_launcher_ends_one_that_takes_back_pdeathsig_when_its_host_is_killed(
+    kind: str, replaced: bool, native: Native
 ) -> None:
-    pool = {"warm": 1, "max_warm": 1, "capacity": 2}
-    # With the journal off: its run does not begin anew at the next host.
-    async with Broker(settings(tmp_path, isolation="required", pool=pool, journal="off")) as broker:
-        stays = asyncio.Event()
-        run = asyncio.create_task(broker.run(steps(*STAY), observer=Observer(on_log=lambda _: stays.set())))
-        await within(stays.wait())
-        assert broker.host_pid is not None
-        host = psutil.Process(broker.host_pid)
-        workers = workers_of(host.pid)
-        if kill_launcher:
-            # Only the next host can find it then.
-            # What it starts is a copy of it for a moment, and younger.
-            copies = [child for child in host.children() if "launcher.py" in " ".join(command_line(child))]
-            launcher = min(copies, key=lambda child: child.create_time())
+    with lone_host(native, kind) as (host, launcher, worker):
+        if replaced:
+            launcher.kill()
+            await until(
+                lambda: any(holds_pidfd(other.pid, worker.pid) for other in launchers_of(host.pid)),
+                "another one that has been told of it",
+            )
+            assert alive(worker)
+        host.kill()
+        await until(lambda: not alive(worker), "the worker's end")
+
+
+@pytest.mark.parametrize("kind", ["room", "bubblewrap"])
+async def test_the_next_host_finds_one_whose_host_and_launcher_were_killed(kind: str, native: Native) -> None:
+    for _ in range(ATTEMPTS):
+        with lone_host(native, kind) as (host, launcher, worker):
+            assert worker.pid not in end_orphans()
+            # It could make another launcher.
             host.suspend()
             launcher.kill()
-        host.kill()
-        await within(run)
-        await until(lambda: not any(map(alive, workers)), f"the end of {workers}")
+            is_orphaned = partial(has_lost, worker, worker.ppid())
+            host.kill()
+            await until(is_orphaned, "its parent's end", pause=0.001)
+            found = worker.pid in end_orphans()
+            await until(lambda: not alive(worker), "its end")
+            if found:
+                return
+    pytest.fail("it has always ended before it was looked for")
 
 
-async def test_the_next_host_finds_one_where_no_launcher_and_no_cgroup_has_ended_it(
-    native_workers: Native,
-) -> None:
-    """Started by hand, so that nobody else watches over it, and without the filter, which refuses its prctl."""
-    launch = confinement.launch(64)
-    at = launch.command.index("--seccomp")
-    argv = [*launch.command[:at], *launch.command[at + 2 :]]
-    process = subprocess.Popen(  # noqa: ASYNC220 - a test
-        argv,
-        env=confinement.WORKER_ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=launch.fds,
-    )
-    launch.close()
-    assert process.stdin and process.stdout
-    run = make_run()
-    start = {"t": "start", "log_bytes": run.log_bytes, "message_bytes": run.message_bytes}
-    process.stdin.write(encode_frame(pack_header(start), script(steps(*STAY))))
-    process.stdin.flush()
-    said = b""
-    while b"stays" not in said:
-        said += os.read(process.stdout.fileno(), 1000)
-        assert process.poll() is None
-    inner = bubblewrap.inner_pid(process.pid)
-    assert inner is not None
-    worker = psutil.Process(inner)
-    assert inner not in end_orphans()
-    process.kill()
-    process.wait()
-    await until(lambda: worker.ppid() != process.pid, "its parent's end")
-    assert alive(worker)
-    assert inner in end_orphans()
-    await until(lambda: not alive(worker), "its end")
-    process.stdin.close()
-    process.stdout.close()
+async def test_a_host_whose_launcher_was_killed_keeps_its_workers(native: Native, tmp_path: Path) -> None:
+    """While the host cannot yet have noticed, and at any time after."""
+    pool = {"warm": 2, "max_warm": 2, "capacity": 2}
+    async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
+        await warmed(broker)
+        assert broker.host_pid is not None
+        host = psutil.Process(broker.host_pid)
+        workers = await steady(lambda: workers_of(host.pid), "warm workers")
+        assert workers
+        killed = launchers_of(host.pid)
+        host.suspend()
+        for launcher in killed:
+            launcher.kill()
+        await until(lambda: not launchers_of(host.pid), "the end of its launchers")
+        assert not {worker.pid for worker in workers} & set(end_orphans())
+        host.resume()
+        await until(lambda: launchers_of(host.pid), "another one, though nothing is ordered")
+        assert all(map(alive, workers))
 
 
 async def test_no_file_that_others_boot_from_can_be_leased(native_workers: Native) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import WAITING, login, parked, waiting
 from support.waits import within
@@ -102,7 +102,7 @@ async def test_a_stranger_and_a_wrong_token_decide_nothing(served: Daemon, run_i
 
 async def test_a_named_token_sees_and_decides_nothing(served: Daemon, run_id: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), "token", "create", "ci", "--state-dir", str(served.folder / "s")),
+        *(str(forked_cellblock()), "token", "create", "ci", "--state-dir", str(served.folder / "s")),
         stdout=PIPE,
         stderr=PIPE,
     )

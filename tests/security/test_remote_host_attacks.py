@@ -65,7 +65,7 @@ class Peer:
             self.say(protocol.Leased(ran_ms=0), token=parts[0])
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
-        self.socket.send((token, pack_header(message.model_dump()), body))
+        self.socket.send((token, pack_header(vars(message)), body))
 
     def finish(self, body: bytes) -> None:
         self.say(protocol.Ended(reason="finished", outcome="done"), body, token=self.runs[-1])
@@ -219,7 +219,7 @@ async def test_a_flood_before_the_greeting_fills_no_log_and_holds_nobody(
     with caplog.at_level(logging.INFO, logger="cellblock.transport"):
         for _ in range(FLOOD):
             hostile.socket.send((b"", b"\xc1", b""))
-            hostile.say(hello(capacity=1).model_copy(update={"protocol": 1}))
+            hostile.say(hello(capacity=1).replace(protocol=1))
         task = await served_by(honest, world)
         honest.finish(b"1")
         assert (await within(task)).result == 1

@@ -17,7 +17,7 @@ from cellblock_worker.confinement import bubblewrap, confinement, orphans
 from cellblock_worker.launch.launching import Launcher, Order, Started
 from security.native.harness import Native, attack, let_loose, steps
 from support.entries import settings
-from support.processes import alive, command_line, workers_of
+from support.processes import alive, command_line, launchers_of, workers_of
 from support.responses import succeeded
 from support.waits import until, warmed, within
 
@@ -38,11 +38,6 @@ async def attacked(tmp_path: Path, native_hosts: Native) -> AsyncIterator[Broker
 
 def namespaces(pid: int, names: tuple[str, ...]) -> list[str]:
     return [str(Path(f"/proc/{pid}/ns/{name}").readlink()) for name in names]
-
-
-def launchers_of(host: int) -> list[psutil.Process]:
-    children = psutil.Process(host).children()
-    return [child for child in children if "launcher.py" in " ".join(command_line(child))]
 
 
 async def two(broker: Broker) -> list[psutil.Process]:

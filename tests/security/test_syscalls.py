@@ -17,7 +17,8 @@ from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
-from support.worker_owner import BOUND, MIB, run_one
+from cellblock_worker.worker.reuse import ReuseBounds
+from support.worker_owner import BOUND, MIB, booted, make_run, run_one, script
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -39,6 +40,8 @@ globalThis.__codemode_result__ = structuredClone({ sum: hot(1e6), size: random.l
 """
 TOO_MUCH = "const kept = []; for (let i = 0; ; i++) kept.push('x'.repeat(100_000) + i, new Uint8Array(65_536).fill(1));"
 CRASH = "const deep = () => [deep()]; deep();"
+JOURNAL = b', "journal": {"seed": "%s", "events": "", "temporal": false}}' % (b"0" * 64)
+"""Makes a run one that is recorded."""
 
 
 @pytest.fixture
@@ -68,8 +71,35 @@ async def test_what_deno_calls_is_on_its_list(traced: Any) -> None:
     ]
     # With so little memory V8 may die before it has used enough for that to be told as the reason.
     assert reasons[0] == reasons[2] == "finished" and reasons[1] in ("memory", "crashed")
-    assert dict(traced.seen) == {}
-    assert traced.started >= 3
+    made, owner = await booted()
+    made.lease(b"token", make_run(), script(ALL_SORTS)[:-1] + JOURNAL)
+    assert (await owner.end()).reason == "finished"
+    assert any(header["t"] == "events" for header, _ in owner.said), "it was recorded"
+    assert dict(traced.seen) == dict(traced.refused) == {}
+    assert traced.started >= 4
+
+
+async def test_what_deno_calls_is_on_its_list_where_processes_are_reused(traced: Any) -> None:
+    """Each run has a context of `node:vm`, which another script of the bundle makes."""
+    confinement.use_isolation("required")
+    assert confinement.use_contexts(True)
+    try:
+        made, owner = await booted(
+            reuse=ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
+        )
+        for code, memory in ((ALL_SORTS, 64), (CRASH, 64), (ALL_SORTS, 64)):
+            owner.events.clear()
+            made.lease(b"token", make_run(key="k", memory_bytes=memory * MIB), script(code))
+            await owner.until("returned")
+        assert [(ended.reason, ended.reused) for ended, _ in owner.ended] == [
+            ("finished", number) for number in range(3)
+        ]
+        made.kill("host_stopping")
+        await owner.until("gone")
+    finally:
+        confinement.use_contexts(False)
+    assert dict(traced.seen) == dict(traced.refused) == {}
+    assert traced.started >= 1
 
 
 async def test_a_call_that_is_on_no_list_is_seen(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +108,15 @@ async def test_a_call_that_is_on_no_list_is_seen(traced: Any, monkeypatch: pytes
     confinement.use_isolation("required")
     assert (await run_one("globalThis.__codemode_result__ = 1;"))[0].reason == "finished"
     assert {seen.call for seen in traced.seen} & missing and {seen.call for seen in traced.seen} <= missing
+
+
+async def test_a_call_that_is_always_refused_is_seen(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new Deno may begin to make one; libc does without this."""
+    monkeypatch.setattr(syscall_lists, "_DENO", tuple({*syscall_lists._DENO} - {"rseq"}))
+    monkeypatch.setattr(syscall_lists, "REFUSED", (*syscall_lists.REFUSED, "rseq"))
+    confinement.use_isolation("required")
+    assert (await run_one("globalThis.__codemode_result__ = 1;"))[0].reason == "finished"
+    assert {seen.call for seen in traced.refused} == {"rseq"} and not traced.seen
 
 
 @pytest.mark.skipif(

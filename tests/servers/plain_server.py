@@ -26,8 +26,12 @@ import select
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
+
+# Hundreds of these are started, and pathlib and typing would take as long as all the rest.
+# ruff: noqa: PTH110, PTH123
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TOOLS = {
     "echo": "Gives its input back as text",
@@ -62,6 +66,12 @@ def write_line(text: str) -> None:
         sys.stdout.flush()
 
 
+def read(file: str) -> Any:
+    """What a JSON file says."""
+    with open(file, encoding="utf-8") as text:
+        return json.load(text)
+
+
 class Server:
     """One connection on stdin and stdout."""
 
@@ -76,7 +86,7 @@ class Server:
         """Append one line to the ledger."""
         if self.options.ledger is not None:
             line = json.dumps({"event": event, **details}) + "\n"
-            with Path(self.options.ledger).open("a", encoding="utf-8") as file:
+            with open(self.options.ledger, "a", encoding="utf-8") as file:
                 file.write(line)
 
     def serve(self) -> None:
@@ -121,7 +131,7 @@ class Server:
     def beside(self) -> dict[str, Any]:
         """The file of what there is beside tools."""
         file = self.options.beside
-        return {} if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
+        return {} if file is None else read(file)
 
     def defined_page(self, cursor: str | None) -> dict[str, Any]:
         """A page of the definitions file; past the last one, an endless list begins again."""
@@ -135,11 +145,11 @@ class Server:
 
     def defined(self) -> dict[str, Any]:
         """The definitions file."""
-        return json.loads(Path(self.options.definitions).read_text(encoding="utf-8"))
+        return read(self.options.definitions)
 
-    def hold(self, request_id: Any, path: Path) -> None:
+    def hold(self, request_id: Any, path: str) -> None:
         """Answer when a file is there."""
-        while not path.exists():
+        while not os.path.exists(path):
             time.sleep(START_LOOK_SECONDS)
         self.text(request_id, "held")
 
@@ -154,9 +164,7 @@ class Server:
             timer.daemon = True
             timer.start()
         elif name == "hold":
-            threading.Thread(
-                target=self.hold, args=(request_id, Path(arguments["path"])), daemon=True
-            ).start()
+            threading.Thread(target=self.hold, args=(request_id, arguments["path"]), daemon=True).start()
         elif name == "deep":
             # Written by hand: a JSON encoder would give up before the client does.
             depth = arguments["depth"]
@@ -219,11 +227,12 @@ class Server:
         )
 
 
-def fails_this_time(times: int, file: Path) -> bool:
+def fails_this_time(times: int, file: str) -> bool:
     """Whether this start is one of the first `times`, by the lines of `file`."""
-    with file.open("a", encoding="utf-8") as counter:
+    with open(file, "a+", encoding="utf-8") as counter:
         counter.write("start\n")
-    return len(file.read_text(encoding="utf-8").splitlines()) <= times
+        counter.seek(0)
+        return len(counter.readlines()) <= times
 
 
 def main() -> int:
@@ -237,13 +246,13 @@ def main() -> int:
     parser.add_argument("--definitions")
     parser.add_argument("--beside")
     parser.add_argument("--start-delay", type=float, default=0.0)
-    parser.add_argument("--start-when", type=Path)
+    parser.add_argument("--start-when")
     options = parser.parse_args()
-    if options.fail_starts and fails_this_time(int(options.fail_starts[0]), Path(options.fail_starts[1])):
+    if options.fail_starts and fails_this_time(int(options.fail_starts[0]), options.fail_starts[1]):
         sys.stderr.write("plain_server fails to start, as it was told\n")
         return 1
     time.sleep(options.start_delay)
-    while options.start_when is not None and not options.start_when.exists():
+    while options.start_when is not None and not os.path.exists(options.start_when):
         if select.select([sys.stdin], [], [], START_LOOK_SECONDS)[0] and not sys.stdin.buffer.peek(1):
             return 0
         time.sleep(START_LOOK_SECONDS)

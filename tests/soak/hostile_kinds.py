@@ -9,7 +9,16 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.hostile.workloads import HALF, LARGE_INPUTS, LARGE_RESULTS, LISTS, LOG_BLOCK, LOG_FRAME, MIB
+from benchmarks.hostile.workloads import (
+    HALF,
+    JOURNALED,
+    LARGE_INPUTS,
+    LARGE_RESULTS,
+    LISTS,
+    LOG_BLOCK,
+    LOG_FRAME,
+    MIB,
+)
 from security.native.harness import steps
 from soak.load import KILLED, LIMIT, LONG_MS, UNCONNECTED, Kind, Planned, equals
 
@@ -65,6 +74,11 @@ def _large_inputs(_: int, __: random.Random) -> Planned:
     return Planned("inputs of four million numbers", {"code": LARGE_INPUTS, "limits": limits}, right=right)
 
 
+def _journals(_: int, __: random.Random) -> Planned:
+    arguments = {"code": JOURNALED, "limits": {"timeoutMs": LONG_MS}, "durable": True}
+    return Planned("durable runs of 30 MB", arguments, right=KILLED | UNCONNECTED | LIMIT)
+
+
 def _lists(_: int, __: random.Random) -> Planned:
     """Honest, but for its haste."""
     limits = {"timeoutMs": LONG_MS}
@@ -77,6 +91,7 @@ HOSTILE_NAMES: Final = (
     "native attacks",
     "12 MB results",
     "inputs of four million numbers",
+    "durable runs of 30 MB",
     "300 lists at once",
     "endless log flood",
     "memory bomb",
@@ -84,4 +99,4 @@ HOSTILE_NAMES: Final = (
 """Kinds of runs that others are not to feel."""
 
 NATIVE_KIND: Final = Kind(5, _native)
-LARGE_KINDS: Final = (Kind(1, _large_results), Kind(1, _large_inputs), Kind(1, _lists))
+LARGE_KINDS: Final = (Kind(1, _large_results), Kind(1, _large_inputs), Kind(1, _journals), Kind(1, _lists))

@@ -11,13 +11,14 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     replicas            several daemons on one PostgreSQL, and a small balancer in front of them
+    ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
     asking_client       an MCP client with a user who answers questions
-    cellblock_zygote    the command `cellblock` for many calls in a row: imported once, forked for each
+    cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it
     browser             a Chromium without a window
     certificates        certificates for TLS
-    secret_service      a session bus and a GNOME keyring, where they are installed
+    secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
     token_issuer        an authorization server's keys, and tokens signed with them
     oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
 

@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import TOOL, Daemon
 from support.waits import within
 
@@ -120,13 +120,13 @@ async def asking(
 def stdio(config: Path, state: Path) -> StdioServerParameters:
     """`cellblock serve --stdio`."""
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(state)]
-    return StdioServerParameters(command=str(CELLBLOCK), args=arguments)
+    return StdioServerParameters(command=str(forked_cellblock()), args=arguments)
 
 
 def connect(running: Daemon) -> StdioServerParameters:
     """`cellblock connect`."""
     arguments = ["connect", "--url", running.url, "--state-dir", str(running.folder / "s")]
-    return StdioServerParameters(command=str(CELLBLOCK), args=arguments)
+    return StdioServerParameters(command=str(forked_cellblock()), args=arguments)
 
 
 @asynccontextmanager

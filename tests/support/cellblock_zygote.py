@@ -1,28 +1,50 @@
 """`cellblock` for many commands in a row: one process that has imported it, and forks for each.
 
-Python's start and Cellblock's imports are most of what a short command costs; a page of examples has dozens. The fork
-runs `cellblock.cli.main` with the caller's arguments, folder, environment, input and output, as the console script
-does.
-With bubblewrap it has a network of its own, so that examples may use the ports that they name.
+Python's start and Cellblock's imports are most of what a short command costs, and tests start hundreds. The fork runs
+`cellblock.cli.main` with the caller's arguments, folder, environment and open files, as the console script does, in a
+session of its own; it begins with random numbers, streams and signals of its own. What it shares with its siblings or
+lacks: the hash seed and `sys.flags`; its caller's limits, terminal and group; its words and environment in `/proc`; an
+interpreter that takes its modules apart at the end. Tests of those, of how a process begins and dies and of what is
+below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK tests` shows them. What is said here is
+tested in test_cellblock_zygote.py.
 
+Servers that tests write with the MCP SDK take as long to import it; they are forked, too.
+
+    forked_cellblock()                     is the program for tests: a caller of this process's own zygote
+    forked_python()                        is the same for `-I FILE`, `-m MODULE` and `-c CODE`, with the SDK imported
+    started(ARGUMENT...)                   starts one as asyncio does, with the pid of the command itself
     python cellblock_zygote.py SOCKET      serves; says "ready" on stdout
-    python -IS caller.py ARGUMENT...       is `cellblock` (`install` writes it); it passes SIGTERM and SIGINT on
+    python -IS caller.py ARGUMENT...       is `cellblock` (`install` writes it). It ends as the command does and passes
+                                           signals on; where it is killed, so is the command
 """
 
 from __future__ import annotations
 
 import array
+import asyncio
+import atexit
 import contextlib
+import fcntl
+import functools
+import gc
 import importlib
-import json
 import os
-import select
+import runpy
+import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
 PRELOADED = (
     "cellblock.cli.main",
@@ -41,29 +63,79 @@ PRELOADED = (
     "cellblock.upstream.auth.login",
     "cellblock.upstream.registry",
     "cellblock.workers.start",
+    # Of the servers.
+    "mcp.server.auth.routes",
+    "mcp.server.mcpserver",
+    "mcp.server.sse",
+    "mcp.server.stdio",
+    "mcp.server.subscriptions",
+    "uvicorn",
 )
 
+CONSOLE_SCRIPT = Path(sys.executable).parent / "cellblock"
+
+BOUND_SECONDS = 60.0
+"""Longest wait for the other side of a connection, and for commands that are told to end; each takes milliseconds."""
+
+MAX_FILES = 250
+"""The kernel passes 253 descriptors at once."""
+
+PASSED_ON = tuple(
+    map(int, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH))
+)
+
+# Only modules that are compiled into Python: `socket` and `json` would take longer than all the rest.
 CALLER = """#!{python} -IS
-import array, json, os, signal, socket, sys
-ends = socket.socket(socket.AF_UNIX)
+import _signal, _socket, array, posix, sys
+files = []
+for name in posix.listdir("/dev/fd"):
+    try:
+        posix.fstat(int(name))
+    except OSError:
+        continue
+    files.append(int(name))
+ends = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 ends.connect({path!r})
-told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-ends.sendmsg([len(told).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+umask = posix.umask(0)
+posix.umask(umask)
+words = [word.encode("utf-8", "surrogateescape") for word in sys.argv[1:]]
+told = b"\\0".join([
+    {kind!r},
+    *(b"%d" % number for number in (posix.getpid(), umask, len(files), *files, len(words))),
+    posix.getcwdb(),
+    *words,
+    *(name + b"=" + value for name, value in posix.environ.items()),
+])
+ends.sendmsg([len(told).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", files))])
 ends.sendall(told)
-lines = ends.makefile("r")
-pid = int(lines.readline())
-for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(one, lambda number, _: os.kill(pid, number))
-sys.exit(int(lines.readline() or 70))
+for file in files:
+    posix.close(file)
+said = b""
+def line(number):
+    global said
+    while said.count(b"\\n") <= number and (more := ends.recv(64)):
+        said += more
+    return int(said.split(b"\\n")[number] or 70)
+pid = line(0)
+for number in {signals}:
+    _signal.signal(number, lambda number, _: posix.kill(pid, number))
+code = line(1)
+if code < 0:
+    if -code != _signal.SIGKILL:
+        _signal.signal(-code, _signal.SIG_DFL)
+    posix.kill(posix.getpid(), -code)
+posix._exit(code)
 """
 
 
-def install(folder: Path, path: Path) -> None:
-    """Writes the caller as `cellblock` into a folder for PATH."""
+def install(folder: Path, path: Path, name: str = "cellblock") -> Path:
+    """Writes the caller, `cellblock` or `python`, into a folder for PATH."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "cellblock"
-    file.write_text(CALLER.format(python=sys.executable, path=str(path)), encoding="utf-8")
+    file = folder / name
+    words = {"python": sys.executable, "path": str(path), "kind": name.encode(), "signals": PASSED_ON}
+    file.write_text(CALLER.format(**words), encoding="utf-8")
     file.chmod(0o755)
+    return file
 
 
 @contextlib.contextmanager
@@ -88,69 +160,307 @@ def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def serve(path: str) -> None:
-    """Forks for each connection until stdin ends."""
+@functools.cache
+def _own_zygote() -> Path:
+    """The folder of a zygote that starts at the first call and ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
+    running = zygote(folder / "s")
+    running.__enter__()
+
+    def end() -> None:
+        running.__exit__(None, None, None)
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    for name in ("cellblock", "python"):
+        install(folder, folder / "s", name)
+    return folder
+
+
+def forked_cellblock() -> Path:
+    """The command `cellblock`, for what it does."""
+    return _own_zygote() / "cellblock"
+
+
+def forked_python() -> Path:
+    """Python, for programs with the MCP SDK or the embedding API."""
+    return _own_zygote() / "python"
+
+
+class Command:
+    """A command that the zygote has started: asyncio's Process, with the command's own pid."""
+
+    def __init__(self, process: asyncio.subprocess.Process, pid: int) -> None:
+        self._process = process
+        self.pid = pid
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+    def send_signal(self, number: int) -> None:
+        if self._process.returncode is None:
+            # It may have ended, and the zygote be about to say so.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+async def started(*arguments: object, program: Path | None = None, **options: Any) -> Command:
+    """Starts `cellblock` or the other one; the options are those of `asyncio.create_subprocess_exec`."""
+    words = (program or forked_cellblock(), *map(str, arguments))
+    process = await asyncio.create_subprocess_exec(*words, **options)
+    return Command(process, pid_of(process.pid))
+
+
+def pid_of(caller: int) -> int:
+    """The pid of the command of a caller, a process that was started as one of the two programs."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(BOUND_SECONDS)
+        asking.connect(str(_own_zygote() / "s"))
+        told = b"%d" % caller
+        asking.sendall(len(told).to_bytes(4, "big") + told)
+        return int(asking.recv(64))
+
+
+# ---- the zygote's own process ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    """What a caller wants run."""
+
+    program: bytes
+    caller: int
+    files: dict[int, int]
+    """The descriptors that the caller had, and what they are here."""
+    umask: int
+    folder: bytes
+    arguments: list[str]
+    environment: dict[bytes, bytes]
+
+    def carry_out(self) -> int:
+        """Runs the command in this process, as if it had begun here. Returns the exit code."""
+        above = max(*self.files, *self.files.values(), 2) + 1
+        moved = {file: fcntl.fcntl(here, fcntl.F_DUPFD, above) for file, here in self.files.items()}
+        for here in self.files.values():
+            os.close(here)
+        for file in (0, 1, 2):
+            if file not in moved:
+                os.close(file)
+        for file, here in moved.items():
+            os.dup2(here, file)
+            os.close(here)
+        os.chdir(self.folder)
+        os.umask(self.umask)
+        os.environb.clear()
+        os.environb.update(self.environment)
+        time.tzset()
+        sys.stdin = sys.__stdin__ = self._stream(0, "r", "strict")
+        sys.stdout = sys.__stdout__ = self._stream(1, "w", "strict")
+        sys.stderr = sys.__stderr__ = self._stream(2, "w", "backslashreplace")
+        sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        if self.program == b"python":
+            return run_python(*self.arguments)
+        sys.argv = [str(CONSOLE_SCRIPT), *self.arguments]
+        from cellblock.cli.main import main
+
+        return main()
+
+    def _stream(self, file: int, mode: str, errors: str) -> Any:
+        if file not in self.files:
+            return None
+        by_line = file == 2 or os.isatty(file)
+        return open(file, mode, 1 if by_line else -1, errors=errors, closefd=False)
+
+
+class Zygote:
+    """Forks for each caller until stdin ends."""
+
+    def __init__(self, path: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(path)
+        self._listening.listen(64)
+        self._woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        for one in (self._listening, self._woken, sys.stdin):
+            self._selector.register(one, selectors.EVENT_READ)
+        self._callers: dict[int, socket.socket] = {}
+        """Those of the commands that run, by the commands' pids."""
+        self._pids: dict[int, int] = {}
+        """The pids of all commands by their callers', of which the system gives each to another only much later."""
+        self._asking: dict[int, socket.socket] = {}
+        """Who has asked before the command was there, by the callers' pids."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakes.fileno())
+
+    def serve(self) -> Order | None:
+        """None at the end; in a forked process, what it is to do."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is sys.stdin:
+                    self._end()
+                    return None
+                if key.fileobj is self._woken:
+                    self._woken.recv(4096)
+                    self._reap()
+                elif key.fileobj is self._listening:
+                    if (order := self._take(self._listening.accept()[0])) is not None:
+                        return order
+                elif key.data in self._callers:
+                    # The caller has died. Its command is reaped with the others.
+                    self._selector.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)
+
+    def _take(self, caller: socket.socket) -> Order | None:
+        """Forks for a caller, or takes the question which process one has."""
+        caller.settimeout(BOUND_SECONDS)
+        files = array.array("i")
+        head, ancillary, _, _ = caller.recvmsg(4, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
+        for _, _, data in ancillary:
+            files.frombytes(data)
+        told, size = b"", int.from_bytes(head, "big")
+        while len(told) < size and (more := caller.recv(size - len(told))):
+            told += more
+        if size == 0 or len(told) < size:
+            # It was killed meanwhile.
+            caller.close()
+        elif b"\0" not in told:
+            self._asking[int(told)] = caller
+            self._answer(int(told))
+        else:
+            order = _read(told, list(files))
+            pid = os.fork()
+            if pid == 0:
+                self._forget(caller)
+                return order
+            self._callers[pid], self._pids[order.caller] = caller, pid
+            self._selector.register(caller, selectors.EVENT_READ, pid)
+            _say(caller, pid)
+            self._answer(order.caller)
+        for file in files:
+            os.close(file)
+        return None
+
+    def _answer(self, caller: int) -> None:
+        if caller in self._asking and caller in self._pids:
+            with self._asking.pop(caller) as asking:
+                _say(asking, self._pids[caller])
+
+    def _reap(self) -> None:
+        """Tells their callers of all commands that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with self._callers.pop(ended[0]) as caller:
+                    with contextlib.suppress(KeyError):
+                        self._selector.unregister(caller)
+                    _say(caller, os.waitstatus_to_exitcode(ended[1]))
+
+    def _forget(self, caller: socket.socket) -> None:
+        """Closes, in a forked process, all that is the zygote's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        self._selector.close()
+        mine = (self._listening, self._woken, self._wakes, caller)
+        for one in (*mine, *self._callers.values(), *self._asking.values()):
+            one.close()
+
+    def _end(self) -> None:
+        """Ends what still runs, as a user would; what does not end then is killed."""
+        for pid in self._callers:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + BOUND_SECONDS / 4
+        while self._callers and time.monotonic() < deadline:
+            time.sleep(0.02)
+            self._reap()
+        for pid in self._callers:
+            os.kill(pid, signal.SIGKILL)
+
+
+def run_python(option: str, program: str, *arguments: str) -> int:
+    """Runs a program as Python's command line does."""
+    sys.argv = [program, *arguments]
+    if option == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    elif option == "-c":
+        sys.argv[0], sys.path[0] = "-c", ""
+        sys.modules["__main__"] = module = ModuleType("__main__")
+        exec(program, vars(module))
+    else:
+        assert option == "-I", "without it, the program's folder would have to be on sys.path"
+        runpy.run_path(program, run_name="__main__")
+    return 0
+
+
+def _read(told: bytes, files: list[int]) -> Order:
+    words = iter(told.split(b"\0"))
+    program = next(words)
+    caller, umask, open_files = int(next(words)), int(next(words)), int(next(words))
+    numbers = [int(next(words)) for _ in range(open_files)]
+    arguments = [next(words) for _ in range(int(next(words)) + 1)]
+    environment = {name: value for name, _, value in (word.partition(b"=") for word in words)}
+    return Order(
+        program,
+        caller,
+        dict(zip(numbers, files, strict=True)),
+        umask,
+        arguments[0],
+        [os.fsdecode(word) for word in arguments[1:]],
+        environment,
+    )
+
+
+def _say(caller: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):
+        caller.sendall(b"%d\n" % number)
+
+
+def ends_with(work: Callable[[], int]) -> NoReturn:
+    """Does what this process is for, and ends it as an interpreter does.
+
+    Only modules are not taken apart, which would touch, and so copy, all that the zygote has imported.
+    """
+    code = 1
+    try:
+        code = work()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - as at the end of any program
+        traceback.print_exc()
+    # No public function does what an interpreter does here.
+    threading._shutdown()  # pyright: ignore[reportPrivateUsage]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    os._exit(code)
+
+
+def main(path: str) -> int:
+    # As the console script has it.
+    sys.path[0] = str(CONSOLE_SCRIPT.parent)
+    os.setpgid(0, 0)
     for name in PRELOADED:
         importlib.import_module(name)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(path)
-    listening.listen(16)
+    assert threading.active_count() == 1, "a fork would lack the threads that an import has started"
+    gc.collect()
+    # What is there stays: collections in forked processes need not go through it, nor copy it.
+    gc.freeze()
+    zygote = Zygote(path)
     print("ready", flush=True)
-    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
-        caller, _ = listening.accept()
-        # Finished ones are reaped here: nobody waits for them by number.
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if os.fork() == 0:
-            listening.close()
-            attend(caller)
-        caller.close()
-
-
-def attend(caller: socket.socket) -> None:
-    """Runs the command of one caller in a child, and tells its process id and its exit code."""
-    files = array.array("i")
-    head, ancillary, _, _ = caller.recvmsg(4, socket.CMSG_SPACE(3 * files.itemsize))
-    for _, _, data in ancillary:
-        files.frombytes(data)
-    told = b""
-    while len(told) < int.from_bytes(head, "big"):
-        told += caller.recv(65536)
-    arguments, folder, environment = json.loads(told)
-    child = os.fork()
-    if child == 0:
-        caller.close()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-        os.closerange(3, 64)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv = ["cellblock", *arguments]
-        code = 70
-        try:
-            from cellblock.cli.main import main
-
-            code = main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    for file in files:
-        os.close(file)
-    caller.sendall(b"%d\n" % child)
-    _, status = os.waitpid(child, 0)
-    caller.sendall(b"%d\n" % (os.waitstatus_to_exitcode(status) % 256))
-    os._exit(0)
+    order = zygote.serve()
+    if order is not None:
+        ends_with(order.carry_out)
+    return 0
 
 
 if __name__ == "__main__":
-    os.setpgid(0, 0)
-    try:
-        serve(sys.argv[1])
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)
+    sys.exit(main(sys.argv[1]))

@@ -98,7 +98,7 @@ class ContextWorker:
                     logs.append(body.decode())
                 case "call":
                     reply = protocol.Reply(id=header["id"], ok=True)
-                    self._send(encode_frame(pack_header(reply.model_dump()), json.dumps(answer).encode()))
+                    self._send(encode_frame(pack_header(vars(reply)), json.dumps(answer).encode()))
                 case "done" | "failed":
                     outcome = Outcome(header["t"], json.loads(body) if body else None, logs)
                 case "ready":
@@ -116,7 +116,7 @@ class ContextWorker:
         """Sends a script, and does not wait."""
         plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
         start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
-        self._send(encode_frame(pack_header(start.model_dump()), json.dumps(plan).encode()))
+        self._send(encode_frame(pack_header(vars(start)), json.dumps(plan).encode()))
 
     def _send(self, frame: bytes) -> None:
         assert self._process.stdin is not None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cellblock.config.settings import Settings, parse_settings
+from support.cellblock_zygote import CONSOLE_SCRIPT, forked_python
 
 SERVERS = Path(__file__).parents[1] / "servers"
 
-CELLBLOCK = Path(sys.executable).parent / "cellblock"
+CELLBLOCK = CONSOLE_SCRIPT
+"""Starts as a user's does, which takes most of a second of CPU: see `cellblock_zygote` for when it is needed."""
 
 LIST_WAIT_MS = 10_000
 
-WARM = 2
-"""Workers that brokers under test keep warm: each takes a core for some 70 ms to boot, and few tests use more."""
+WARM = 1
+"""Workers that brokers under test keep warm, and twice as many after a burst: each takes a core for some 70 ms to boot,
+and few tests use more."""
 
 REUSE: dict[str, str] = {}
 """What `--reuse` puts into the section `pool` of brokers under test."""
@@ -26,17 +29,32 @@ Entry = dict[str, Any]
 
 
 def plain_server(*args: object, env: Mapping[str, str] | None = None) -> Entry:
-    """The `mcpServers` entry of `servers/plain_server.py`; starts in 50 ms."""
+    """The `mcpServers` entry of `servers/plain_server.py`; starts in 25 ms."""
     return {
         "command": sys.executable,
-        "args": ["-I", str(SERVERS / "plain_server.py"), *map(str, args)],
+        "args": ["-IS", str(SERVERS / "plain_server.py"), *map(str, args)],
         "env": dict(env or {}),
     }
 
 
+def forked_server(name: str, *args: object) -> list[str]:
+    """The command of a server in `servers` that is made with the MCP SDK, whose import would take most of a second."""
+    return [str(forked_python()), "-I", str(SERVERS / name), *map(str, args)]
+
+
 def sdk_server(*args: object) -> Entry:
-    """The `mcpServers` entry of `servers/sdk_server.py` over stdio; starts in about a second."""
-    return {"command": sys.executable, "args": ["-I", str(SERVERS / "sdk_server.py"), *map(str, args)]}
+    """The `mcpServers` entry of `servers/sdk_server.py` over stdio."""
+    return entry(forked_server("sdk_server.py", *args))
+
+
+def tracker() -> Entry:
+    """That of the server that `cellblock demo` brings, which is made with the SDK, too."""
+    return entry([str(forked_python()), "-m", "cellblock.cli.demo.tracker"])
+
+
+def entry(command: Sequence[str]) -> Entry:
+    """That of a command."""
+    return {"command": command[0], "args": list(command[1:])}
 
 
 def settings(state_dir: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Settings:

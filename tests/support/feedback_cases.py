@@ -228,6 +228,15 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             _result("await files.write_file({ path: '/a.txt', content: 'x', append: true })"),
             _result("await files.edit_file({ path: '/a.txt', edits: [], dry_run: true })"),
         ),
+        "However the tool is reached.": _all(
+            'import * as tracker from "@codemode/servers/tracker"; const { list_issues } = tracker; '
+            + _result("(await list_issues({ lable: 'bug' })).issues.length"),
+            'import * as tracker from "@codemode/servers/tracker"; '
+            + _result("(await tracker['list_issues']({ lable: 'bug' })).issues.length"),
+            'const { list_issues: list } = await import("@codemode/servers/tracker"); '
+            + _result("(await list({ lable: 'bug' })).issues.length"),
+            as_is=True,
+        ),
         "Whole objects and spreads that are passed on are quiet.": _all(
             "const { issues } = await tracker.list_issues({ limit: 1 }); "
             + _result("(await tracker.get_issue(issues[0])).id"),
@@ -267,6 +276,16 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             "let n = 0; for (const row of await texts.rows({})) n++; " + _result("n"),
             _result("[(await texts.record({})).title]"),
         ),
+        "Behind guards too, which say nothing of texts, and by its characters.": _all(
+            "const r = await texts.record({}); " + _result("[(r.labels ?? []).length, r.title ? 1 : 2]"),
+            "const { title = 'none' } = await texts.record({}); " + _result("title"),
+            "const keys = []; for (const key in await texts.rows({})) keys.push(key); "
+            + _result("keys.length"),
+            "const rows = await texts.rows({}); " + _result("[rows[0]]"),
+        ),
+        "The hint is of the text that was misused, and of no other.": _all(
+            "const rows = await texts.rows({}); console.log(rows.length); const x = {}; x.foo();"
+        ),
         "Also when the tool declares an object or array and really answers text; then the declaration says what "
         "scripts get, with both facts.": [
             *_all(_result("(await texts.page({})).issues.length")),
@@ -278,6 +297,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
         "A script that assigned nothing gets `NO_RESULT` with the one-line fix, an info when it logged.": _all(
             "const count = (await tracker.list_issues({})).issues.length;",
             "const count = (await tracker.list_issues({})).issues.length; console.log(count);",
+            "const __codemode_result__ = (await tracker.list_issues({})).issues.length;",
         ),
         "Conventions from elsewhere work, and 3.2.2's assignment wins over them.": _all(
             "export default (await tracker.list_issues({})).issues.length;",
@@ -314,7 +334,12 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             "const r = await texts.person({}); " + _result("{ name: r.name, mail: r['ma' + 'il'] }")
         ),
         "A missing `await` is told from the script, not by a race.": _all(
-            "texts.person({}); " + _result("1"), _result("texts.person({}).name")
+            "texts.person({}); " + _result("1"),
+            _result("texts.person({}).name"),
+            "const out = []; [1, 2].forEach(async () => { out.push(await texts.person({})); }); "
+            + _result("out"),
+            _result("[1, 2].map(async () => (await texts.person({})).name)"),
+            "void texts.person({}); " + _result("1"),
         ),
         "`received` uses JavaScript's type names.": _all(
             "await files.write_file({ path: 3, content: null });"
@@ -377,7 +402,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
 """By part of the issue and sentence. What no single response shows has no case, and a test beside it on the page."""
 
 TESTS: Final = {
-    "A later finding": "tests/integration/test_warned.py",
+    "A later finding": "tests/unit/broker/cellblock/execution/test_side_checks.py",
     "Hints do not": "tests/unit/broker/cellblock/typecheck/test_likely.py",
     "Skipped samples": "tests/integration/test_odd_results.py",
 }

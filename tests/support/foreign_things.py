@@ -21,10 +21,12 @@ KINDS = (
 )
 
 ID = "A" * 32
-PIN_FILE = PinStore(Path()).path("plain").name
+PIN_FILE = Path(PinStore(Path()).shelf.where("plain")).name
+DAEMON_LOCK = "daemon-127.0.0.1-8000.lock"
+DATABASE_ENDINGS = ("", "-wal", "-shm", "-journal")
 
 FOLDERS = (
-    *(".", "run", "outputs", "logs", "pins", "auth", "exp1", "lost+found"),
+    *(".", "run", "outputs", "logs", "pins", "auth", "tokens", "overlays", "exp1", "lost+found"),
     *("run/OWN", "run/OWN/deno-dir", "run/OWN/deno-dir/filled", "run/LEFT", "run/broker-12345678"),
     *("outputs/OWN", "outputs/LEFT", "outputs/broker-12345678"),
 )
@@ -43,22 +45,20 @@ NAMES = (
         "logs",
         "pins",
         "auth",
+        "tokens",
+        "overlays",
     ),
-    *("host.log", "upstream-plain.log", "schemas.sqlite3", "schemas.sqlite3-wal", "schemas.sqlite3-journal"),
-    *("audit.jsonl", "audit.jsonl.1", "token", PIN_FILE, "plain.json", "plain.lock"),
+    *("host.log", "upstream-plain.log", "daemon.log", DAEMON_LOCK, "cellblock-used.json"),
+    *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
+    *("journals.key", "audit.jsonl", "audit.jsonl.1", "token", PIN_FILE, "plain.json", "plain.lock"),
+    "ci.json",
 )
 
 OURS = {
-    *("logs/host.log", "logs/upstream-plain.log", "schemas.sqlite3", "schemas.sqlite3-wal"),
-    *(
-        "schemas.sqlite3-journal",
-        "audit.jsonl",
-        "audit.jsonl.1",
-        "token",
-        f"pins/{PIN_FILE}",
-        "auth/plain.json",
-    ),
-    *("auth/plain.lock", ".cellblock"),
+    *("logs/host.log", "logs/upstream-plain.log", "logs/daemon.log", DAEMON_LOCK, "cellblock-used.json"),
+    *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
+    *("journals.key", "audit.jsonl", "audit.jsonl.1", "token", f"pins/{PIN_FILE}", "auth/plain.json"),
+    *("auth/plain.lock", "tokens/ci.json", ".cellblock"),
 }
 """A plain file of that name is Cellblock's, whoever has made it."""
 

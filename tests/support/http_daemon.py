@@ -1,4 +1,7 @@
-"""A real `cellblock serve --http` process for tests, and raw HTTP against it."""
+"""A `cellblock serve --http` for tests, and raw HTTP against it.
+
+The process begins by a fork (`cellblock_zygote`), or as a user's does (`console_script=True`).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from support.cellblock_zygote import Command, started
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.processes import alive, descendants, gone
 from support.waits import within
@@ -50,16 +54,17 @@ class Answer:
 class Daemon:
     """The process, and how to reach it."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Command
     port: int
     folder: Path
     token: str | None
     tls: ssl.SSLContext | None = None
     said: list[str] = field(default_factory=list[str])
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/mcp"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}/mcp"
 
     @property
     def ledger(self) -> Path:
@@ -83,7 +88,7 @@ class Daemon:
 
     async def raw(self, data: bytes, *, bound: float = 20.0) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         try:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
@@ -109,7 +114,7 @@ class Daemon:
     def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> bytes:
-        everything = {"Host": f"127.0.0.1:{self.port}", "Content-Length": str(len(body)), **(headers or {})}
+        everything = {"Host": f"{self.host}:{self.port}", "Content-Length": str(len(body)), **(headers or {})}
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in everything.items())]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
@@ -131,7 +136,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
 
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
     """The answer, and the first message of its stream or of its body; then the connection is closed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
     try:
         writer.write(request)
         return await first_message(reader)
@@ -176,19 +181,27 @@ async def daemon(
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
     servers: Mapping[str, Any] | None = None,
+    console_script: bool = False,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
     """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK),
-        *("serve", "--http", "127.0.0.1:0", "--config", str(config), "--state-dir", str(folder / "s")),
+    words = [
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--config",
+        str(config),
+        "--state-dir",
+        str(folder / "s"),
         *options,
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-    )
+    ]
+    streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": PIPE}
+    if console_script:
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
+    else:
+        process = await started(*words, **streams)
     family: list[psutil.Process] = []
     assert process.stderr is not None
     said: list[str] = []

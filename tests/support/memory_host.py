@@ -142,7 +142,7 @@ class ScriptedHost:
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         """Says anything."""
-        self._link.deliver(self.identity, token, pack_header(message.model_dump()), body)
+        self._link.deliver(self.identity, token, pack_header(vars(message)), body)
 
     def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
         """What the broker sends (MemoryHost)."""

@@ -63,7 +63,10 @@ class MemoryKept(KeptRun):
     def goes_on(self, recording: Recording) -> None:
         self.journal = Journal.resuming(recording)
 
-    def parked(self, cpu_ms: int) -> None:
+    def begins_anew(self) -> None:
+        raise AssertionError("a durable run goes on from where it was")
+
+    def parked(self) -> None:
         """Nobody bounds it here."""
 
 

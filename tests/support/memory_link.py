@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cellblock.workers.link.router import LinkEvents
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.frames import FrameError, unpack_header
 
 
 class MemoryHost(Protocol):
@@ -49,7 +49,7 @@ class MemoryLink:
         target = self._hosts.get(host)
         if target is None or self._closed:
             raise ConnectionError("no such host")
-        copy = protocol.parse_to_host(unpack_header(pack_header(message.model_dump())))
+        copy = protocol.parse_to_host(unpack_header(message.packed()))
         self._loop.call_soon(target.broker_says, token, copy, body)
 
     def reaches(self, host: bytes) -> bool:

@@ -17,7 +17,8 @@ from typing import Any
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, place_of
 from servers import browser
-from support.entries import CELLBLOCK, SERVERS, settings, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import SERVERS, forked_server, settings, write_config
 from support.waits import within
 
 
@@ -71,7 +72,7 @@ class World:
         config = write_config(self.folder, self.servers, **self.cellblock)
         browser = f"{sys.executable} {SERVERS / 'browser.py'} {self.folder / 'browser.jsonl'} {habit} %s"
         process = await asyncio.create_subprocess_exec(
-            str(CELLBLOCK),
+            str(forked_cellblock()),
             *arguments,
             *("--config", str(config), "--state-dir", str(self.state)),
             stdin=DEVNULL,
@@ -129,7 +130,7 @@ async def world(
 ) -> AsyncGenerator[World]:
     """Starts both servers on free ports of the loopback; at the end nothing of them is left."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(SERVERS / "oauth_server.py"), "--ledger", str(folder / "ledger.jsonl")),
+        *forked_server("oauth_server.py", "--ledger", folder / "ledger.jsonl"),
         *("--transport", transport, *options),
         stdin=DEVNULL,
         stdout=PIPE,

@@ -35,9 +35,11 @@ class Postgres:
 
     Args:
         safe: Whether it writes through to the disk; what is killed is only its processes, so tests need not.
+        tls: A certificate and its key, with which it serves the loopback, too, at `port`; by the PostgreSQL that the
+            machine has, since the wheel's is built without TLS.
     """
 
-    def __init__(self, *, safe: bool = False) -> None:
+    def __init__(self, *, safe: bool = False, tls: tuple[Path, Path] | None = None) -> None:
         with warnings.catch_warnings():
             # It asks for XDG_RUNTIME_DIR, which not every machine has.
             warnings.simplefilter("ignore")
@@ -47,12 +49,40 @@ class Postgres:
         # Its own way to start has a bound that a busy machine does not keep.
         self._wheel: Any = Wheel(self._folder / "data", cleanup_mode=None)
         self._wheel.pgdata.mkdir()
-        self._wheel.ensure_pgdata_inited()
+        binaries = self._wheel.bin_path
+        if tls is None:
+            self._wheel.ensure_pgdata_inited()
+        else:
+            binaries = installed_binaries()
+            assert binaries is not None
+            self._own(self._folder)
+            self._own(self._wheel.pgdata)
+            making = [
+                str(binaries / "initdb"),
+                "-D",
+                str(self._wheel.pgdata),
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+            ]
+            subprocess.run(making, user=self._wheel.system_user, check=True, capture_output=True, cwd="/")
         settings = ["recovery_init_sync_method=syncfs", *([] if safe else ["fsync=off"])]
         # It ends with the tests, also when those are killed.
         dying = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
         data = str(self._wheel.pgdata)
-        program = [str(self._wheel.bin_path / "postgres"), "-D", data, "-k", data, "-h", ""]
+        self.port = 0
+        if tls is not None:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            for name, file in zip(("cert", "key"), tls, strict=True):
+                copy = Path(shutil.copy(file, self._wheel.pgdata / f"{name}.pem"))
+                copy.chmod(0o600)
+                self._own(copy)
+                settings.append(f"ssl_{name}_file={copy}")
+            settings += ["ssl=on", f"port={self.port}"]
+        listen = "127.0.0.1" if tls else ""
+        program = [str(binaries / "postgres"), "-D", data, "-k", data, "-h", listen]
         self._command = [*dying, *program, *(part for one in settings for part in ("-c", one))]
         self.start()
 
@@ -92,6 +122,10 @@ class Postgres:
         self.stop()
         shutil.rmtree(self._folder)
 
+    def _own(self, path: Path) -> None:
+        if self._wheel.system_user:
+            shutil.chown(path, self._wheel.system_user)
+
     def _answers(self) -> bool:
         import psycopg
 
@@ -102,13 +136,20 @@ class Postgres:
         return True
 
     def _url(self, name: str) -> str:
-        return f"postgresql://postgres@/{name}?host={self._wheel.pgdata}"
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://postgres@/{name}?host={self._wheel.pgdata}{port}"
 
     def _ask(self, statement: str) -> None:
         import psycopg
 
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
+
+
+def installed_binaries() -> Path | None:
+    """Where the machine's own PostgreSQL is, the newest one; as Debian has it."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    return found[-1] if found else None
 
 
 class Cutting:

@@ -47,9 +47,23 @@ def name_of(process: psutil.Process) -> str:
         return ""
 
 
+def parent_of(process: psutil.Process) -> int:
+    """The pid of a process's parent; 0 when it has ended."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def workers_of(host_pid: int) -> list[psutil.Process]:
     """The Deno processes of a worker host, without the bubblewrap that watches over each."""
     return [process for process in descendants(host_pid) if name_of(process) == "deno"]
+
+
+def launchers_of(host_pid: int) -> list[psutil.Process]:
+    """A worker host's launchers; for a moment also what one of them is starting, a copy of it."""
+    children = psutil.Process(host_pid).children()
+    return [child for child in children if "launcher.py" in " ".join(command_line(child))]
 
 
 async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:

@@ -74,9 +74,7 @@ def cuts(recording: Recording) -> list[Recording]:
     """The recording as it was after each event: what had no answer by then is not in it."""
     events = pieces(recording.events)
     found: list[Recording] = []
-    for at, event in enumerate(events):
-        if event.startswith("c") or event == "e1":
-            continue
+    for at in range(len(events)):
         seen = events[: at + 1]
         answered = {int(one[1:]) for one in seen if one.startswith("a")}
         calls = [call for call in recording.calls if call.id in answered]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cellblock.base.state_keys import derived_key
 from cellblock.frontend.replicas.words import PURPOSE, Words
-from cellblock.journal.cipher import derived_key
 from support.http_daemon import Daemon, daemon
 
 KEY = bytes(range(32))
@@ -95,7 +96,14 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def fleet(folder: Path, database: str, count: int = 2, **cellblock: Any) -> AsyncGenerator[Fleet]:
+async def fleet(
+    folder: Path,
+    database: str,
+    *options: str,
+    count: int = 2,
+    tls: ssl.SSLContext | None = None,
+    **cellblock: Any,
+) -> AsyncGenerator[Fleet]:
     """So many daemons on one PostgreSQL, with the token of one state directory."""
     state = {"url": database, "key": b64encode(KEY).decode()}
     async with contextlib.AsyncExitStack() as stack:
@@ -104,7 +112,8 @@ async def fleet(folder: Path, database: str, count: int = 2, **cellblock: Any) -
         section = {**SECTION, "state": state, **cellblock}
         # One after the other: the first one makes the token.
         daemons = [
-            await stack.enter_async_context(daemon(folder, http=http, **section)) for _ in range(count)
+            await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
+            for _ in range(count)
         ]
         balancer.ports = [one.port for one in daemons]
         yield Fleet(daemons, balancer, database)
@@ -112,4 +121,4 @@ async def fleet(folder: Path, database: str, count: int = 2, **cellblock: Any) -
 
 def words() -> Words:
     """What signs as the daemons do."""
-    return Words(derived_key(KEY, PURPOSE, "", len(KEY)))
+    return Words([derived_key(KEY, PURPOSE, "", len(KEY))])

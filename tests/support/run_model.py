@@ -116,7 +116,8 @@ class ModelRun:
         if self.state is State.OVER:
             return
         has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
-        if self.state is State.PARKING and (has_settled or not isinstance(message, protocol.Ended)):
+        is_end = isinstance(message, protocol.Ended) and not self.has_ended_meanwhile
+        if self.state is State.PARKING and (has_settled or not is_end):
             self.held.append((message, body))
             return
         if self.state is State.SENT and (has_settled or not isinstance(message, protocol.Ended)):
@@ -139,6 +140,8 @@ class ModelRun:
         """The broker asks for the worker's death."""
         if self.state in (State.SENT, State.RUNNING, State.PARKING):
             self.state, self.killed = State.KILLING, True
+            if self.has_ended_meanwhile:
+                self._hear_held()
 
     def lose(self) -> None:
         """The host is gone."""
@@ -157,27 +160,30 @@ class ModelRun:
     def is_written(self, ok: bool, *, taken: bool = False) -> None:
         """The disk has answered; `taken`: somebody has the parked run already, and it cannot go on here."""
         park, self.park = self.park, None
-        ended = any(isinstance(message, protocol.Ended) for message, _ in self.held)
         is_here = self.state is State.PARKING or (self.lost and not self.killed)
-        if ok and (taken or (not ended and is_here)):
+        if ok and (taken or (not self.has_ended_meanwhile and is_here)):
             self.park, self.parked = park, True
             self.kill()
             self.see()
-            if ended:
-                for message, body in self.held:
-                    self.hear(message, body)
-                self.held.clear()
             return
         if self.state is State.PARKING:
             self.state = State.RUNNING
             if not ok:
                 self.cannot_park = True
                 self.asked.clear()
-            for message, body in self.held:
-                self.hear(message, body)
-            self.held.clear()
+            self._hear_held()
         elif self.is_lost_before_its_end and self.durable and self.resumed < MAX_LOST:
             self._go_on()
+
+    def _hear_held(self) -> None:
+        held, self.held = self.held, []
+        for message, body in held:
+            self.hear(message, body)
+
+    @property
+    def has_ended_meanwhile(self) -> bool:
+        """Whether its script has settled while it was being parked."""
+        return any(isinstance(message, protocol.Ended) for message, _ in self.held)
 
     @property
     def waits_for_people_alone(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +24,18 @@ from cellblock.schemas.validation import InputValidator
 from cellblock.script.conventions import MAX_SHOWN
 from support import recorded_catalogs
 from support.entries import plain_server, settings
-from support.script_templates import OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
+from support.script_templates import IMPORTS, OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 
-Mistake = Literal["field", "argument", "parse", "enum", "result"]
-MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result")
+Mistake = Literal["field", "argument", "parse", "enum", "result", "await"]
+MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result", "await")
+
+MOST_MISSES = 200
+"""Tries in a row that bring no new script with a mistake of one kind: then there are no more."""
 
 _MARK = re.compile(r"⟦([fke]):([^⟧]+)⟧")
 _RESULT = "globalThis.__codemode_result__ = "
 _NAMED = re.compile(r"^(?:const|let) (\w+) =", re.MULTILINE)
+_WAITED = re.compile(r"⟦w⟧await Promise\.all\((.*?)\)⟦/w⟧", re.DOTALL)
 _PARSED = re.compile(r"⟦p⟧JSON\.parse\((.*?)\)⟦/p⟧", re.DOTALL)
 
 _FIELDS = (
@@ -129,18 +134,23 @@ def right_scripts(tools: Mapping[str, list[Tool]], rng: random.Random, count: in
 
 
 def wrong_scripts(right: list[Case], rng: random.Random, count: int) -> list[Case]:
-    """The same with one mistake each, of each kind as many as can be, none twice."""
+    """The same with one mistake each, none twice: of each kind as many as of the others, or as can be made."""
     found: dict[str, Case] = {}
     turns = [(mistake, case) for case in right for mistake in MISTAKES if _has(case.template, mistake)]
     by_kind = {mistake: [case for one, case in turns if one == mistake] for mistake in MISTAKES}
     kinds = [mistake for mistake in MISTAKES if by_kind[mistake]]
-    for _ in range(50 * count):
-        mistake = kinds[len(found) % len(kinds)]
-        if len(found) == count:
-            break
+    misses: Counter[Mistake] = Counter()
+    turn = 0
+    while kinds and len(found) < count:
+        mistake = kinds[turn % len(kinds)]
         made = _mistaken(rng.choice(by_kind[mistake]).template, mistake, rng)
-        if made is not None:
-            found.setdefault(made.code, made)
+        if made is not None and made.code not in found:
+            found[made.code], turn = made, turn + 1
+            misses[mistake] = 0
+            continue
+        misses[mistake] += 1
+        if misses[mistake] > MOST_MISSES:
+            kinds.remove(mistake)
     return list(found.values())
 
 
@@ -228,8 +238,11 @@ def _invented(rng: random.Random) -> Any:
 
 
 def _template(tool: Tool, rng: random.Random) -> str:
-    call = f"await server.{tool.export}({_input(tool)})"
-    head = f'import * as server from "@codemode/servers/{tool.server}";\n'
+    begins, called = (
+        part.replace("MODULE", f"@codemode/servers/{tool.server}").replace("TOOL", tool.export)
+        for part in rng.choice(IMPORTS)
+    )
+    call, head = f"await {called}({_input(tool)})", f"{begins}\n"
     if isinstance(tool.value, str) or (tool.is_json_text and rng.random() < 0.15):
         return head + rng.choice(OF_TEXT).replace("VALUE", f"({call})")
     value = f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})"
@@ -269,7 +282,8 @@ def _with_fields(body: str, record: Mapping[str, Any], rng: random.Random) -> st
     second = rng.choice([name for name in names if name != first] or [first])
     body = re.sub(r"\{ A, B: other", "{ ⟦f:" + first + "⟧: A, B: other", body)
     body = re.sub(r"(?<=[.'])A\b|(?<=\{ )A(?=: )", f"⟦f:{first}⟧", body)
-    return re.sub(r"(?<=\.)B\b|(?<=, )B(?=: other)", f"⟦f:{second}⟧", body)
+    body = re.sub(r"(?<=\.)B\b|(?<=, )B(?=: other)", f"⟦f:{second}⟧", body)
+    return re.sub(r"\bA_", first, re.sub(r"\bB_", second, body))
 
 
 def _input(tool: Tool) -> str:
@@ -281,14 +295,14 @@ def _input(tool: Tool) -> str:
 
 
 def _plain(template: str) -> str:
-    return _MARK.sub(lambda mark: mark[2], template).replace("⟦p⟧", "").replace("⟦/p⟧", "")
+    return re.sub(r"⟦/?[pw]⟧", "", _MARK.sub(lambda mark: mark[2], template))
 
 
 # ---- wrong scripts -------------------------------------------------------------------------------------------
 
 
 def _has(template: str, mistake: Mistake) -> bool:
-    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧", "enum": "⟦e:", "result": ""}[
+    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧", "enum": "⟦e:", "result": "", "await": "⟦w⟧"}[
         mistake
     ] in template
 
@@ -300,6 +314,8 @@ def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | Non
         )
     if mistake == "result":
         return _without_result(template, rng)
+    if mistake == "await":
+        return _without_waiting(template, rng)
     letter = {"field": "f", "argument": "k"}.get(mistake, "e")
     marks = [mark for mark in _MARK.finditer(template) if mark[1] == letter]
     chosen = rng.choice(marks)
@@ -308,6 +324,14 @@ def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | Non
         return None
     code = _plain(template[: chosen.start()] + wrong + template[chosen.end() :])
     return Case(code, mistake, chosen[2], template)
+
+
+def _without_waiting(template: str, rng: random.Random) -> Case:
+    """With `forEach`, where nothing is kept of what the callbacks give, or without `Promise.all`."""
+    alone = "\n⟦w⟧" in template
+    method = rng.choice(["forEach", "map"]) if alone else "map"
+    wrong = _WAITED.sub(lambda match: match[1].replace(".map(async", f".{method}(async", 1), template)
+    return Case(_plain(wrong), "await", "Promise.all", template)
 
 
 def _without_result(template: str, rng: random.Random) -> Case:
@@ -351,6 +375,9 @@ class Outcome:
     case: Case
     said: list[tuple[str, str]]
     refused: list[tuple[str, str]]
+    ok: bool
+    is_checked: bool
+    """Whether a type error is among what was said."""
 
     @property
     def fixed(self) -> bool:
@@ -360,15 +387,19 @@ class Outcome:
 
 
 async def measured(
-    folder: Path, tools: Mapping[str, list[Tool]], right: list[Case], wrong: list[Case]
+    folder: Path,
+    tools: Mapping[str, list[Tool]],
+    right: list[Case],
+    wrong: list[Case],
+    hold_ms: int = 60_000,
 ) -> list[Outcome]:
-    """Runs all of them in one broker, in which every tool was called once before."""
+    """Runs all of them in one broker, in which every tool was called once before; each is a client of its own."""
     entries: dict[str, Any] = {}
     for name, each in tools.items():
         file = folder / f"{name}.json"
         file.write_text(json.dumps(definitions_of(each)), encoding="utf-8")
         entries[name] = plain_server("--definitions", file)
-    bounds = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000}
+    bounds = {"typecheck_hold_ms": hold_ms, "typecheck_timeout_ms": 60_000}
     outcomes: list[Outcome] = []
     async with Broker(settings(folder, entries, **bounds)) as broker:
         await broker.settled()
@@ -377,12 +408,13 @@ async def measured(
             response = await broker.run(f'import * as server from "@codemode/servers/{name}";\n{calls}')
             assert response.ok, response.diagnostics
         await broker.learnt(60.0)
-        for case in [*right, *wrong]:
-            response = await broker.run(case.code)
+        for number, case in enumerate([*right, *wrong]):
+            response = await broker.run(case.code, client=f"client:{number}")
             refused: list[tuple[str, str]] = []
             if case.mistake is None:
                 before = await broker.run(case.code, typecheck="before")
                 refused = [(one.message, one.hint or "") for one in before.diagnostics if not before.ok]
             said = [(one.message, one.hint or "") for one in response.diagnostics if one.severity != "info"]
-            outcomes.append(Outcome(case, said, refused))
+            is_checked = any(one.code == "TYPE_ERROR" for one in response.diagnostics)
+            outcomes.append(Outcome(case, said, refused, response.ok, is_checked))
     return outcomes

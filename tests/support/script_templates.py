@@ -1,9 +1,25 @@
 """What scripts do with a tool's answer: templates of the corpus, with places for its value and the names of fields.
 
 `VALUE` and `LIST` are expressions; A and B are fields of a record; F is one that has an enum, V and W two values of it.
+Of reads behind a guard, which say nothing of a misspelt field, they are A_ and B_. `⟦w⟧await Promise.all(…)⟦/w⟧` is
+what a script waits for.
 """
 
 from __future__ import annotations
+
+IMPORTS = (
+    ('import * as server from "MODULE";', "server.TOOL"),
+    ('import * as server from "MODULE";', 'server["TOOL"]'),
+    ('import { TOOL as ask } from "MODULE";', "ask"),
+    ('import * as server from "MODULE";\nconst { TOOL: ask } = server;', "ask"),
+    ('import * as server from "MODULE";\nconst ask = server.TOOL;', "ask"),
+    ('const server = await import("MODULE");', "server.TOOL"),
+    ('const { TOOL: ask } = await import("MODULE");', "ask"),
+    ('let server;\nserver = await import("MODULE");', "server.TOOL"),
+    ('const [server] = await Promise.all([import("MODULE")]);', "server.TOOL"),
+    ("", '(await import("MODULE")).TOOL'),
+)
+"""Ways to reach a tool: what stands at the beginning, and what is called."""
 
 OF_TEXT = (
     "const text = VALUE;\nglobalThis.__codemode_result__ = text.split('\\n').map((line) => line.trim());\n",
@@ -39,6 +55,22 @@ OF_LIST = (
     "const list = LIST;\nconst late = list.filter((one) => one.overdue && one.A);\n"
     "for (const one of list) if (typeof one.note === 'string') console.log(one.note, one.B);\n"
     "globalThis.__codemode_result__ = late.length;\n",
+    "const list = LIST;\n"
+    "const rows = ⟦w⟧await Promise.all(list.map(async (one) => ({ a: one.A, n: LIST.length })))⟦/w⟧;\n"
+    "globalThis.__codemode_result__ = rows;\n",
+    "const out = [];\n⟦w⟧await Promise.all(LIST.map(async (one) => {\n  out.push([one.B, LIST.length]);\n}))⟦/w⟧;\n"
+    "globalThis.__codemode_result__ = out;\n",
+    "const list = LIST;\nconst jobs = list.map(async (one) => [one.A, LIST.length]);\n"
+    "globalThis.__codemode_result__ = await Promise.all(jobs);\n",
+    "const list = LIST;\nconst out = [];\n"
+    "for (const job of list.map(async (one) => [one.B, LIST.length])) out.push(await job);\n"
+    "globalThis.__codemode_result__ = out;\n",
+    "const list = LIST;\nconst out = [];\nfor (let n = 0; n < list.length; n++) out.push(list[n]?.A_ ?? null);\n"
+    "globalThis.__codemode_result__ = out;\n",
+    "const list = LIST;\nconst out = [];\nfor (const n in list) out.push(list[n].A);\n"
+    "globalThis.__codemode_result__ = { out, first: list[0] ?? null };\n",
+    "const list = (LIST) ?? [];\n"
+    "globalThis.__codemode_result__ = Array.isArray(list) ? list.map((one) => one.B) : [];\n",
 )
 
 OF_ENUM = (
@@ -95,4 +127,11 @@ OF_OBJECT = (
     "globalThis.__codemode_result__ = found ? found.A : null;\n",
     "async function read() {\n  const value = VALUE;\n  return { ...value, at: Date.now() };\n}\n"
     "globalThis.__codemode_result__ = (await read()).A;\n",
+    "const value = VALUE;\nglobalThis.__codemode_result__ = { a: value.A_ ?? 'none', b: value?.B_ };\n",
+    "const { A_: first = 'none' } = VALUE;\nglobalThis.__codemode_result__ = first;\n",
+    "const value = VALUE;\nglobalThis.__codemode_result__ = value.A_ ? [value.B_ || 0] : [];\n",
+    "const value = VALUE;\nconst out = {};\nfor (const key in value) out[key] = typeof value[key];\n"
+    "globalThis.__codemode_result__ = out;\n",
+    "const value = VALUE;\nif (value && typeof value === 'object' && value.A_) Object.freeze(value.A_);\n"
+    "globalThis.__codemode_result__ = value.B;\n",
 )

@@ -1,4 +1,4 @@
-"""A real Secret Service for tests: a session bus and a GNOME keyring of their own, where they are installed."""
+"""A real Secret Service for tests: a session bus and a GNOME keyring of their own, the machine's or unpacked."""
 
 from __future__ import annotations
 
@@ -9,26 +9,43 @@ import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from support.waits import until, within
 
-BUS, KEYRING = shutil.which("dbus-daemon"), shutil.which("gnome-keyring-daemon")
+UNPACKED: Final = Path(__file__).parents[2] / ".servers" / "keyring" / "usr"
+"""Is where scripts/_servers.sh unpacks what the machine lacks."""
+
+LIBRARIES: Final = os.pathsep.join(map(str, UNPACKED.glob("lib/*-linux-gnu*")))
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path=UNPACKED / "bin")
+
+
+BUS, KEYRING = _program("dbus-daemon"), _program("gnome-keyring-daemon")
 
 needs_secret_service = pytest.mark.skipif(
-    not (BUS and KEYRING), reason="no dbus-daemon or gnome-keyring-daemon on this machine"
+    not (BUS and KEYRING) and os.environ.get("CELLBLOCK_KEYRING") != "required",
+    reason="no dbus-daemon or gnome-keyring-daemon on this machine",
 )
 
 
 @contextlib.asynccontextmanager
 async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
     """An unlocked keyring; gives the environment in which it is found. Nothing of it is left."""
-    assert BUS and KEYRING
+    assert BUS and KEYRING, "install gnome-keyring and dbus-daemon"
     (folder / "data" / "keyrings").mkdir(parents=True)
+    libraries = {"LD_LIBRARY_PATH": LIBRARIES} if LIBRARIES else {}
     home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_RUNTIME_DIR": str(folder)}
     bus = await asyncio.create_subprocess_exec(
-        *(BUS, "--session", "--nofork", "--print-address"), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        *(BUS, "--session", "--nofork", "--print-address"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env={**os.environ, **libraries},
     )
     ring = None
     try:
@@ -40,7 +57,7 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
             stdin=PIPE,
             stdout=DEVNULL,
             stderr=DEVNULL,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, **libraries},
         )
         assert ring.stdin is not None
         ring.stdin.write(b"password")

@@ -12,6 +12,9 @@ from cellblock import Broker
 WAIT_BOUND_SECONDS = 60.0
 """Longest wait for something that takes well under a second on a quiet machine."""
 
+PAUSE_SECONDS = 0.025
+"""Between two looks: one at the processes of a machine takes milliseconds of a core that others wait for."""
+
 STEADY_SECONDS = 0.3
 """How long processes must be the same to count as the ones that stay: a worker outlives its run by a few
 milliseconds, and a boot takes 30."""
@@ -20,7 +23,7 @@ _T = TypeVar("_T")
 
 
 async def until(
-    holds: Callable[[], object], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = 0.01
+    holds: Callable[[], object], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = PAUSE_SECONDS
 ) -> None:
     """Waits until `holds()` is true; fails with `what` after `bound` seconds."""
     deadline = time.monotonic() + bound

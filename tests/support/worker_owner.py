@@ -95,7 +95,7 @@ def make_run(**changes: int | str) -> protocol.Run:
         "log_bytes": 1000,
         "message_bytes": MIB,
     }
-    return protocol.Run.model_validate({**values, **changes})
+    return protocol.Run.read({**values, **changes})
 
 
 def script(code: str) -> bytes:

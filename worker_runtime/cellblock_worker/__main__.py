@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import sys
-from typing import Any, Final
+from typing import Any
 
 import zmq
-from pydantic import ValidationError
 
 from cellblock_worker.base.lifetime import die_with_parent
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host, HostConfig
-from cellblock_worker.host.host_process import EXIT_USAGE, run_confined
+from cellblock_worker.host.host_process import EXIT_USAGE, first_line, run_confined, watch_lifeline
 from cellblock_worker.wire.endpoints import ipc_folder
-
-CONFIG_MAX_BYTES: Final = 64 * 1024
 
 
 async def serve(config: HostConfig) -> None:
@@ -35,17 +31,11 @@ async def serve(config: HostConfig) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-
-        def lifeline() -> None:
-            if not os.read(0, 4096):
-                loop.remove_reader(0)
-                stop.set()
-
-        os.set_blocking(0, False)
-        loop.add_reader(0, lifeline)
+        watch_lifeline(stop.set)
         host.warm_up()
         testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
-        deno_dir = DenoDir(ipc_folder(config.connect), config.max_old_space_mb, host.move)
+        folder = ipc_folder(config.connect)
+        deno_dir = DenoDir(folder, config.max_old_space_mb, host.has_booted_many, host.move)
         filling: asyncio.Task[None] | None = None
         ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]
         try:
@@ -73,16 +63,9 @@ def main() -> int:
 
         return remote.main(sys.argv[1:])
     die_with_parent()
-    # Unbuffered reads: a buffered line reader would swallow lifeline bytes it must leave to the loop.
-    line = bytearray()
-    while not line.endswith(b"\n") and len(line) < CONFIG_MAX_BYTES:
-        byte = os.read(0, 1)
-        if not byte:
-            break
-        line += byte
     try:
-        config = HostConfig.model_validate_json(bytes(line))
-    except ValidationError as error:
+        config = HostConfig.from_json(first_line())
+    except ValueError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE
     # What is loaded by now stays: no collection need go through it in the middle of a run.

@@ -14,6 +14,8 @@ export interface Terms {
   seed: string;
   /** Holds the events of a recording, to be replayed first; "" for a new run. */
   events: string;
+  /** Says whether the run goes on from a recording, which may have no event; it says when it has come to its end. */
+  past?: true;
   /** Says whether the script's text names `Temporal`; where it does not, it has none. */
   temporal: boolean;
   /**

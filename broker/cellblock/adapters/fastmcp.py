@@ -8,6 +8,7 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.server.providers import Provider
 from fastmcp.tools import Tool, ToolResult
+from mcp_types import AudioContent, ImageContent, TextContent
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
@@ -20,7 +21,10 @@ class _Codemode(Tool):
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         answer = await self.answer(arguments)
         structured = None if answer.response is None else answer.response.as_json()
-        return ToolResult(answer.text, structured_content=structured, is_error=answer.is_error)
+        kinds = {"image": ImageContent, "audio": AudioContent}
+        blocks = [kinds[one.type](data=one.data, mime_type=one.mime_type) for one in answer.media]
+        content = [TextContent(text=answer.text), *blocks]
+        return ToolResult(content, structured_content=structured, is_error=answer.is_error)
 
 
 class CodemodeProvider(Provider):

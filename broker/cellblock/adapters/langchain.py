@@ -29,13 +29,18 @@ async def codemode_tool(
     defined = await broker.tool_definition("anthropic", client=client, budget=budget)
     name = defined["name"]
 
-    async def invoke(**arguments: object) -> str:
+    async def invoke(**arguments: object) -> str | list[dict[str, str]]:
         answer = await broker.handle_tool_call(
             name, arguments, client=client, grantee=grantee, observer=observer
         )
         if answer.is_error:
             raise ToolException(answer.text)
-        return answer.text
+        images = [
+            {"type": "image", "base64": one.data, "mime_type": one.mime_type}
+            for one in answer.media
+            if one.type == "image"
+        ]
+        return [{"type": "text", "text": answer.text}, *images] if images else answer.text
 
     return StructuredTool(
         name=name,

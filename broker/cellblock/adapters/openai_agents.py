@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents import FunctionTool
+from agents import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
 from cellblock import Broker, Grantee, Watcher
@@ -30,11 +30,14 @@ async def codemode_tool(
     defined = await broker.tool_definition("openai", client=client, budget=budget)
     name = defined["name"]
 
-    async def invoke(_context: ToolContext[Any], arguments: str) -> str:
+    async def invoke(
+        _context: ToolContext[Any], arguments: str
+    ) -> str | list[ToolOutputText | ToolOutputImage]:
         answer = await broker.handle_tool_call(
             name, arguments, client=client, grantee=grantee, observer=observer
         )
-        return answer.text
+        images = [ToolOutputImage(image_url=one.url) for one in answer.media if one.type == "image"]
+        return [ToolOutputText(text=answer.text), *images] if images else answer.text
 
     return FunctionTool(
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic_ai import Tool
+from pydantic_ai import BinaryContent, Tool, ToolReturn
 
 from cellblock import Broker, Grantee, Watcher
 
@@ -28,10 +28,11 @@ async def codemode_tool(
     name = defined["name"]
 
     # No ModelRetry for a script that fails: the framework gives up after a few, and the text says what to do.
-    async def invoke(**arguments: object) -> str:
+    async def invoke(**arguments: object) -> str | ToolReturn:
         answer = await broker.handle_tool_call(
             name, arguments, client=client, grantee=grantee, observer=observer
         )
-        return answer.text
+        media = [BinaryContent.from_data_uri(one.url) for one in answer.media]
+        return ToolReturn(answer.text, content=media) if media else answer.text
 
     return Tool[object].from_schema(invoke, name, defined["description"], defined["input_schema"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Final
@@ -50,17 +51,35 @@ class Bill:
     """Adds up the CPU time of work for a run that is not its worker's, in milliseconds. Any thread may add."""
 
     def __init__(self) -> None:
-        self.cpu_ms = 0
+        self._cpu_ms = 0.0
         self._lock = threading.Lock()
 
-    def add(self, cpu_ms: int) -> None:
+    @property
+    def cpu_ms(self) -> int:
+        """Returns what there is so far."""
+        return round(self._cpu_ms)
+
+    def add(self, cpu_ms: float) -> None:
         """Adds milliseconds."""
         with self._lock:
-            self.cpu_ms += cpu_ms
+            self._cpu_ms += cpu_ms
 
 
 paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
 """Is the bill of the run for which something is asked, such as an answer that then has to be read or made plain."""
+
+
+class OnBill:
+    """Puts what this thread computes in a block, which waits for nobody, on the bill of the run that it is for."""
+
+    __slots__ = ("_began", "_bill")
+
+    def __enter__(self) -> None:
+        self._bill, self._began = paying.get(), time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bill is not None:
+            self._bill.add((time.thread_time() - self._began) * 1000)
 
 
 class Apart:

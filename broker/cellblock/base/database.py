@@ -18,6 +18,10 @@ class Away(StoreError):
     """PostgreSQL does not answer. What was to be written can be written when it is back."""
 
 
+class Unusable(StoreError):
+    """PostgreSQL answers, and this broker must not use what is there."""
+
+
 class Database(Protocol):
     """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base.database import Away, StoreError
+from cellblock.base.database import Away, StoreError, Unusable
 from cellblock.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,6 +103,10 @@ class PostgresServer:
             else:
                 connection.close()
 
+    def open(self) -> None:
+        """Holds connections again, behind `close`."""
+        self._closed = False
+
     def close(self) -> None:
         """Closes the connections that nobody uses now, and later those that somebody does."""
         self._closed = True
@@ -114,7 +118,8 @@ class PostgresServer:
         """Brings the tables of one kind to this release's version, once; of several brokers one does it.
 
         Raises:
-            StoreError: They are a newer release's, or this user may not make them.
+            Unusable: They are a newer release's.
+            StoreError: This user may not make them.
         """
         if kind in self._migrated:
             return
@@ -129,7 +134,7 @@ class PostgresServer:
             row = connection.execute(b"SELECT version FROM migrations WHERE kind = %s", (kind,)).fetchone()
             version = row[0] if row else 0
             if version > len(migrations):
-                raise StoreError(
+                raise Unusable(
                     f"the tables of {kind} were made by a newer Cellblock (version {version} of them)"
                 )
             for script in migrations[version:]:

@@ -12,10 +12,15 @@ import logging
 import secrets
 import threading
 import time
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from cellblock.base.database import Away, StoreError
+from cellblock.base import key_check
+from cellblock.base.database import Away, StoreError, Unusable
 from cellblock.base.postgresql import PostgresServer, lock_number, named_errors
+
+if TYPE_CHECKING:
+    from cellblock.base.postgresql import Connection
 
 logger = logging.getLogger("cellblock.state")
 
@@ -35,14 +40,26 @@ class Presence:
 
     Args:
         server: PostgreSQL.
+        tables: The migrations of what this broker keeps there, by kind; they are made when it is reached.
+        keys: The ids of its keys, of which others must accept the first; empty: it has none.
 
     Attributes:
         name: What the runs of this broker are written down under.
+        server: PostgreSQL.
+        unusable: Why nothing that is there may be used; None: it may, as far as is known.
     """
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        tables: Mapping[str, Sequence[str]] | None = None,
+        keys: Sequence[str] = (),
+    ) -> None:
         self.name: Final = f"broker-{secrets.token_hex(8)}"
-        self._server = server
+        self.server: Final = server
+        self.unusable: Unusable | None = None
+        self._tables, self._keys = tables or {}, keys
+        self._has_claimed = False
         self._closing = threading.Event()
         self._is_held = threading.Event()
         self._trouble: str | None = None
@@ -69,9 +86,16 @@ class Presence:
         return self._session > 0
 
     def hold(self) -> None:
-        """Waits until the lock is held for the first time. Raises Away: It is not soon."""
+        """Waits until the lock is held for the first time.
+
+        Raises:
+            Away: It is not soon.
+            Unusable: What is there may not be used.
+        """
         if not self._is_held.wait(SILENT_SECONDS):
             raise Away(self.trouble or "PostgreSQL has not answered")
+        if self.unusable is not None:
+            raise self.unusable.with_traceback(None)
 
     def is_own(self, name: str) -> bool:
         """Says whether a name is this one."""
@@ -82,7 +106,7 @@ class Presence:
         if self.is_own(name):
             return True
         number = lock_number(name) & 0xFFFF_FFFF_FFFF_FFFF
-        with self._server.connection() as connection, named_errors(connection):
+        with self.server.connection() as connection, named_errors(connection):
             held = connection.execute(
                 b"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
                 b"AND CAST(classid AS BIGINT) = %s AND CAST(objid AS BIGINT) = %s "
@@ -113,15 +137,38 @@ class Presence:
             self._closing.wait(BEAT_SECONDS)
 
     def _hold(self) -> None:
-        with contextlib.closing(self._server.connect()) as connection, named_errors(connection):
+        with contextlib.closing(self.server.connect()) as connection, named_errors(connection):
             # The session before may count as living still: then its lock does, and this one waits behind it.
             connection.execute(b"SET lock_timeout = 0; SET statement_timeout = 0")
             connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(self.name),))
+            self._check(connection)
             self._session += 1
             self._came()
             while not self._closing.wait(BEAT_SECONDS):
-                connection.execute(b"SELECT 1")
+                self._check(connection)
                 self._answered = time.monotonic()
+
+    def _check(self, connection: Connection) -> None:
+        """Makes the tables, and finds out whether they may be used, with the keys of this broker. Raises StoreError:
+        That is not known."""
+        found = None
+        try:
+            # Once: they are not looked at again.
+            for kind, migrations in self._tables.items():
+                self.server.migrate(kind, migrations)
+            connection.execute(b"SELECT 1")
+            if self._keys:
+                if not self._has_claimed:
+                    key_check.claim(connection, self._keys)
+                    self._has_claimed = True
+                key_check.check(connection, self._keys)
+        except Unusable as error:
+            found = error
+        if found is not None and self.unusable is None:
+            logger.error("what is in PostgreSQL is not used, and this broker is not ready: %s", found)
+        elif found is None and self.unusable is not None:
+            logger.warning("what is in PostgreSQL is used again")
+        self.unusable = found
 
     def _came(self) -> None:
         self._answered = time.monotonic()

@@ -44,6 +44,8 @@ LOGS: Final = "logs"
 
 HOST_LOG: Final = "host.log"
 
+RAY_LOG: Final = "ray.log"
+
 DAEMON_LOG: Final = "daemon.log"
 """Names what a daemon says that `connect` has started."""
 
@@ -51,6 +53,9 @@ DATABASE: Final = "schemas.sqlite3"
 
 JOURNALS: Final = "journals.sqlite3"
 """Names the file of kept runs."""
+
+COUNTS: Final = "counts.sqlite3"
+"""Names the file of what clients have used of their quotas."""
 
 DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")
 """Ends the names of the files that SQLite has beside its own for a while."""
@@ -178,7 +183,9 @@ def _is_of_earlier_version(folder: Folder) -> bool:
 
 def _refuse_taken(folder: Folder) -> None:
     """Raises InTheWay for a file that would be appended to, or taken for a damaged one."""
-    for name in (file + ending for file in (DATABASE, JOURNALS) for ending in ("", *DATABASE_ENDINGS)):
+    for name in (
+        file + ending for file in (DATABASE, JOURNALS, COUNTS) for ending in ("", *DATABASE_ENDINGS)
+    ):
         if folder.holds(name, FILE):
             raise InTheWay(folder.path / name, "not a file that Cellblock has made")
     with contextlib.suppress(FileNotFoundError), folder.below(LOGS) as logs:

@@ -43,6 +43,8 @@ def harmless(text: str) -> str:
 
 def columns(text: str) -> int:
     """Returns how many columns plain text takes."""
+    if text.isascii():
+        return len(text)
     return sum(_width(char) for char in text)
 
 
@@ -50,6 +52,8 @@ def plain(text: str, width: int) -> str:
     """Returns the text in one line of at most `width` columns, in which nothing can move a cursor or feign another
     line.
     """
+    if text.isascii() and text.isprintable():
+        return text if len(text) <= width else f"{text[: width - 1]}…" if width > 0 else ""
     taken = 0
     kept: list[str] = []
     for char in text:

@@ -103,7 +103,7 @@ def absent_module_hint(specifier: str, catalog: Catalog | None = None) -> str | 
     """Gives one corrective action for a module of Node or of a package registry."""
     name = specifier.removeprefix("node:").removeprefix("npm:").split("/")[0]
     if name in _MODULES:
-        return f"In place of {name} there is {_MODULES[name]}."
+        return f"In place of {name}, use {_MODULES[name]}."
     return _tools_hint(name, catalog)
 
 

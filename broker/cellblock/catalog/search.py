@@ -39,8 +39,9 @@ COVERAGE_SHARE = 0.7
 """Sets the part of a score that is scaled by the portion of the query that the tool matches."""
 SERVER_WEIGHT = 0.8
 """Sets the weight of how much a tool's server is about what is asked for: not every tool of it says so again."""
-DEPRECATED_SHARE = 0.5
-"""Scales the score of a tool that says that it is deprecated, so that what replaces it comes first."""
+RELEVANT_SHARE = 0.5
+"""Sets the part of the best score that makes a hit relevant: a tool that says that it is deprecated comes behind all
+relevant ones that do not, and before what hardly fits."""
 EXACT_NAME_BONUS = 1_000.0
 """Is added to the score where the query is the tool's name: more than any sum of scores comes to."""
 
@@ -130,12 +131,11 @@ class SearchIndex:
         `server_id`, and a query that nothing matches give an empty list. Never raises on any query text.
         """
         span = (0, len(self._rows) - 1) if server_id is None else self._ranges.get(server_id, (0, -1))
-        wanted = wanted_by(query, self._groups.phrases, self._postings)
+        wanted = wanted_by(query, self._groups.phrases, self._postings, self._groups.verbs)
         if not wanted or limit < 1 or span[1] < span[0]:
             return []
         scores = self._scores(wanted)
-        for row in self._deprecated.intersection(scores):
-            scores[row] *= DEPRECATED_SHARE
+        self._deprecated_last(scores)
         for row in self._exact.get(name_key(query), ()):
             if row not in self._deprecated or self._rows[row][1].tool_name == query:
                 scores[row] = scores.get(row, 0.0) + EXACT_NAME_BONUS
@@ -164,6 +164,20 @@ class SearchIndex:
             totals[row] *= 1.0 - COVERAGE_SHARE * (1.0 - part / whole)
             totals[row] += SERVER_WEIGHT * servers.get(self._server_places[row], 0.0)
         return totals
+
+    def _deprecated_last(self, scores: dict[int, float]) -> None:
+        """Puts the deprecated tools among relevant hits behind the others of these, in their own order."""
+        old = self._deprecated.intersection(scores)
+        least = RELEVANT_SHARE * max(scores.values(), default=0.0)
+        relevant = [score for row, score in scores.items() if score >= least and row not in old]
+        if not old or not relevant:
+            return
+        end, weak = min(relevant), max((score for score in scores.values() if score < least), default=0.0)
+        best = max(scores[row] for row in old)
+        for row in old:
+            if scores[row] >= least:
+                # Between the last relevant one and the first that is not.
+                scores[row] = weak + (end - weak) * (0.1 + 0.8 * scores[row] / best)
 
     def _meanings(self, one: Wanted) -> Mapping[str, float]:
         """Gives the stems in the catalog that may stand for what is wanted, with what they count."""

@@ -1,7 +1,7 @@
 """Reads what a query asks for: its words and phrases, and what they may stand for.
 
 An unknown word may be short for a word of the catalog, or a misspelling; others mean nearly the same to someone who
-looks for a tool: the groups of `search_words.txt`.
+looks for a tool: the groups of `search_words.txt`, and what a general word list says, `search_general.txt`.
 """
 
 from __future__ import annotations
@@ -29,28 +29,43 @@ AMONG_SPEECH = 0.3
 AMBIGUITY = 0.3
 """Sets the power of the number of groups that a word is in, by which what counts for it is divided: `open` can mean
 much."""
+VERB_SHARE = 0.9
+"""Scales the weight of a verb of intent where a query names something else, too: `create` says less than what."""
+GENERAL_NEAR = 0.5
+"""Sets what a word of a tool counts for one that the general word list has in one set with it."""
+GENERAL_FAR = 0.3
+"""Sets the same of one whose set stands above, or has a word derived from it."""
 MAX_PHRASE_WORDS = 3
 
 _FILE = Path(__file__).with_name("search_words.txt")
+GENERAL_FILE = Path(__file__).with_name("search_general.txt")
+
+_VERBS = "# what is done"
+"""Begins the groups of verbs of intent in the file; the next heading ends them."""
 
 
 class WordGroups(NamedTuple):
     """Relates words: `related` maps a stem, or the stems of a phrase joined with `_`, to what counts for it and how
-    much."""
+    much; `verbs` are the stems of what is done."""
 
     related: Mapping[str, Mapping[str, float]]
     phrases: frozenset[str]
+    verbs: frozenset[str]
 
 
 @cache
 def word_groups() -> WordGroups:
-    """Gives the groups of the file, read once."""
+    """Gives the groups of the files, read once."""
     related: dict[str, dict[str, float]] = {}
     groups: Counter[str] = Counter()
+    verbs: set[str] = set()
+    are_verbs = False
     for line in _FILE.read_text(encoding="utf-8").splitlines():
+        are_verbs = line == _VERBS if line.startswith("#") else are_verbs
         of_tools, _, of_people = line.partition("#")[0].partition(":")
         tools, spoken = _stems(of_tools.lstrip("+")), _stems(of_people)
         groups.update({*tools, *spoken})
+        verbs.update((*tools, *spoken) if are_verbs else ())
         for one in tools:
             _relate(related, one, [] if of_tools.startswith("+") else tools, AMONG_TOOLS)
             _relate(related, one, spoken, FROM_TOOLS)
@@ -60,7 +75,23 @@ def word_groups() -> WordGroups:
     for one, shares in related.items():
         for other in shares:
             shares[other] /= groups[one] ** AMBIGUITY
-    return WordGroups(related, frozenset(key for key in groups if "_" in key))
+    for one, shares in _general().items():
+        known = related.setdefault(one, {})
+        for other, share in shares.items():
+            known.setdefault(other, share)
+    return WordGroups(related, frozenset(key for key in groups if "_" in key), frozenset(verbs))
+
+
+def _general() -> dict[str, dict[str, float]]:
+    """Relates words as the general list does: each to the words of tools that it may mean."""
+    related: dict[str, dict[str, float]] = {}
+    for line in GENERAL_FILE.read_text(encoding="utf-8").splitlines():
+        word, _, others = line.partition("#")[0].partition(":")
+        near, _, far = others.partition("|")
+        for spoken, share in ((near, GENERAL_NEAR), (far, GENERAL_FAR)):
+            for one in spoken.split():
+                _relate(related, stem(one), [stem(word)], share)
+    return related
 
 
 def _stems(words: str) -> list[str]:
@@ -175,8 +206,11 @@ class Wanted(NamedTuple):
     weight: float
 
 
-def wanted_by(query: str, phrases: Container[str], known: Container[str]) -> list[Wanted]:
-    """Gives the distinct phrases and words of a query, without stop words unless there is nothing else.
+def wanted_by(
+    query: str, phrases: Container[str], known: Container[str], verbs: Container[str] = ()
+) -> list[Wanted]:
+    """Gives the distinct phrases and words of a query, without stop words unless there is nothing else; verbs weigh
+    less than what they are about.
 
     `phrases` are stems joined with `_`. Neighbouring words whose compound is a `known` stem ask for it too:
     `time zone` for `timezone`.
@@ -201,4 +235,8 @@ def wanted_by(query: str, phrases: Container[str], known: Container[str]) -> lis
         compound = stem(first + second)
         if compound in known:
             found.setdefault(compound, Wanted(first + second, compound, 1.0))
-    return list(found.values())
+    if all(one.stem in verbs for one in found.values()):
+        return list(found.values())
+    return [
+        one._replace(weight=VERB_SHARE * one.weight) if one.stem in verbs else one for one in found.values()
+    ]

@@ -5,3 +5,7 @@ import every room below it, and of the worker host `cellblock_worker.confinement
 `cellblock_worker.wire` and `cellblock_worker.base`; no room imports it. Start at `main`, then `parser`; the module of
 a command is imported when the command runs.
 """
+
+from cellblock.base.platforms import refuse_others
+
+refuse_others()

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.shared_rows import SharedRows
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.visible_text import spelled_out
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import reading, with_state_dir
+from cellblock.cli.loading import reading, shared_rows, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
@@ -67,17 +70,19 @@ async def approve(
 
     Raises:
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
-        PinError: The pin file cannot be written, or is damaged and not all tools are approved.
+        PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
-    listed = await _tools_of(settings, server)
+    rows = await asyncio.to_thread(shared_rows, settings)
+    listed = await _tools_of(settings, server, rows)
     origin = fingerprint(settings.servers[server])
-    store = PinStore(settings.state_dir / PINS_DIR)
+    store = PinStore(rows or settings.state_dir / PINS_DIR)
+    stamp = store.stamp(server)
     try:
         pins = store.load(server)
     except PinError:
         if not every or show_only:
             raise
-        store.replace(server, first_pins(origin, listed))
+        await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
         text = f"{server}: its pin file was damaged; all {len(listed)} tools are pinned anew"
         return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
     if pins is None:
@@ -86,14 +91,21 @@ async def approve(
     chosen = [] if show_only else _chosen(listed, differences, tools, every)
     lines = list(_report(server, listed, differences, pins))
     if chosen:
-        store.replace(server, pins.approving(origin, chosen))
+        approved = pins.approving(origin, chosen)
+        write = (
+            partial(store.create, server, approved)
+            if stamp is None
+            else partial(store.replace, server, approved, only=stamp)
+        )
+        if not await asyncio.to_thread(write):
+            raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
     elif differences and not show_only:
         lines += ["", "nothing is approved: name the tools that you approve, or all with --all"]
     return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
 
 
-async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ...]:
+async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
         known = f"Servers: {', '.join(settings.servers) or 'none'}."
@@ -109,7 +121,7 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, settings.state_dir)
+    logins = kept_logins(section.auth, rows or settings.state_dir)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
     registry = Registry({server: config}, (), section.upstream, log_dir=log_dir, apart=apart, logins=logins)

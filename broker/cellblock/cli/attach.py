@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import reading, warn
@@ -22,7 +22,7 @@ from cellblock.cli.streams import write_json
 from cellblock.config.file.plain_state_dir import default_state_dir, plain_state_dir
 from cellblock.frontend.http.address import config_mark
 from cellblock.frontend.http.token import FILE_NAME
-from cellblock.frontend.relay.channel import Broken, whole
+from cellblock.frontend.relay.channel import CONNECT_SECONDS, Broken, whole
 from cellblock.frontend.stdio.connect import Daemon, DaemonUnavailable, relay_stdio, startable_address
 
 if TYPE_CHECKING:
@@ -126,6 +126,15 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
         if not looking and isinstance(first, Found):
             looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
 
+    async def tell() -> None:
+        with contextlib.suppress(ConfigError):
+            # The token of a daemon that was started meanwhile is a new one.
+            await tell_not_started(find().daemon)
+
+    def answered() -> None:
+        look()
+        looking.append(asyncio.ensure_future(tell()))
+
     def found() -> Daemon:
         if isinstance(first, ConfigError):
             raise first
@@ -139,7 +148,7 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
 
     address = None if parsed.no_start else startable_address(url_of(parsed))
     try:
-        await relay_stdio(found, on_answer=look, start=None if address is None else start)
+        await relay_stdio(found, on_answer=answered, start=None if address is None else start)
     finally:
         look()
         await asyncio.gather(*looking)
@@ -159,6 +168,7 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     url = urljoin(daemon.url, answer["path"])
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
+    await tell_not_started(daemon)
     if not parsed.no_open and sys.stdout.isatty():
         # A browser of the console would take the terminal for itself.
         await asyncio.to_thread(webbrowser.open, url)
@@ -181,6 +191,8 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
     async def ask_run(run_id: str) -> Any:
         return await ask_daemon(daemon, "GET", f"/dashboard/runs/{quote(run_id, safe='')}", absent=True)
 
+    if parsed.once:
+        await tell_not_started(daemon)
     if parsed.json:
         write_json(await ask())
     elif parsed.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -190,6 +202,19 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
     else:
         await watch(ask, ask_run)
     return EXIT_OK
+
+
+async def tell_not_started(daemon: Daemon) -> None:
+    """Tells which servers the daemon does not start, since its environment lacks what their entries refer to."""
+    # Who may not know, and a daemon of another version, are told nothing.
+    with contextlib.suppress(CellblockError, TimeoutError):
+        async with asyncio.timeout(CONNECT_SECONDS):
+            answer: Any = await ask_daemon(daemon, "GET", "/servers/", absent=True)
+        for name, why in answer["not_started"].items() if answer is not None else ():
+            warn(
+                f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
+                "start the daemon anew."
+            )
 
 
 async def ask_daemon(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:

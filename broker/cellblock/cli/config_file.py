@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import secrets
 import stat
@@ -17,11 +16,9 @@ from cellblock.base.json import is_object
 from cellblock.config.file.edit import EditFault, KeyPath, edited, format_of, read
 from cellblock.config.file.secret_values import looks_secret
 from cellblock.config.file.syntax import SyntaxFault
+from cellblock.config.file.whole_file import NotRead, text_of
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import stamp_of, write_private
-
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Bounds a file that is edited: that of Claude Code also keeps histories."""
 
 _PAIR: Final = re.compile(
     r"""(["']?(?<![\w.-])([\w.-]++)["']?\s*+[:=]\s*+["']?)([^"',{}\[\]\s][^"',{}\]]*)"""
@@ -141,20 +138,6 @@ def _masked(line: str) -> str:
 
 def _text_of(path: Path) -> str | None:
     try:
-        # Not to wait for a pipe that has the name.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UnreadableFile(path, "it is no file", "Move it away, or name another one.")
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnreadableFile(path, error.strerror or str(error), "See whose file it is.") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise UnreadableFile(path, f"it is over {MAX_FILE_BYTES} bytes", "Edit it by hand.")
-    try:
-        # Line ends stay as they are.
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UnreadableFile(path, "it is no UTF-8 text", "Edit it by hand.") from None
+        return text_of(path)
+    except NotRead as error:
+        raise UnreadableFile(path, str(error), error.hint) from None

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.state_dir import DAEMON_LOG, LOGS
 from cellblock.base.terminal import harmless
-from cellblock.cli.attach import ask_daemon, daemon_of, state_dir_of
+from cellblock.cli.attach import ask_daemon, daemon_of, state_dir_of, tell_not_started
 from cellblock.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.cli.loading import reading
 from cellblock.cli.streams import say, write_data
@@ -35,6 +35,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     name: str = parsed.server
     path = f"/servers/{quote(name, safe='')}"
     row: Any = await ask_daemon(daemon, "POST", path, absent=True)
+    await tell_not_started(daemon)
     if row is None:
         raise ConfigError(
             f"The daemon at {daemon.url} has no server {name} that it could start again.",
@@ -74,6 +75,7 @@ async def logs(parsed: argparse.Namespace) -> int:
         daemon = daemon_of(parsed)
         async with daemon.channel() as channel:
             await daemon.check(channel)
+        await tell_not_started(daemon)
     except CellblockError as error:
         say(f"that is all for now: {error.message}")
     while parsed.follow:

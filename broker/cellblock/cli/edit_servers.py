@@ -15,12 +15,13 @@ from cellblock.base.json import is_object
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.importing.plan import shown_path
 from cellblock.cli.loading import warn
 from cellblock.cli.own_file import OwnFile
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath
-from cellblock.config.file.formats import ON_KEYS, value_at
+from cellblock.config.file.formats import ON_KEYS, SECTION_KEY, value_at
 from cellblock.config.file.secret_values import looks_secret
+from cellblock.config.settings import PARTS_BY_SERVER
 
 SCHEMES: Final = ("http://", "https://")
 
@@ -60,10 +61,18 @@ def add(parsed: argparse.Namespace) -> int:
 
 
 def remove(parsed: argparse.Namespace) -> int:
-    """Takes a server out. Raises ConfigError, as the others do."""
+    """Takes a server out, with what the section says of it by its name. Raises ConfigError, as the others do."""
     file = OwnFile(parsed.config)
-    file.change({_known(file, parsed.server): REMOVED})
-    _save(file, f"Removed: {parsed.server}")
+    name: str = parsed.server
+    sections = [(SECTION_KEY, part, "servers", name) for part in PARTS_BY_SERVER]
+    said = [path for path in sections if value_at(file.data, path) is not None]
+    file.change(dict.fromkeys([_known(file, name), *said], REMOVED))
+    also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""
+    _save(
+        file,
+        f"Removed: {name}{also}",
+        hint=f"Take {name} out of these patterns first, or put another name there.",
+    )
     return EXIT_OK
 
 
@@ -93,13 +102,13 @@ def _known(file: OwnFile, name: str) -> KeyPath:
     return file.place(name)
 
 
-def _save(file: OwnFile, done: str, *, private: bool = False) -> None:
-    """Writes the file, unless the change makes something in it wrong.
+def _save(file: OwnFile, done: str, *, private: bool = False, hint: str | None = None) -> None:
+    """Writes the file, unless the change makes something in it wrong; `hint` says what to do then.
 
     Raises:
         ConfigError: It does, or the file cannot be written.
     """
-    told = file.check()
+    told = file.check(hint)
     copy = file.write(private=private)
     sys.stdout.write(f"{done} ({shown_path(file.path)})\n")
     if copy is not None:

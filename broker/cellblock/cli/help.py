@@ -342,7 +342,8 @@ HELP: Final = {
     ),
     "remove": Help(
         "take a server out of the configuration",
-        "Takes a server out of the configuration file, and leaves a copy of the old one.",
+        "Takes a server, and what `upstream`, `pins`, `auth` and `schemas` say of it, out of the configuration file. "
+        "A copy of the old one is left.",
         "cellblock remove tickets  # out of your own configuration",
     ),
     "enable": Help(

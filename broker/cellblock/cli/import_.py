@@ -14,11 +14,12 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.clients import Search, find_servers
-from cellblock.cli.importing.plan import Place, Plan, make_plan, shown_path
+from cellblock.cli.importing.plan import Place, Plan, make_plan
 from cellblock.cli.importing.write import add_servers
 from cellblock.cli.own_file import OwnFile
 from cellblock.cli.parser import CLIENTS
 from cellblock.cli.streams import write_json
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.problems import dotted
 from cellblock.config.secrets.named_secrets import NamedSecrets
 
@@ -104,6 +105,8 @@ def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
         name = dotted([step.found.name])
         why = f"; {step.why}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
+        restrictions = step.found.conversion.restrictions if step.fate == "added" else ()
+        lines += [f"      restricted as there: {told}" for told in restrictions]
         if step.fate == "added" and (left := step.found.conversion.left):
             lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
     if plan.values:

@@ -11,6 +11,7 @@ from cellblock.cli.arguments import default_file
 from cellblock.cli.streams import say
 
 if TYPE_CHECKING:
+    from cellblock.base.shared_rows import SharedRows
     from cellblock.catalog.model import Catalog
     from cellblock.config.settings import Settings
     from cellblock.daemon.broker import Broker
@@ -53,6 +54,28 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
     settings = settings_of(parsed)
     warn(check_state_dir(settings.state_dir))
     return settings
+
+
+def shared_rows(settings: Settings) -> SharedRows | None:
+    """Returns what brokers share of small things, as it is now; None where it is in files of the state directory.
+
+    Raises:
+        ConfigError: PostgreSQL cannot be used.
+    """
+    from cellblock.base.database import StoreError
+    from cellblock.base.errors import ConfigError
+
+    shared = settings.cellblock.state.opened()
+    if shared is None:
+        return None
+    try:
+        shared.rows.read()
+    except StoreError as error:
+        raise ConfigError(f"What brokers share cannot be read: {error}.", hint="Check state.url.") from None
+    finally:
+        # What is written later has a connection of its own: nobody says when the last one is.
+        shared.server.close()
+    return shared.rows
 
 
 def config_used(parsed: argparse.Namespace) -> str:

@@ -15,9 +15,11 @@ from typing import Any, Final, Literal
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
+from cellblock.base.shared_rows import SharedRows
 from cellblock.base.terminal import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import did_you_mean, nearest_names
+from cellblock.cli.loading import shared_rows
 from cellblock.config.settings import ServerConfig, Settings
 from cellblock.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.learning.overlay import OverlayFile, overlay_file, read_overlay
@@ -82,7 +84,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     folder = settings.overlay_dir
     if not folder.is_dir():
         return []
-    pins = PinStore(settings.state_dir / PINS_DIR)
+    pins = PinStore(_pins_in(settings))
     inputs: dict[str, Inputs] = {}
     for server in catalog.servers.values() if catalog is not None else ():
         tools = {tool.tool_name: tool.input_schema for tool in server.tools}
@@ -166,6 +168,12 @@ def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs
     if pins is None or pins.origin != origin_of(config):
         return None
     return {name: pin.definition.get("inputSchema") for name, pin in pins.listed().items()}
+
+
+def _pins_in(settings: Settings) -> Path | SharedRows:
+    with contextlib.suppress(ConfigError):  # the broker tells of it
+        return shared_rows(settings) or settings.state_dir / PINS_DIR
+    return settings.state_dir / PINS_DIR
 
 
 def _checks(where: Where) -> dict[tuple[str, str], GivenCheck]:

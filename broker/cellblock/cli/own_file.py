@@ -40,8 +40,11 @@ class OwnFile(ConfigFile):
         other = next(iter(self._origins.values()), (SERVERS_KEY, ""))
         return tuple(map(str, self._origins.get(name, (*other[:-1], name))))
 
-    def check(self) -> list[Problem]:
-        """Returns what is to be told of the changed file: what is new, and of what was there before, the errors.
+    def check(self, hint: str | None = None) -> list[Problem]:
+        """Returns what is to be told of the changed file: all of it, as every command tells it.
+
+        Args:
+            hint: What to do where the change makes something wrong; None: what the problem itself says.
 
         Raises:
             ConfigError: The change makes something in it wrong.
@@ -51,8 +54,8 @@ class OwnFile(ConfigFile):
         new = [one for one in errors if _key(one) not in self._known]
         if new:
             error = ConfigProblems(str(self.path), new)
-            raise ConfigError(f"Nothing was written: {error.message}", hint=new[0].hint)
-        return [one for one in problems if one.severity == "error" or _key(one) not in self._known]
+            raise ConfigError(f"Nothing was written: {error.message}", hint=hint or new[0].hint)
+        return problems
 
     def _problems(self) -> list[Problem]:
         """Returns what is wrong with what the file will say; nothing with one that is not there yet."""

@@ -18,9 +18,9 @@ from cellblock.cli.runs import opened_runs
 from cellblock.cli.streams import write_data, write_json
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
-from cellblock.daemon.parked_runs import CANCELLED, ParkedRun, parked_run
+from cellblock.daemon.parked_views import ParkedRun, parked_run
 from cellblock.execution.events import Decision
-from cellblock.journal.parked import Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, Answer, ParkedQuestion
 from cellblock.journal.rows import WAITING
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
@@ -88,7 +88,7 @@ async def _resumed(run_id: str, settings: Settings) -> int:
             response = await broker.parked_runs.outcome(run_id)
     if response is None:
         raise _waits_not(run_id)
-    write_json(response.as_json())
+    write_json(response.decoded().as_json())
     return EXIT_OK if response.ok else EXIT_NO
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -26,10 +27,11 @@ from cellblock.daemon.broker import Broker
 from cellblock.execution.request import read_request, request_of
 from cellblock.journal.journal import Journal
 from cellblock.policy.asking import Grantee
-from cellblock.script.source import SCRIPT_NAME
 from cellblock.telemetry.logs import logging_as_configured
 
 STDIN: Final = "-"
+
+_PLAIN: Final = re.compile(r'[^\x00-\x1f\x7f"\\\ud800-\udfff]+')
 
 GRANTEE: Final = "cli"
 """Names whose grants of `cellblock.policy` a run has."""
@@ -77,24 +79,24 @@ async def run_script(
                 grantee = Grantee(GRANTEE, approver)
                 wanted["requestedCapabilities"] = parsed.require or None
                 response = await broker.run_request(
-                    request_of(code, **wanted), grantee=grantee, journal=journal
+                    request_of(code, **wanted),
+                    grantee=grantee,
+                    journal=journal,
+                    script_name=_name_of(parsed.script),
                 )
                 response = response.decoded()
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
-    write_json(_in_file(response.as_json(), parsed.script))
+    write_json(response.as_json())
     if not response.ok and not sys.stderr.isatty():
         say(f"the script failed; configuration: {config_used(parsed)}")
     return EXIT_OK if response.ok else EXIT_NO
 
 
-def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
-    """Names the file that was run in the places of a response: editors and terminals find them by it."""
-    if script != STDIN:
-        for found in response["diagnostics"]:
-            if found.get("path", "").startswith(f"{SCRIPT_NAME}:"):
-                found["path"] = script + found["path"].removeprefix(SCRIPT_NAME)
-    return response
+def _name_of(script: str) -> str:
+    """Names the file that is run in all places that are told: editors and terminals find them by it. One that would
+    have to be written otherwise within JSON is called like a script that is no file."""
+    return script if script != STDIN and _PLAIN.fullmatch(script) else ""
 
 
 def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:

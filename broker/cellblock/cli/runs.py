@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.postgresql import PostgresServer
 from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import with_state_dir
@@ -110,7 +109,7 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
         found = store.read(run_id)
     if found is None:
         raise _unknown(run_id)
-    recording = recording_in(found[1])
+    recording = recording_in(found[1], decoded=True)
     if recording is None:
         raise ConfigError(
             f"Run {run_id} is kept without a recording: it held too much, or its script has texts that are no Unicode.",
@@ -151,8 +150,7 @@ def without_values(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(settings: Settings) -> Place:
-    state = settings.cellblock.state
-    return place_of(settings, PostgresServer(state.url) if state.is_shared else None)
+    return place_of(settings, settings.cellblock.state.opened())
 
 
 def _unknown(run_id: str) -> ConfigError:
@@ -180,7 +178,7 @@ def _line(*values: str) -> str:
 
 def _with_calls(run: dict[str, Any], kept: list[Piece]) -> dict[str, Any]:
     """Returns what is shown of a run, with what its calls sent and got where that was recorded."""
-    recording = recording_in(kept)
+    recording = recording_in(kept, decoded=True)
     calls = [
         {
             "name": call.name,

@@ -25,11 +25,10 @@ from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 from cellblock.frontend.http.token import FILE_NAME
-from cellblock.policy.named_tokens import NamedTokens
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
-from cellblock.telemetry.view import BrokerFacts, View
+from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
 from cellblock_worker.base.logs import bound_log
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
     options = HttpOptions(
         address=address,
         token_file=parsed.token_file or state_dir / FILE_NAME,
-        named_tokens=NamedTokens(state_dir),
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
@@ -75,15 +73,6 @@ async def serve_http(
     section = settings.cellblock
     try:
         async with Broker(settings) as broker:
-
-            def ready() -> bool:
-                if broker.presence is not None and not broker.presence.was_reached:
-                    return False
-                runs_none = section.frontend.profile == "proxy"
-                return runs_none or (
-                    bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
-                )
-
             _drain_on_signals(front, hangups)
             async with (
                 following(broker, parsed, load, hangups),
@@ -93,7 +82,7 @@ async def serve_http(
                 await front.serve(
                     broker,
                     version=__version__,
-                    ready=ready,
+                    ready=lambda busy: _ready(broker, section, replicas, busy),
                     trouble=lambda: _away(broker),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
@@ -106,10 +95,23 @@ async def serve_http(
         front.close()
 
 
+def _ready(broker: Broker, section: CellblockSettings, replicas: Replicas | None, busy: bool) -> bool:
+    """Says whether a balancer may send anything here."""
+    presence = broker.presence
+    if presence is not None and (not presence.was_reached or presence.unusable is not None):
+        return False
+    if replicas is not None and not replicas.ready:
+        return False
+    runs_none = section.frontend.profile == "proxy"
+    return runs_none or busy or (bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0))
+
+
 def _away(broker: Broker) -> str | None:
-    """Says that PostgreSQL is away, without what else its error tells: whoever asks has shown no token."""
-    is_away = broker.presence is not None and broker.presence.trouble is not None
-    return "PostgreSQL is away" if is_away else None
+    """Says what is wrong with PostgreSQL, without what its own errors tell: whoever asks has shown no token."""
+    presence = broker.presence
+    if presence is not None and presence.unusable is not None:
+        return str(presence.unusable)
+    return None if presence is None or presence.trouble is None else "PostgreSQL is away"
 
 
 @contextlib.asynccontextmanager
@@ -143,15 +145,17 @@ async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Repli
         ConfigError: The key that they share is not there.
     """
     section = broker.settings.cellblock
-    if section.replicas is None:
+    if section.replicas is None or broker.presence is None:
         yield None
         return
+    from cellblock.frontend.replicas.passing import Passing
     from cellblock.frontend.replicas.replicas import replicas
 
+    passing = Passing(section.http.max_connections, section.replicas.name)
     url = section.replicas.url or front.base_url
     async with contextlib.AsyncExitStack() as stack:
         try:
-            entering = replicas(broker, section.state.url, url, section.http.max_connections)
+            entering = replicas(broker, broker.presence, url, passing)
             found = await stack.enter_async_context(entering)
         except StoreError as error:
             raise ConfigError(
@@ -213,6 +217,9 @@ class _Servers:
     def __init__(self, broker: Broker, facts: BrokerFacts) -> None:
         self._facts = facts
         self.restart = broker.restart_server
+
+    def not_started(self) -> dict[str, str]:
+        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
 
     def row(self, name: str) -> dict[str, Any] | None:
         return next((row for row in self._facts.upstreams() if row["name"] == name), None)

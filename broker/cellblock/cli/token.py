@@ -13,7 +13,7 @@ from cellblock.base.state_dir import prepare_state_dir
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.loading import warn, with_state_dir
+from cellblock.cli.loading import shared_rows, warn, with_state_dir
 from cellblock.cli.run import read_grants
 from cellblock.cli.streams import say, write_json
 from cellblock.config.policy import Grant
@@ -38,7 +38,7 @@ def create(parsed: argparse.Namespace) -> int:
     grants = EVERYTHING if parsed.grants is None else _grants(parsed.grants, settings)
     expires = None if parsed.expires is None else end_of(parsed.expires, time.time())
     prepare_state_dir(settings.state_dir)
-    token = NamedTokens(settings.state_dir).create(parsed.name, grants=grants, expires=expires)
+    token = _tokens(settings).create(parsed.name, grants=grants, expires=expires)
     if settings.cellblock.http.oauth is not None:
         warn("cellblock.http.oauth is set: a daemon with it takes the tokens of that issuer alone.")
     if parsed.json:
@@ -53,7 +53,7 @@ def create(parsed: argparse.Namespace) -> int:
 
 def list_all(parsed: argparse.Namespace) -> int:
     """Prints what tokens there are. Raises ConfigError: they cannot be read."""
-    found = NamedTokens(with_state_dir(parsed).state_dir).all()
+    found = _tokens(with_state_dir(parsed)).all()
     if parsed.json:
         write_json([_as_json(issued) for issued in found])
     else:
@@ -63,7 +63,7 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 def revoke(parsed: argparse.Namespace) -> int:
     """Revokes one token. Raises ConfigError: there is none, or it cannot be removed."""
-    NamedTokens(with_state_dir(parsed).state_dir).revoke(parsed.name)
+    _tokens(with_state_dir(parsed)).revoke(parsed.name)
     sys.stdout.write(f"revoked {parsed.name}\n")
     return EXIT_OK
 
@@ -84,6 +84,10 @@ def end_of(text: str, now: float) -> int:
     if seconds <= now:
         raise UsageError(f"--expires {text[:100]!r}: this is over already.")
     return seconds
+
+
+def _tokens(settings: Settings) -> NamedTokens:
+    return NamedTokens(shared_rows(settings) or settings.state_dir)
 
 
 def _grants(text: str, settings: Settings) -> Grant:

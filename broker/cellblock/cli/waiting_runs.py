@@ -11,7 +11,7 @@ from typing import Any, Final
 from cellblock.base.visible_text import spelled_out
 from cellblock.config.secrets.redaction import redacting
 from cellblock.daemon.broker import Broker
-from cellblock.daemon.parked_runs import ParkedRun
+from cellblock.daemon.parked_views import ParkedRun
 from cellblock.execution.events import Decision
 from cellblock.frontend.http.parked_pages import NotAsked
 from cellblock.journal.parked import SHOWN_BYTES, Answer, ParkedQuestion

@@ -13,6 +13,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -22,6 +23,9 @@ MAX_PATTERN_CHARS: Final = 600
 
 MAX_PATTERNS: Final = 500
 """Caps one list; a request may bring lists of its own."""
+
+DEFAULT: Final = "default"
+"""Names, among quotas, those of each client without its own."""
 
 PROVEN: Final = "oauth:"
 NAMED: Final = "token:"
@@ -101,6 +105,24 @@ class Grant(BaseModel):
     about, or not there."""
 
 
+class Quota(BaseModel):
+    """Caps the calls of one client in a period of time, of all its runs at all brokers that share a state."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    calls: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
+    """Says how many, of all tools together that the pattern fits."""
+
+    per_ms: Annotated[StrictInt, Field(ge=1_000, le=31 * 86_400_000)]
+    """Says in how long a period, in milliseconds. Periods follow each other from 1970 on: of a day, each begins at
+    midnight UTC."""
+
+    strict: StrictBool = False
+    """Asks the database before each call, a few milliseconds, and denies the call while that is away. Otherwise
+    brokers tell each other once a second, and go on with what they know while it is away: all together may be over by
+    what was called in that time."""
+
+
 Reuse = Literal["never", "principal"]
 """Says whether each run has a process of its own, or one principal's runs have one after the other."""
 
@@ -116,6 +138,10 @@ class PolicySettings(BaseModel):
     clients: dict[str, Grant] = {}
     """Holds grants by `cli`, `embedding`, `token`, `anybody`, `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a
     program calls its own clients, such as `team:readers`; in place of the default."""
+
+    quotas: dict[str, Annotated[dict[Pattern, Quota], Field(max_length=MAX_PATTERNS)]] = {}
+    """Holds by the same names what a client may call in a period; under `default`, for each client without an entry of
+    its own. They are counted in the PostgreSQL of `state.url`, or in a file of the state directory."""
 
     reuse: dict[str, Reuse] = {}
     """Says by the same names whether a client's runs may have one process, in place of `pool.reuse`."""
@@ -133,8 +159,8 @@ class PolicySettings(BaseModel):
     max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
     """Caps the questions in one run: a script must not wear the user out."""
 
-    @field_validator("clients", "reuse")
+    @field_validator("clients", "reuse", "quotas")
     @classmethod
-    def _known_kinds(cls, clients: dict[str, Any]) -> dict[str, Any]:
-        check_clients(clients)
+    def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        check_clients(name for name in clients if (info.field_name, name) != ("quotas", DEFAULT))
         return clients

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -11,7 +10,6 @@ from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
 from cellblock.config.policy import Reuse
-from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
 
@@ -316,41 +314,6 @@ class FrontendSettings(Section):
     """Caps the characters of TypeScript declarations in a response: of the servers that the script imports or
     requests and the client has not been shown, once for each state of their tools. Functions that do not fit are
     named; 0 brings none."""
-
-
-class HostSettings(Section):
-    """Sets where scripts run: in a worker host on this machine, in hosts on others that connect by TCP, or in both."""
-
-    local: bool = True
-    """Says whether a worker host is started on this machine."""
-
-    listen: str | None = None
-    """Names the address that hosts on other machines connect to, `tcp://ADDRESS:PORT`; nothing listens when
-    absent."""
-
-    key: Path | None = None
-    """Names the file of the broker's key pair, made by `cellblock keygen`; needed to listen."""
-
-    allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
-    """Lists the public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
-
-    @model_validator(mode="after")
-    def _only_with_keys(self) -> HostSettings:
-        if self.listen is None:
-            if self.key is not None or self.allowed_keys:
-                raise ValueError("`key` and `allowed_keys` are of use only with `listen`")
-            if not self.local:
-                raise ValueError("`local` is false and there is no `listen`: no script could run")
-            return self
-        try:
-            check_tcp(self.listen)
-        except EndpointError as error:
-            raise ValueError(f"`listen`: {error}") from None
-        if self.key is None:
-            raise ValueError("`listen` needs `key`: make one with `cellblock keygen FILE`")
-        if not self.allowed_keys:
-            raise ValueError("`listen` needs `allowed_keys`: the public key of each host, by a name")
-        return self
 
 
 IsolationMode = Literal["required", "auto", "off"]

@@ -17,12 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
+from cellblock.config.client_rules.concerning import entries_under_rules
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Source, nearest, of_validation
 from cellblock.config.file.references import KEYRING_SECONDS, Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.config.hosts import HostSettings
 from cellblock.config.http import HttpSettings
 from cellblock.config.journal import Journal, JournalSettings
 from cellblock.config.observe import (
@@ -38,7 +40,6 @@ from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import (
     MIB,
     FrontendSettings,
-    HostSettings,
     Isolation,
     IsolationSettings,
     LimitSettings,
@@ -68,13 +69,13 @@ class RunSettings(Section):
     `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
-    """Bounds how long the response of a script that failed waits for a type check, in milliseconds; `before` also
-    waits for the compiler's start."""
+    """Bounds a type check, in milliseconds: a script that is checked `before` it starts waits as long, and for the
+    compiler's start. Beside a run it is what the compiler may take."""
 
     typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
-    """Bounds how long the response of a script that succeeded waits for a type check, in milliseconds. What is
-    found later comes with the same client's next response; `cellblock run`, which has none, waits for
-    `typecheck_timeout_ms`."""
+    """Bounds how long a response waits for the type check beside its run, in milliseconds, whether the script
+    succeeded or failed. What is found later comes with the same client's next response; `cellblock run`, which has
+    none, waits for `typecheck_timeout_ms`."""
 
     max_code_bytes: Positive = MIB
     """Caps a script, in UTF-8 bytes."""
@@ -170,13 +171,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
-        section = self.cellblock
-        named = {
-            "pins": section.pins.servers,
-            "upstream": section.upstream.servers,
-            "auth": section.auth.servers,
-            "schemas": section.schemas.servers,
-        }
+        named = {part: getattr(self.cellblock, part).servers for part in PARTS_BY_SERVER}
         programs = {name for name, server in self.servers.items() if server.url is None}
         if found := _misplaced(named, self.servers, programs):
             raise Faults(found)
@@ -229,6 +224,10 @@ class Settings(BaseModel):
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 
+PARTS_BY_SERVER: Final = ("pins", "upstream", "auth", "schemas")
+"""Names the parts of the section that have exceptions for single servers, under `servers`."""
+
+
 def _misplaced(
     named: Mapping[str, Iterable[str]], servers: Collection[str], programs: Collection[str]
 ) -> list[Problem]:
@@ -261,7 +260,7 @@ def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
         return []
     named = {
         part: exceptions
-        for part in ("pins", "upstream", "auth", "schemas")
+        for part in PARTS_BY_SERVER
         if is_object(exceptions := value_at(plain, (SECTION_KEY, part, "servers")))
     }
     programs = {name for name, entry in servers.items() if is_object(entry) and "command" in entry}
@@ -341,6 +340,7 @@ def read_settings(
     """
     made = as_normal(raw)
     file = Path(source.name) if source.text is not None else None
+    rules = _with_rules(made, file)
     variables = os.environ if environment is None else environment
     resolver = Resolver(file, made.inputs, variables, keyring_bound=_keyring_bound(made.section))
     plain, secrets, missing = _resolved(made, resolver)
@@ -355,8 +355,29 @@ def read_settings(
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
         settings.servers[name].hold(values, "; ".join(whys) or None)
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
-    settings.hold([*resolver.files], warnings)
+    settings.hold([*resolver.files, *rules], warnings)
     return settings, problems, made
+
+
+def _with_rules(made: Normal, file: Path | None) -> list[Path]:
+    """Adds to the servers of a client's own file what that client's other settings say of them. One that they restrict
+    in a way that has no counterpart here is left out.
+
+    Returns:
+        The files in which such settings were looked for.
+    """
+    if file is None:
+        return []
+    of_project = [name for name, path in made.origins.items() if path[0] == PROJECTS_KEY]
+    found, files = entries_under_rules(file.absolute(), made.entries(), of_project)
+    for name, one in found.items():
+        made.entries()[name] = one.entry
+        if one.trouble and is_object(one.entry):
+            made.entries()[name] = {**one.entry, "disabled": True}
+            message = f"the server is left out: {one.trouble}"
+            hint = "Take that rule out there, or add the server to a file of your own with the tools it is to have."
+            made.problems.append(Problem(made.origins[name], message, hint, "warning", at_key=True))
+    return files
 
 
 def as_normal(raw: Mapping[str, Any]) -> Normal:

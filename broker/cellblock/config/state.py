@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from cellblock.config.sections import Section
+
+if TYPE_CHECKING:
+    from cellblock.base.shared_state import SharedState
 
 KEY_BYTES: Final = 32
 
@@ -27,7 +30,11 @@ class StateSettings(Section):
     reference (`${env:NAME}`, `${file:/path}`). `openssl rand -base64 32` makes one. Without it brokers with files
     make their own."""
 
-    @field_validator("key")
+    other_key: str | None = None
+    """Is accepted beside `key`, to read what was written with it, while brokers change their key one after the other:
+    the next one at first, then the one before."""
+
+    @field_validator("key", "other_key")
     @classmethod
     def _is_key(cls, key: str | None) -> str | None:
         if key is not None and len(_decoded(key)) != KEY_BYTES:
@@ -38,6 +45,8 @@ class StateSettings(Section):
     def _shares_key(self) -> StateSettings:
         if self.is_shared and self.key is None:
             raise ValueError("brokers that share a PostgreSQL share a key: give state.key by reference")
+        if self.other_key is not None and self.key is None:
+            raise ValueError("other_key is accepted beside a key: give state.key")
         return self
 
     @property
@@ -45,10 +54,18 @@ class StateSettings(Section):
         """Says whether brokers on several machines share it."""
         return self.url.startswith("postgresql:")
 
+    def opened(self) -> SharedState | None:
+        """Returns what this process has of the PostgreSQL, where one is named. Raises ConfigError: It has no driver."""
+        if not self.is_shared:
+            return None
+        from cellblock.base.shared_state import SharedState
+
+        return SharedState(self.url, self.keys)
+
     @property
-    def key_bytes(self) -> bytes | None:
-        """Returns the key, where one is given."""
-        return None if self.key is None else _decoded(self.key)
+    def keys(self) -> tuple[bytes, ...]:
+        """Returns the keys that are given, with the one first that is written with."""
+        return tuple(_decoded(key) for key in (self.key, self.other_key) if key is not None)
 
 
 def _decoded(key: str) -> bytes:

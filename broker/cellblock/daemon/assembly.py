@@ -9,11 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base import count_rows
+from cellblock.base.count_rows import CountRows
+from cellblock.base.postgresql import PostgresDatabase
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.state_dir import COUNTS, LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config.sections import MIB
@@ -21,12 +27,14 @@ from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
 from cellblock.frontend.front_config import FrontConfig
+from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
+    from cellblock.base.shared_state import SharedState
     from cellblock.execution.executor import Executor
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import RunOwner
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
     from cellblock.upstream.registry import Registry
     from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
+
+logger = logging.getLogger("cellblock")
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -86,12 +96,28 @@ def front_config(settings: Settings) -> FrontConfig:
     )
 
 
-def policy_of(settings: Settings) -> Policy:
+def counts_of(state_dir: Path, shared: SharedState | None) -> Counts:
+    """Returns what counts for quotas: in a file of the state directory, or where brokers share it."""
+
+    def opened() -> CountRows:
+        if shared is None:
+            file = SqliteDatabase(state_dir / COUNTS, count_rows.MIGRATIONS, "counts of quotas", logger)
+            return CountRows(file, count_rows.SQLITE_NOW)
+        shared.hold()
+        rows = PostgresDatabase(shared.server, count_rows.KIND, count_rows.MIGRATIONS)
+        return CountRows(rows, count_rows.POSTGRES_NOW)
+
+    def trouble() -> str | None:
+        return None if shared is None or shared.presence is None else shared.presence.trouble
+
+    return Counts(opened, trouble)
+
+
+def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
     """Returns what clients are granted. Raises ConfigError."""
-    tokens = NamedTokens(settings.state_dir)
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
-    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks)
+    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts)
 
 
 def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
@@ -115,12 +141,13 @@ def host_terms(section: CellblockSettings) -> Terms:
 
 async def start_reach(
     settings: Settings,
+    shared: SharedState | None,
     tools: Sequence[Callable[..., Any]],
     events: RunEvents,
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Reach:
-    """Starts the sessions and the worker host, and waits for neither; `stack` stops them.
+    """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes `shared`.
 
     Raises:
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
@@ -132,8 +159,6 @@ async def start_reach(
     import zmq
 
     from cellblock.apart.pool import Apart
-    from cellblock.base.postgresql import PostgresServer
-    from cellblock.base.presence import Presence
     from cellblock.execution.looks_apart import LargeLooks
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import Owner
@@ -154,19 +179,17 @@ async def start_reach(
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
-    server = presence = None
-    if section.state.is_shared:
-        server = PostgresServer(section.state.url)
-        stack.callback(server.close)
-        presence = Presence(server)
-        presence.start()
+    presence = None
+    if shared is not None:
+        presence = shared.start(_tables(section))
+        stack.callback(shared.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(place_of(settings, server, presence), section.journal)
+    journals = Journals(place_of(settings, shared), section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
-    learner = Learner(section.schemas, server or state_dir / FILE_NAME)
+    learner = Learner(section.schemas, state_dir / FILE_NAME if shared is None else shared.server)
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
@@ -179,9 +202,9 @@ async def start_reach(
         section.upstream,
         log_dir=log_dir,
         apart=apart,
-        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
+        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),
         refine=ToolRefiner(section.schemas, overlays),
-        logins=kept_logins(section.auth, state_dir),
+        logins=kept_logins(section.auth, state_dir if shared is None else shared.rows),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
@@ -193,6 +216,25 @@ async def start_reach(
     await registry.recall()
     keeper = Keeper(journals, section.journal, owner)
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
+
+
+def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
+    """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
+    from cellblock.frontend.outputs import shared_outputs
+    from cellblock.journal import place, tables
+    from cellblock.learning import store
+
+    found: dict[str, Sequence[str]] = {
+        count_rows.KIND: count_rows.MIGRATIONS,
+        place.KIND: tables.POSTGRES_MIGRATIONS,
+        store.KIND: store.POSTGRES_MIGRATIONS,
+        shared_outputs.KIND: shared_outputs.MIGRATIONS,
+    }
+    if section.replicas is not None:
+        from cellblock.frontend.replicas import brokers
+
+        found[brokers.KIND] = brokers.MIGRATIONS
+    return found
 
 
 async def start_executor(

@@ -23,6 +23,7 @@ from cellblock.catalog.requests import Kind
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import (
     catalog_before_start,
+    counts_of,
     front_config,
     policy_of,
     start_executor,
@@ -36,15 +37,19 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.counts import Counts
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
-    from cellblock.daemon.parked_runs import ParkedRun, ParkedRuns
+    from cellblock.base.shared_state import SharedState
+    from cellblock.daemon.parked_runs import ParkedRuns
+    from cellblock.daemon.parked_views import ParkedRun
     from cellblock.execution.executor import Executor
-    from cellblock.frontend.agent_tool import Api, ToolAnswer
+    from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
     from cellblock.frontend.front_config import FrontConfig
     from cellblock.journal.journal import Journal
     from cellblock.journal.parked import Answer
@@ -101,11 +106,15 @@ class Broker:
         self._settings: Settings = settings
         self._front = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
-        self._policy = policy_of(settings)
+        self._shared = settings.cellblock.state.opened()
+        self._tokens = NamedTokens(settings.state_dir if self._shared is None else self._shared.rows)
+        self._counts = counts_of(settings.state_dir, self._shared)
+        self._policy = policy_of(settings, self._tokens, self._counts)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apart: Apart | None = None
         self._executor: Executor | None = None
+        self._agent_tool: AgentTool | None = None
         self._registry: Registry | None = None
         self._workers: Workers | None = None
         self._learner: Learner | None = None
@@ -311,10 +320,8 @@ class Broker:
         Raises:
             InvalidRequest: There is no such API.
         """
-        from cellblock.frontend.agent_tool import definition
-
         self._check_loop()
-        return await definition(self, api, self._policy.principal_of(client), budget)
+        return await self._for_agents().definition(api, client, budget)
 
     async def declarations(
         self,
@@ -333,10 +340,8 @@ class Broker:
         Raises:
             InvalidRequest: The tools of a server that is named are not known.
         """
-        from cellblock.frontend.agent_tool import declarations
-
         self._check_loop()
-        return await declarations(self, self._policy.principal_of(client), servers, budget)
+        return await self._for_agents().declarations(client, servers, budget)
 
     async def handle_tool_call(
         self,
@@ -347,7 +352,8 @@ class Broker:
         client: str = DEFAULT_CLIENT,
         grantee: Grantee | None = None,
     ) -> ToolAnswer:
-        """Runs the script of a model's call of the tool; a call that is malformed is an answer, too.
+        """Runs the script of a model's call of the tool; a call that is malformed is an answer, too. The first script
+        that names a server whose declarations this client was not given brings them in its answer.
 
         Args:
             name: Of the tool that the model calls.
@@ -361,11 +367,8 @@ class Broker:
             HostUnavailable: The broker is not running.
             CellblockError: It runs in another event loop.
         """
-        from cellblock.frontend.agent_tool import answer
-
         self._check_loop()
-        return await answer(
-            self,
+        return await self._for_agents().answer(
             name,
             arguments,
             observer=observer,
@@ -384,12 +387,13 @@ class Broker:
         requester: Requester | None = None,
         journal: Journal | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
         A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask,
-        `journal` records the run or goes on with another, whose request is given then (`journal.request`), and `run_id`
-        names a new run.
+        `journal` records the run or goes on with another, whose request is given then (`journal.request`), `run_id`
+        names a new run, and `script_name` names the script in the places that are told.
         """
         if self._executor is None:
             raise _not_running()
@@ -402,6 +406,7 @@ class Broker:
             requester=requester,
             journal=journal,
             run_id=run_id,
+            script_name=script_name,
         )
         if not response.parked:
             return response
@@ -454,6 +459,24 @@ class Broker:
 
     @property
     @internal
+    def shared(self) -> SharedState | None:
+        """Gives what it has of what it shares with others; None where it shares nothing."""
+        return self._shared
+
+    @property
+    @internal
+    def counts(self) -> Counts:
+        """Counts what clients use."""
+        return self._counts
+
+    @property
+    @internal
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
+        return self._tokens
+
+    @property
+    @internal
     def policy(self) -> Policy:
         """Says what clients are granted."""
         return self._policy
@@ -486,7 +509,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings)
+        policy = policy_of(settings, self._tokens, self._counts)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self._front = settings, front_config(settings)
         self._policy = policy
@@ -638,7 +661,10 @@ class Broker:
             await self._registry.settled(bound, names, at_most=at_most)
 
     async def about_to_answer(self) -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
+        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
+        will run a script: the compiler is started meanwhile."""
+        if self._executor is not None:
+            self._executor.warm_up()
         bounds = self._settings.cellblock.upstream
         if self._registry is not None and self._registry.starting:
             await self._registry.settled(bounds.startup_wait_ms / 1000, at_most=bounds.list_wait_ms / 1000)
@@ -671,6 +697,14 @@ class Broker:
     def _principal_of(self, client: str | None) -> str | None:
         return None if client is None else self._policy.principal_of(client)
 
+    def _for_agents(self) -> AgentTool:
+        # Not at the top: a daemon's clients are greeted without it.
+        from cellblock.frontend.agent_tool import AgentTool
+
+        if self._agent_tool is None:
+            self._agent_tool = AgentTool(self)
+        return self._agent_tool
+
     def _grantee_of(self, client: str) -> Grantee:
         return Grantee(self._policy.principal_of(client))
 
@@ -682,7 +716,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self._tools, self.events, notify, stack)
+        reach = await start_reach(self._settings, self._shared, self._tools, self.events, notify, stack)
+        self._counts.start()
+        stack.push_async_callback(self._counts.close)
         self._registry, self._workers = reach.registry, reach.workers
         if self._settings.cellblock.replicas is not None:
             self._replica = reach.owner.name

@@ -11,24 +11,30 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.daemon.parked_views import (
+    ParkedRun,
+    ended_meanwhile,
+    kept_response,
+    parked_response,
+    parked_run,
+)
 from cellblock.execution.events import Watcher
 from cellblock.execution.keeping import KeptRun
-from cellblock.execution.outcome import run_parked
-from cellblock.execution.response import RunResponse, Usage, error_diagnostic
+from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Parked, ParkedQuestion, WorkingCall
-from cellblock.journal.recording import UnreadableRecording
-from cellblock.journal.rows import KINDS, WAITING, Head, Piece, parked_questions, waiting_in
+from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, ParkedQuestion
+from cellblock.journal.room import NoRoom
+from cellblock.journal.rows import KINDS, WAITING, Foreign, Head, OneRunFailed, Piece
 from cellblock.journal.run_rows import MAX_LISTED
-from cellblock.journal.store import JournalStore
+from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
 from cellblock.telemetry.keeper import Keeper, response_in
 from cellblock.upstream.requester import Requester
@@ -55,8 +61,6 @@ AGAIN_SECONDS: Final = 2.0
 REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""
 
-T = TypeVar("T")
-
 
 class Runs(Protocol):
     """Runs requests; `execution.executor.Executor` does."""
@@ -79,29 +83,6 @@ class Runs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedRun:
-    """Describes a run that waits for a person.
-
-    Args:
-        id: The run.
-        principal: Whom it is for.
-        began: When, in Unix time.
-        expires: Until when it waits, in Unix time.
-        questions: What is not answered yet.
-        turn: Counts the rounds in which it was parked.
-        working: Calls that a broker goes on with meanwhile.
-    """
-
-    id: str
-    principal: str
-    began: float
-    expires: float | None
-    questions: tuple[ParkedQuestion, ...]
-    turn: int
-    working: tuple[WorkingCall, ...] = ()
-
-
 class ParkedRuns:
     """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
 
@@ -120,6 +101,10 @@ class ParkedRuns:
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        # Each waits until it expires: they are no more than the file holds.
+        self._foreign: set[str] = set()
+        self._taking = asyncio.Lock()
+        self._leaving = False
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
@@ -130,6 +115,13 @@ class ParkedRuns:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def quiet(self) -> None:
+        """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
+        async with self._taking:
+            self._leaving = True
+        while tasks := [*self._awake.values(), *self._at_work.carrying]:
+            await asyncio.wait(tasks)
 
     async def stop_looking(self) -> None:
         """Wakes no run any more."""
@@ -227,8 +219,14 @@ class ParkedRuns:
             elif head is None or head.state != "running" or time.monotonic() >= until:
                 break
             await asyncio.sleep(OUTCOME_LOOK_SECONDS)
-        read = await self._journals.read(run_id, principal) if head and head.state == "ended" else None
-        return None if read is None else response_in(read[1])
+        if head is None or head.state != "ended":
+            return None
+
+        def look(store: JournalStore) -> RunResponse | None:
+            read = store.read(run_id, principal)
+            return None if read is None else response_in(read[1])
+
+        return await self._journals.asked(look, None)
 
     async def to_its_end(
         self,
@@ -259,7 +257,7 @@ class ParkedRuns:
                 return response
             if kept is None:
                 with _readable():
-                    return await self.outcome(run_id) or _ended_meanwhile(response)
+                    return await self.outcome(run_id) or ended_meanwhile(response)
             response = await self.go_on(
                 kept, grantee=grantee, client=client, observer=observer, requester=requester
             )
@@ -299,10 +297,10 @@ class ParkedRuns:
         """Says how long a run waits in its process before it is parked."""
         return self._keeper.settings.park_after_ms / 1000
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""
         if self._keeper.settings.parks:
-            return await self._journals.signing_key(purpose)
+            return await self._journals.signing_keys(purpose)
         raise StoreError("cellblock.journal is off")
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
@@ -317,27 +315,35 @@ class ParkedRuns:
         self, run_id: str, principal: str | None = None
     ) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
         """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
-        read = await self._journals.asked(lambda store: store.read(run_id, principal, WAITING), None)
-        if read is None or read[0].state != "parked":
-            return None
-        run = parked_run(*read)
-        return run.turn, run.questions
+
+        def look(store: JournalStore) -> ParkedRun | None:
+            read = store.read(run_id, principal, WAITING)
+            return None if read is None or read[0].state != "parked" else parked_run(*read)
+
+        run = await self._journals.asked(look, None)
+        return None if run is None else (run.turn, run.questions)
 
     async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
         """Says where a run is that was parked; None where none of this principal is kept, or nobody answers it any
         more. Raises StoreError."""
 
-        def look(store: JournalStore) -> tuple[Head, list[Piece]] | None:
+        def look(
+            store: JournalStore,
+        ) -> tuple[Head, tuple[ParkedQuestion, ...], RunResponse | None] | None:
             head = store.head(run_id, principal)
-            if head is None:
-                return None
-            kinds = {"running": (), "parked": WAITING}.get(head.state, KINDS)
-            return (head, []) if not kinds else store.read(run_id, principal, kinds)
+            if head is None or head.state == "running":
+                return None if head is None else (head, (), None)
+            read = store.read(run_id, principal, WAITING if head.state == "parked" else KINDS)
+            if read is None or read[0].state == "running":
+                return None if read is None else (read[0], (), None)
+            if read[0].state == "parked":
+                return read[0], parked_run(*read).questions, None
+            return read[0], (), kept_response(*read)
 
-        read, now = await self._journals.asked(look, None), time.time()
-        if read is None or read[0].outcome == EXPIRED:
+        found, now = await self._journals.asked(look, None), time.time()
+        if found is None or found[0].outcome == EXPIRED:
             return None
-        head, pieces = read
+        head, questions, response = found
         kept_seconds = self._keeper.settings.expire_ms / 1000
         if head.state == "parked" and not head.is_answered:
             state, until = "parked", head.expires or 0.0
@@ -354,8 +360,8 @@ class ParkedRuns:
             until=until,
             state=state,
             outcome=head.outcome if state == "ended" else None,
-            questions=parked_run(head, pieces).questions if state == "parked" else (),
-            response=_kept_response(head, pieces) if state == "ended" else None,
+            questions=questions if state == "parked" else (),
+            response=response if state == "ended" else None,
         )
 
     async def park(self, *, away: bool) -> bool:
@@ -402,18 +408,18 @@ class ParkedRuns:
             StoreError: It cannot be read; it stays parked.
         """
 
-        owner = self._owner.name
+        owner, is_at_work = self._owner.name, False
 
-        def take(store: JournalStore) -> tuple[Head, list[Piece]] | Literal["at work"] | None:
+        def take(store: JournalStore) -> tuple[Head, list[Piece]] | None:
+            nonlocal is_at_work
             head = store.head(run_id, principal)
             if head is not None and (head.state, head.turn) == ("parked", turn) and head.owner is not None:
-                return "at work"
+                is_at_work = True
+                return None
             return store.take(run_id, owner, principal=principal, turn=turn, answers=answers)
 
-        read = await self._sure(run_id, take)
-        if isinstance(read, str):
-            return await self._waited_for(run_id, turn, answers, principal)
-        return None if read is None else self._reopened(*read)
+        kept = await self._opened(run_id, take)
+        return await self._waited_for(run_id, turn, answers, principal) if is_at_work else kept
 
     async def go_on(
         self,
@@ -452,15 +458,18 @@ class ParkedRuns:
     async def _done(
         self, run_id: str, principal: str | None = None, turn: int | None = None
     ) -> KeptRun | None:
-        """Waits for the calls of a run that are at work here, and takes it; None where it waits no longer."""
+        """Waits for the calls of a run that are at work here, and for room, and takes it; None where it waits no
+        longer, which has a bound."""
         owner = self._owner.name
         async with self._at_work.done(run_id):
-            if self._at_work.is_closed:
-                return None
-            read = await self._sure(
-                run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
-            )
-        return None if read is None else self._reopened(*read)
+            while not self._at_work.is_closed:
+                try:
+                    return await self._opened(
+                        run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
+                    )
+                except NoRoom:
+                    await asyncio.sleep(AGAIN_SECONDS)
+        return None
 
     async def _waited_for(
         self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
@@ -510,17 +519,20 @@ class ParkedRuns:
             try:
                 now = time.monotonic()
                 version = await self._journals.asked(lambda store: store.version, 0)
-                due, expired = await self._journals.asked(lambda store: store.due(time.time()), ([], []))
+                besides = tuple(self._foreign)
+                due, expired = await self._journals.asked(
+                    lambda store, but=besides: store.due(time.time(), but), ([], [])
+                )
                 self.count = await self._journals.asked(lambda store: store.count_parked(), 0)
                 for run_id in expired:
                     await self._journals.asked(
                         lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
                     )
                 for run_id in due:
-                    await self._wake(run_id)
+                    await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
                 await self._end_those_asked()
-                if self._keeper.settings.parks and (now >= adopt_at or version != seen):
+                if now >= adopt_at or version != seen:
                     adopt_at, seen = now + ADOPT_SECONDS, version
                     await self._adopt()
             except StoreError as error:
@@ -538,13 +550,20 @@ class ParkedRuns:
                     await self._end(run_id, task)
 
     async def _adopt(self) -> None:
-        """Goes on with the runs of brokers that have died; what tools had of them may have run."""
+        """Goes on with the runs of brokers that have died; what tools had of them may have run. Ends those with which
+        nobody has gone on for as long as a run may wait."""
         unsure, self._unsure = self._unsure, set[str]()
+        oldest = time.time() - max(self.good_seconds, UNENDED_SECONDS)
 
         def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
             held, owned = store.held(), store.owned()
             owners = {owner for _, owner, _ in held} | {owner for _, owner in owned}
             dead = {owner for owner in owners if not self._owner.lives(owner)}
+            for run, owner in store.owned(before=oldest):
+                if owner in dead and store.give_up(run, owner, LOST):
+                    owned.remove((run, owner))
+            if not self._keeper.settings.parks:
+                return [], []
             # One that was to be taken when PostgreSQL went away may have been: nobody goes on with it then.
             return [one for one in held if one[1] in dead], [
                 (run, owner)
@@ -558,32 +577,74 @@ class ParkedRuns:
             self._unsure |= unsure
             raise
         for run_id, owner, turn in let_go:
-            if await self._journals.asked(
-                lambda store, run=run_id, dead=owner, of=turn: store.release(run, of, dead, is_lost=True),
-                default=False,
-            ):
-                logger.info("run %s goes on: the broker that had its calls has died", run_id)
-                await self._wake(run_id)
+            await self._one(run_id, self._let_go(run_id, owner, turn))
         for run_id, owner in left:
-            found = await self._sure(
-                run_id, lambda store, run=run_id, dead=owner: store.adopt(run, dead, self._owner.name)
+            async with self._taking:
+                if self._leaving:
+                    return
+                await self._one(run_id, self._adopt_one(run_id, owner), owner)
+
+    async def _let_go(self, run_id: str, dead: str, turn: int) -> None:
+        if await self._journals.asked(
+            lambda store: store.release(run_id, turn, dead, is_lost=True), default=False
+        ):
+            logger.info("run %s goes on: the broker that had its calls has died", run_id)
+            await self._wake(run_id)
+
+    async def _adopt_one(self, run_id: str, dead: str) -> None:
+        """Goes on with a run whose broker has died."""
+        try:
+            kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=dead))
+        except NoRoom:
+            self._unsure.add(run_id)
+            return
+        if kept is not None:
+            logger.info("run %s goes on: its broker has died", run_id)
+            self._begin(run_id, kept)
+
+    def _adopted(self, store: JournalStore, *, run_id: str, dead: str) -> tuple[Head, list[Piece]] | None:
+        """Takes a run whose broker has died; one that was to be ended ends."""
+        found = store.adopt(run_id, dead, self._owner.name)
+        if found is not None and any(piece.kind == "cancel" for piece in found[1]):
+            store.give_up(run_id, self._owner.name, CANCELLED)
+            return None
+        return found
+
+    async def _one(self, run_id: str, work: Awaitable[None], dead: str = "") -> None:
+        """Goes on with one run; one that cannot be read is in nobody's way. It ends, unless others may read it. Raises
+        StoreError: No run can be read."""
+        try:
+            await work
+        except Foreign as error:
+            if run_id not in self._foreign:
+                logger.warning("run %s does not go on here: %s", run_id, error)
+            self._foreign.add(run_id)
+        except OneRunFailed as error:
+            logger.warning("run %s cannot go on: %s", run_id, error)
+            await self._journals.asked(
+                lambda store: store.end(run_id, LOST) or store.give_up(run_id, dead, LOST), default=False
             )
-            if found is not None and any(piece.kind == "cancel" for piece in found[1]):
-                self._journals.do(lambda store, run=run_id: store.give_up(run, self._owner.name, CANCELLED))
-            elif found is not None:
-                logger.info("run %s goes on: its broker has died", run_id)
-                self._begin(run_id, self._reopened(*found))
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
-        found = await self._sure(run_id, lambda store: store.take(run_id, self._owner.name))
-        if found is not None:
-            self._begin(run_id, self._reopened(*found))
+        async with self._taking:
+            if self._leaving:
+                return
+            # One that has no room is looked at again.
+            with contextlib.suppress(NoRoom):
+                self._begin(
+                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+                )
 
-    async def _sure(self, run_id: str, take: Callable[[JournalStore], T | None]) -> T | None:
-        """Takes a run; where it is not certain that it was, that is looked at later. Raises StoreError."""
+    async def _opened(
+        self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
+    ) -> KeptRun | None:
+        """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, that is looked at
+        later. Raises StoreError."""
         try:
-            return await self._journals.asked(take, None)
+            return await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
+        except NoRoom:
+            raise
         except StoreError:
             self._unsure.add(run_id)
             raise
@@ -604,54 +665,6 @@ class ParkedRuns:
     async def _going_on(self, kept: KeptRun) -> RunResponse:
         async with self._places:
             return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
-
-    def _reopened(self, head: Head, pieces: list[Piece]) -> KeptRun | None:
-        try:
-            return self._keeper.reopened(head, pieces)
-        except (StoreError, UnreadableRecording) as error:
-            logger.warning("run %s cannot go on: %s", head.id, error)
-            self._journals.do(lambda store: store.give_up(head.id, self._owner.name, LOST))
-            return None
-
-
-def parked_run(head: Head, pieces: list[Piece]) -> ParkedRun:
-    """Describes a parked run of its row and pieces. Raises StoreError: It is not parked."""
-    return ParkedRun(
-        id=head.id,
-        principal=head.principal,
-        began=head.began,
-        expires=head.expires,
-        questions=parked_questions(pieces),
-        turn=head.turn,
-        working=waiting_in(pieces)[0].working if head.owner is not None else (),
-    )
-
-
-def _kept_response(head: Head, pieces: list[Piece]) -> RunResponse | None:
-    try:
-        response = response_in(pieces)
-    except UnreadableRecording as error:
-        logger.info("the response of run %s cannot be read: %s", head.id, error)
-        return None
-    if response is None:
-        return None
-    return response.model_copy(update={"usage": response.usage.model_copy(update={"run_id": head.id})})
-
-
-def parked_response(run_id: str, questions: tuple[ParkedQuestion, ...]) -> RunResponse:
-    """Makes the response of a run that waits, and has not run since its last one."""
-    diagnostic = run_parked(run_id, Parked(questions=questions))
-    return RunResponse(logs=[], diagnostics=[diagnostic], usage=Usage(run_id=run_id), parked=True)
-
-
-def _ended_meanwhile(response: RunResponse) -> RunResponse:
-    """Makes the response of a run that somebody has ended while it waited for tools."""
-    diagnostic = error_diagnostic(
-        "CANCELLED",
-        "The run was cancelled while it waited for its tools; their calls may have run.",
-        "Check whether they took effect, and run the script again if it is still wanted.",
-    )
-    return response.model_copy(update={"diagnostics": [diagnostic], "parked": False})
 
 
 @contextlib.contextmanager

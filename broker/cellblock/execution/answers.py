@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 from cellblock.catalog.model import ServerEntry, ToolEntry
@@ -25,22 +25,28 @@ class Answers:
 
     Args:
         keeps: Whether fields will be looked for in them.
+        on_text: Is called when a tool has answered with a text for the first time.
     """
 
-    def __init__(self, keeps: bool) -> None:
+    def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
+        self._on_text = on_text
         self._kinds: dict[tuple[str, str], set[What]] = {}
         self._bodies: list[bytes] | None = [] if keeps else None
         self._bytes = 0
 
     def add(self, server_id: str, tool: str, kind: Kind, body: bytes) -> None:
         """Notes one successful answer, as the script got it."""
-        self._kinds.setdefault((server_id, tool), set()).add(_what(kind, body))
+        kinds, what = self._kinds.setdefault((server_id, tool), set()), _what(kind, body)
+        is_new = what not in kinds
+        kinds.add(what)
         if self._bodies is not None:
             self._bytes += len(body)
             if self._bytes > MAX_KEPT_BYTES:
                 self._bodies = None
             else:
                 self._bodies.append(body)
+        if is_new and what != "value":
+            self._on_text()
 
     def may_have(self, field: str) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep."""
@@ -50,6 +56,13 @@ class Answers:
         written = {json.dumps(field, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
         found = re.compile(rb'"(?:%s)\\*"' % b"|".join(re.escape(one) for one in sorted(written)))
         return any(found.search(body) for body in self._bodies)
+
+    def may_be_text(self, tool: tuple[str, str] | None) -> bool:
+        """Says whether a tool may have answered JSON in a text, as far as this run knows: it gave no value. None is any
+        tool of those that were called."""
+        if tool is None:
+            return not self._kinds or any("json text" in kinds for kinds in self._kinds.values())
+        return "value" not in self._kinds.get(tool, ())
 
     def texts(self) -> list[tuple[str, str]]:
         """Gives the tools that have answered JSON in a text each time, by the server's id and the tool's name."""

@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import LIGHT_BYTES
-from cellblock.apart.share import OverBudget, Share
+from cellblock.apart.share import Share
 
 WAITING_FACTOR: Final = 4
 """Says how many times as many bytes of inputs may wait undecoded as may be decoded at once."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import mcp_types as types
 
 from cellblock.apart.light import is_small
+from cellblock.apart.pool import OnBill
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.catalog.model import ToolEntry
 from cellblock.execution import payload
@@ -55,12 +56,17 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         if is_small(value):
             body = encoded(value)
         else:
-            body, value = await asyncio.to_thread(payload.encode_in_steps, value, max_bytes), UNREAD
+            body, value = await asyncio.to_thread(_encoded_in_steps, value, max_bytes), UNREAD
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
         raise _too_large(tool, error.size, max_bytes) from None
     return FoundResult(_capped(body, tool, max_bytes), kind, UNREAD if kind == "json" else value)
+
+
+def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:
+    with OnBill():
+        return payload.encode_in_steps(value, max_bytes)
 
 
 def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:

@@ -324,17 +324,19 @@ class ToolCalls:
             yield
 
     def _note(self, answered: _Answered) -> None:
-        """Keeps an answer for who learns from it: not told at once, as the script's next call would wait for that."""
+        """Notes an answer, and keeps it for who learns from it: that one is not told at once, as the script's next call
+        would wait for it."""
+        server_id, _, tool, found = answered
+        if self._context.answers is not None:
+            self._context.answers.add(server_id, tool.tool_name, found.kind, found.body)
         self._noted.append(answered)
         self._noted_bytes += len(answered.found.body)
         if self._came is not None or len(self._noted) >= NOTED_ANSWERS or self._noted_bytes >= NOTED_BYTES:
             self._tell_noted()
 
     def _tell_noted(self) -> None:
-        answers, learner = self._context.answers, self._context.learner
-        for server_id, config_name, tool, found in self._noted:
-            if answers is not None:
-                answers.add(server_id, tool.tool_name, found.kind, found.body)
+        learner = self._context.learner
+        for _, config_name, tool, found in self._noted:
             if learner is not None:
                 learner.offer(config_name, tool, found.kind, found.body, found.value)
         self._noted.clear()

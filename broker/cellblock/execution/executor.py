@@ -12,8 +12,9 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
+from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
-from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget, Share
+from cellblock.apart.share import Share
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -27,6 +28,7 @@ from cellblock.execution.direct import DirectCall
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.keeping import KeptRun, RunKeeper
+from cellblock.execution.outcome import run_adopted, run_resumed
 from cellblock.execution.plan import (
     Plan,
     capability_warnings,
@@ -44,12 +46,13 @@ from cellblock.execution.type_errors import TypeErrors
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall
 from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.policy.grants import Grants
+from cellblock.policy.grants import UNRESTRICTED, Grants
 from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
@@ -120,12 +123,17 @@ class _Order:
     journal: Journal | None = None
     kept: KeptRun | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_name: str = SCRIPT_NAME
     catalog: Catalog | None = None
     """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """Tells of each time that its process was lost."""
     resumed: int = 0
-    """Counts how often its process was lost, and it went on in another."""
+    """Counts how often its process was lost here, and it went on in another."""
+    lost_cpu_ms: int = 0
+    """Counts what these processes had used."""
 
     def see(self, catalog: Catalog) -> Catalog:
         """Takes a snapshot, and gives what the run may see of it."""
@@ -138,7 +146,7 @@ class _Order:
         """Lists what the response says besides the outcome of the run."""
         requested = self.request.requested
         missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
-        return [*self.request.warnings, *missing, *self.notices]
+        return [*self.request.warnings, *missing, *self.notices, *self.losses]
 
 
 class Executor:
@@ -240,6 +248,7 @@ class Executor:
         journal: Journal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
+        script_name: str = "",
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -252,6 +261,7 @@ class Executor:
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
+            script_name: What places in the script are told by, good as it is within JSON; empty: it is no file.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -279,6 +289,9 @@ class Executor:
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
             order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            if kept is not None and kept.adopted:
+                order.losses.append(run_adopted(kept.adopted))
+            order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
             try:
@@ -296,6 +309,11 @@ class Executor:
             return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
+
+    def warm_up(self) -> None:
+        """Starts the compiler, so that the first script is checked while it runs."""
+        if self._sides.checker is not None and self._settings.typecheck != "off":
+            self._sides.checker.warm_up()
 
     async def call(
         self,
@@ -327,8 +345,11 @@ class Executor:
                 bound = self._settings.upstream.startup_wait_ms / 1000
                 await self._upstreams.settled(bound, {server.server_id})
             grants, rules = self._policy.grants_of(grantee.principal), None
-            if grants is not None:
-                rules = RunRules(grants, self._policy.settings, grantee.approver, used)
+            quotas = self._policy.quotas_of(grantee.principal)
+            if grants is not None or quotas is not None:
+                rules = RunRules(
+                    grants or UNRESTRICTED, self._policy.settings, grantee.approver, used, quotas=quotas
+                )
             share = Share(self._apart, self._budget, client)
             watch = self._events.open(client, f"{server.server_id}.{tool.tool_name}")
             call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
@@ -369,9 +390,10 @@ class Executor:
             response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
             if typecheck != "off":
                 response = await self._types.after(response, order.request, side)
-            if order.resumed and order.kept is None:
-                usage = response.usage.model_copy(update={"resumed": order.resumed})
-                response = response.model_copy(update={"usage": usage})
+            if order.resumed:
+                resumed = order.resumed if order.kept is None else order.kept.resumed
+                used = {"resumed": resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
+                response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
             if warnings := order.warnings():
                 response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
             return response
@@ -384,21 +406,29 @@ class Executor:
         if order.resumed >= MAX_LOST or self._closed:
             return False
         if kept is not None and journal is not None and kept.is_durable and journal.lost is None:
-            recording = replace(journal.snapshot(), response=None, ended=None)
+            recording = replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms)
             kept.goes_on(recording)
             order.journal = kept.journal
             said = f"It goes on from where it was; {calls} calls are not made again."
         elif self._may_begin_anew(order) and not calls:
+            if kept is not None:
+                kept.begins_anew()
+                order.journal = kept.journal
             said = "It had made no call, and was run again from its beginning."
         else:
             return False
         order.resumed += 1
-        order.notices = [_resumed(said, response)]
+        # Not what those before had used: it is in there already.
+        order.lost_cpu_ms = response.usage.cpu_ms
+        order.losses.append(run_resumed(said, response))
         return True
 
     def _may_begin_anew(self, order: _Order) -> bool:
-        """Says whether a run that nobody records may begin once more."""
-        if order.journal is not None or order.resumed or self._keeper is None:
+        """Says whether a run of which nothing is written down may begin once more."""
+        kept = order.kept
+        if order.resumed or self._keeper is None or (kept is None and order.journal is not None):
+            return False
+        if kept is not None and (kept.is_durable or kept.resumed):
             return False
         return not self._keeper.is_off(order.grantee.principal)
 
@@ -420,14 +450,16 @@ class Executor:
     ) -> tuple[RunContext, SideCheck]:
         """Makes what the run is made of, and the check of its types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
-        if order.grants is not None:
+        quotas = self._policy.quotas_of(order.grantee.principal)
+        if order.grants is not None or quotas is not None:
             rules = RunRules(
-                order.grants,
+                order.grants or UNRESTRICTED,
                 self._policy.settings,
                 order.grantee.approver,
                 together=order.grantee.round is not None,
                 earlier=None if order.kept is None else order.kept.earlier,
                 stops=request.plan,
+                quotas=quotas,
             )
         conventions = not settings.frontend.strict
         journal = order.journal
@@ -449,6 +481,7 @@ class Executor:
                 conventions=conventions,
                 journaled=journal is not None,
                 own_import=reuse,
+                name=order.script_name,
             )
         order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:
@@ -563,17 +596,6 @@ def _may_repeat(catalog: Catalog, patterns: Sequence[str], call: RecordedCall) -
             is_given = tool.given is not None and tool.given.retry
             return is_given or any_fits(patterns, call.server, tool)
     return False
-
-
-def _resumed(said: str, lost: RunResponse) -> Diagnostic:
-    """Says of a run that it goes on although its process was lost."""
-    why = next((entry.message for entry in lost.diagnostics if entry.severity == "error"), "")
-    return Diagnostic(
-        severity="warning",
-        code="RUN_RESUMED",
-        message=f"The run's process was lost: {why} {said}",
-        hint=None,
-    )
 
 
 def _not_started(code: str, message: str, hint: str) -> Diagnostic:

@@ -15,7 +15,7 @@ from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import ERROR_CLASSES, SERVERS_PREFIX
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.execution.response import Diagnostic, error_diagnostic
-from cellblock.script.source import SCRIPT_NAME, Script
+from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
@@ -80,13 +80,13 @@ OUT_OF_MEMORY: Final = "Array buffer allocation failed"
 
 
 def in_script_terms(text: str, script: Script) -> str:
-    """Replaces the `data:` URLs in a message or stack by `script.js:LINE:COLUMN` in the agent's source."""
+    """Replaces the `data:` URLs in a message or stack by `NAME:LINE:COLUMN` in the agent's source."""
     if "data:" not in text:
         return text
 
     def place(match: re.Match[str]) -> str:
         if match[1] is None:
-            return SCRIPT_NAME
+            return script.name
         return script.place(int(match[1]), int(match[2]))
 
     return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
@@ -221,14 +221,14 @@ def _importing(where: str, script: Script) -> str | None:
     return found.specifier if found is not None else None
 
 
-def _without_place(line: str) -> str:
-    """Gives the line without ` at script.js:LINE:COLUMN` at its end. No pattern, which would try each space in
+def _without_place(line: str, script: Script) -> str:
+    """Gives the line without ` at NAME:LINE:COLUMN` at its end. No pattern, which would try each space in
     turn."""
     said, _, place = line.rpartition(" ")
     before = said.removesuffix("at")
     if before == said or before == (kept := before.rstrip()) or len(place.split()) != 1:
         return line
-    return kept if place.startswith(SCRIPT_NAME) else line
+    return kept if place.startswith(script.name) else line
 
 
 def _module_failure(
@@ -247,7 +247,7 @@ def _module_failure(
     where = _first_place(text, script, parsed=parsed)
     if where is None:
         return None
-    summary = _without_place(in_script_terms(text, script).splitlines()[0])[:MAX_MESSAGE_CHARS]
+    summary = _without_place(in_script_terms(text, script).splitlines()[0], script)[:MAX_MESSAGE_CHARS]
     if any(mark in text for mark in _IMPORT_MARKS):
         missing = _NO_EXPORT.search(text)
         if missing and (tool := withheld.get(missing[1])):

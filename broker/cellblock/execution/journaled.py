@@ -25,8 +25,8 @@ DIVERGED: Final = "REPLAY_DIVERGED"
 STOPPED: Final = "REPLAY_STOPPED"
 ENDED: Final = "REPLAY_ENDED"
 
-MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
-"""Bounds the events of a run that come apart: a hundred times what seconds of polling the clock make."""
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+"""Bounds the events of a run that come apart: what ten minutes of timers without a pause make, in one go."""
 
 
 class Journaled:
@@ -39,6 +39,9 @@ class Journaled:
         reply: Sends an answer to the worker: id, ok, JSON bytes.
         kill: Ends the run, which is told why.
         breach: Ends the run: its worker broke the protocol. Half a sentence.
+
+    Attributes:
+        is_live: Whether the worker has said that the script has seen all that is recorded.
     """
 
     def __init__(
@@ -60,8 +63,13 @@ class Journaled:
         self._place: str | None = None
         self._began = time.monotonic()
         self._small = 0
-        self._is_live = False
+        self.is_live = False
         self._events = 0
+
+    @property
+    def comes_back(self) -> bool:
+        """Says whether the run goes on, once it has come back to where it was."""
+        return self._journal.past is not None and not self._journal.offline
 
     def note(self, events: str) -> bool:
         """Takes the events of a message; False: they were none, and the run is over."""
@@ -117,10 +125,10 @@ class Journaled:
 
     def live(self) -> None:
         """Hears that the script has seen all that is recorded."""
-        if self._is_live or self._journal.past is None:
+        if self.is_live or self._journal.past is None:
             self._breach("it says twice that it is live")
             return
-        self._is_live = True
+        self.is_live = True
         if (stop := self._journal.live()) is not None:
             self._kill(stopped(stop))
 

@@ -29,8 +29,10 @@ class KeptRun(Watcher, ABC):
         is_waited_for: Whether its client waits for the response when it is parked for tools alone.
         turn: Counts how often the run was parked.
         earlier: What became of its questions before it was parked.
-        earlier_cpu_ms: CPU time that it has used before.
+        earlier_cpu_ms: CPU time that its script has used before, as far as that is known; its replays do not count.
+        used_ms: Wall time that it has used before, in its latest process here.
         resumed: Counts how often it has gone on in another process.
+        adopted: Counts how often its broker was lost.
         is_left: Whether its end here is none: another process goes on with it.
     """
 
@@ -45,7 +47,9 @@ class KeptRun(Watcher, ABC):
     turn: int = 0
     earlier: EarlierQuestions | None = None
     earlier_cpu_ms: int = 0
+    used_ms: int = 0
     resumed: int = 0
+    adopted: int = 0
     is_left: bool = False
 
     @abstractmethod
@@ -86,8 +90,12 @@ class KeptRun(Watcher, ABC):
         """Hears that the run goes on from a recording of itself, here: its process was lost."""
 
     @abstractmethod
-    def parked(self, cpu_ms: int) -> None:
-        """Hears what CPU time a run has used by the time that its process ended."""
+    def begins_anew(self) -> None:
+        """Hears that the run begins anew, here, with another journal: its process was lost before it made a call."""
+
+    @abstractmethod
+    def parked(self) -> None:
+        """Hears that the process of a run that is parked has ended; what it has used is known now."""
 
 
 class RunKeeper(Protocol):

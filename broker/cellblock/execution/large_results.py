@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
-from cellblock.apart.share import OverBudget, Share
+from cellblock.apart.share import Share
 from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.execution import payload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from cellblock.base.json import is_array, is_object
 
@@ -39,9 +39,14 @@ says, they refuse the whole conversation."""
 class Media(NamedTuple):
     """Media is one image or sound: the type of its block, its MIME type, and its base64."""
 
-    type: str
+    type: Literal["image", "audio"]
     mime_type: str
     data: str
+
+    @property
+    def url(self) -> str:
+        """Returns it as a `data:` URL."""
+        return f"data:{self.mime_type};base64,{self.data}"
 
 
 def taken_out(value: Any) -> tuple[Any, list[Media]]:

@@ -8,10 +8,11 @@ from typing import Final
 from cellblock.execution.calls import CallCounts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
-from cellblock.execution.response import Diagnostic, error_diagnostic
+from cellblock.execution.response import Diagnostic, RunResponse, error_diagnostic
 from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
+from cellblock.script.unawaited import Unawaited
 from cellblock_worker.wire import protocol
 
 MAX_NAMED: Final = 5
@@ -95,15 +96,37 @@ def with_unawaited(notices: list[Diagnostic], script: Script) -> list[Diagnostic
     late = next((found for found in notices if found.code == NOT_AWAITED), None)
     told: list[Diagnostic] = []
     for path, call in script.unawaited:
-        said = (
-            "gives a promise, which is used here as if it were the value"
-            if call.used
-            else "is not awaited: the script may end before it is done, and does not see it fail"
-        )
-        message = f"{call.callee}(…) {said}.{f' {late.message}' if late and not told else ''}"
-        hint = f"Write `{'(' if call.used else ''}await {call.callee}(…){')' if call.used else ''}`."
+        if call.kind == "void":
+            continue
+        said, hint = _unawaited(call)
+        message = f"{said}{f' {late.message}' if late and not told else ''}"
         told.append(Diagnostic(severity="warning", code=NOT_AWAITED, message=message, hint=hint, path=path))
-    return [*told, *(found for found in notices if found is not late)]
+    others = [found for found in notices if found is not late]
+    if late is not None and not told:
+        # `void` says that the script means it: what became of the call is still to be known.
+        others.insert(0, late.model_copy(update={"severity": "info", "hint": None}))
+    return [*told, *others]
+
+
+def _unawaited(call: Unawaited) -> tuple[str, str]:
+    """Gives what is wrong with a call that the script does not wait for, and what to write."""
+    match call.kind:
+        case "each":
+            over = call.callee.rpartition(".")[0] or "list"
+            said = f"{call.callee}(async …) waits for none of its callbacks: the script may end before they are done."
+            return (
+                said,
+                f"Write `await Promise.all({over}.map(async …))`, or a `for … of` with `await` in it.",
+            )
+        case "list":
+            said = f"{call.callee}(async …) gives promises, which are used here as if they were the values."
+            return said, f"Write `await Promise.all({call.callee}(async …))`."
+        case "used":
+            said = f"{call.callee}(…) gives a promise, which is used here as if it were the value."
+            return said, f"Write `(await {call.callee}(…))`."
+        case _:
+            said = f"{call.callee}(…) is not awaited: the script may end before it is done, and does not see it fail."
+            return said, f"Write `await {call.callee}(…)`."
 
 
 def _lost(why: str, certain: str) -> Diagnostic:
@@ -169,6 +192,31 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 f"The worker died ({ended.detail or 'no reason known'}).",
                 "Run the script again; if it dies again, make it do less at a time.",
             )
+
+
+def not_back(replay_ms: int) -> Diagnostic:
+    """Says that a run which was to go on has not come to where it was."""
+    return limit_diagnostic(
+        "The run was to go on, and did not come back to where it was: its replay took over "
+        f"{replay_ms} ms of CPU time, or {protocol.REPLAY_WALL_TIMES} times as long.",
+        "Run the script again when the machine has less to do.",
+    )
+
+
+def run_resumed(said: str, lost: RunResponse) -> Diagnostic:
+    """Says of a run that it goes on although its process was lost; `said` tells how."""
+    why = next((entry.message for entry in lost.diagnostics if entry.severity == "error"), "")
+    message = f"The run's process was lost: {why} {said}"
+    return Diagnostic(severity="warning", code="RUN_RESUMED", message=message, hint=None)
+
+
+def run_adopted(times: int) -> Diagnostic:
+    """Says of a run that it has gone on although its broker was lost."""
+    message = (
+        f"The run's broker was lost{f' {times} times' if times > 1 else ''}. The run went on from where it was; "
+        "calls that were answered are not made again."
+    )
+    return Diagnostic(severity="warning", code="RUN_RESUMED", message=message, hint=None)
 
 
 def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:

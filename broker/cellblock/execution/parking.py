@@ -7,10 +7,13 @@ Other calls that are under way hold the run where it is: what they come to must 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
+from cellblock.apart.raw import RawJson
+from cellblock.journal.parked import SHOWN_BYTES, ParkedQuestion
 from cellblock.policy.asking import Question
 
 GATHER_SECONDS: Final = 0.05
@@ -157,3 +160,17 @@ class Parking:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def parked_question(question: Question) -> ParkedQuestion:
+    """Returns what is written down of a question."""
+    arguments = question.arguments
+    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
+    return ParkedQuestion(
+        call=question.call_id,
+        server=question.server_id,
+        tool=question.tool_name,
+        destructive=question.destructive,
+        input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
+        bytes=len(whole),
+    )

@@ -26,7 +26,8 @@ from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.journal.journal import Journal
 from cellblock.script.imports import Imports, TooComplex
-from cellblock.script.source import SCRIPT_NAME, Script, prepare
+from cellblock.script.lines import SCRIPT_NAME
+from cellblock.script.source import Script, prepare
 from cellblock.typecheck.ambient import imported_servers
 
 MAX_IMPORT_ERRORS: Final = 20
@@ -57,9 +58,10 @@ def make_plan(
     conventions: bool = True,
     journaled: bool = False,
     own_import: bool = False,
+    name: str = SCRIPT_NAME,
 ) -> Plan:
     """Resolves a script's imports against a catalog. `imports` are what it imports; None to parse it here.
-    `conventions`, `journaled` and `own_import` are as for `prepare`.
+    `conventions`, `journaled`, `own_import` and `name` are as for `prepare`.
 
     A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
     dynamic one becomes an exception at its place in the script.
@@ -78,6 +80,7 @@ def make_plan(
             conventions=conventions,
             journaled=journaled,
             own_import=own_import,
+            name=name,
         )
     except TooComplex as error:
         return refused_plan(str(error))
@@ -91,7 +94,7 @@ def make_plan(
         if url is not None or len(errors) >= MAX_IMPORT_ERRORS:
             continue
         error = refusal(found.specifier, catalog)
-        path = f"{SCRIPT_NAME}:{found.line}:{found.column}"
+        path = f"{name}:{found.line}:{found.column}"
         kind = error["errorClass"] if error["errorClass"] != "CodemodeError" else None
         errors.append(error_diagnostic("IMPORT_FAILURE", error["message"], error["hint"], path, kind))
     wanted = set(script.dynamic)

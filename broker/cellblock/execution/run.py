@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
-from cellblock.apart.raw import RawJson
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
@@ -23,12 +21,13 @@ from cellblock.execution.outcome import (
     call_limit,
     ending,
     no_result,
+    not_back,
     query_limit,
     run_parked,
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking
+from cellblock.execution.parking import Parking, parked_question
 from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -37,7 +36,7 @@ from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
-from cellblock.journal.parked import SHOWN_BYTES, Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.parked import Parked, WorkingCall
 from cellblock.journal.recording import Recording
 from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
@@ -55,11 +54,12 @@ HOST_GRACE_SECONDS: Final = 3.0
 LEAVE_BOUND_SECONDS: Final = 2.0
 """Bounds the wait for the calls in flight of a run that another broker goes on with."""
 
-MIN_LEFT_MS: Final = 100
+MIN_LEFT_MS: Final = 1
 """Is left of a run's time when it goes on, however much it has used: so it ends by its own limit."""
 
-MOST_REPLAY_CPU_MS: Final = 10_000
-"""Bounds the CPU time that a run may take to come back to where it was, beside `maxCpuMs`."""
+REPLAY_CPU_MS: Final = 10_000
+"""Says how much more CPU time a run may take to come back to where it was than it may use itself, or, to count as its
+own, than it was known to have used: another machine is slower, and what a lost process had used is not known."""
 
 KILL_BOUND_SECONDS: Final = 4.0
 """Bounds the time from asking for a worker's death to `Ended`; the host itself allows 2 s."""
@@ -200,9 +200,12 @@ class Run:
         if self._state is State.OVER:
             return
         has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
-        if self._state is State.PARKING and (has_settled or not isinstance(message, protocol.Ended)):
-            self._has_ended_meanwhile |= has_settled
+        is_end = isinstance(message, protocol.Ended) and not self._has_ended_meanwhile
+        if self._state is State.PARKING and (has_settled or not is_end):
             self._held_back.append(partial(self.worker_says, message, body))
+            if has_settled:
+                self._has_ended_meanwhile = True
+                self._deadline.cancel()
             return
         match message:
             case protocol.Ended():
@@ -248,6 +251,7 @@ class Run:
             lane=hash(lease.client) & 0xFFFF_FFFF,
             key=self._context.key,
             pause_ms=self._pause_ms,
+            replay_ms=self._replay_ms,
         )
         self._deadline.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
         self._to_host(lease, message, self._context.plan.body)
@@ -269,6 +273,10 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
+        if self._has_ended_meanwhile:
+            # Its host knows it no more, and would confirm nothing.
+            self._say_held_back()
+            return
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
         self._to_host(self._lease, protocol.Cancel())
@@ -311,10 +319,42 @@ class Run:
 
     @property
     def _cpu_ms(self) -> int:
-        """Gives what is left of the run's CPU time, and what coming back to where it was may take."""
+        """Gives what is left of the run's CPU time."""
         kept = self._context.kept
         used = 0 if kept is None else kept.earlier_cpu_ms
-        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - used) + min(used, MOST_REPLAY_CPU_MS)
+        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - used)
+
+    @property
+    def _replay_ms(self) -> int:
+        """Gives the CPU time in which the run comes back to where it was; 0: it was nowhere before."""
+        is_back = self._journaled is not None and self._journaled.comes_back
+        return self._limits.max_cpu_ms + REPLAY_CPU_MS if is_back else 0
+
+    @property
+    def _replays(self) -> bool:
+        """Says whether the run is still to come back to where it was."""
+        return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
+
+    def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
+        """Notes what the script has used when it is to go on in another process; its replays do not count."""
+        journal, journaled = self._context.journal, self._journaled
+        assert journal is not None and journaled is not None
+        replayed = 0
+        if journaled.comes_back:
+            # A worker that makes new calls and does not say that it is live is no honest one.
+            replayed = ended.replay_cpu_ms if journaled.is_live or journal.replaying else 0
+        used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
+        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed)
+        kept.used_ms = self._used_ms
+
+    @property
+    def _used_ms(self) -> int:
+        """Gives how much of its time the run has used, in all its processes."""
+        past = None if self._context.journal is None else self._context.journal.past
+        before = 0 if past is None else past.used_ms
+        if not self._leased or self._replays:
+            return before
+        return before + max(0, int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000))
 
     def _park(self) -> None:
         """Writes the run down; its worker is killed when that is certain."""
@@ -323,9 +363,7 @@ class Run:
         if journal.lost is not None or not self._move(Event.PARK):
             parking.failed(for_good=True)
             return
-        used = int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000)
-        before = 0 if journal.past is None else journal.past.used_ms
-        recording = replace(journal.snapshot(decoded=False), used_ms=before + max(0, used))
+        recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
         questions, working = dict(parking.questions), frozenset(parking.working)
         self._writing = asyncio.create_task(self._written_down(kept, parking, recording, questions, working))
 
@@ -339,7 +377,7 @@ class Run:
     ) -> None:
         rules, turn = self._context.rules, self._context.round
         parked = Parked(
-            questions=tuple(map(_parked_question, questions.values())),
+            questions=tuple(map(parked_question, questions.values())),
             working=tuple(
                 WorkingCall(call=call.id, server=call.server, tool=call.tool)
                 for call in recording.calls
@@ -370,8 +408,6 @@ class Run:
                     for task in left:
                         generation.until(task)
             self._kill(self._parked)
-            if self._has_ended_meanwhile:
-                self._say_held_back()
         elif self._move(Event.UNPARK):
             parking.failed(for_good=not written)
             self._say_held_back()
@@ -422,6 +458,8 @@ class Run:
             self._journaled.noted_apart(body)
         else:
             self._journaled.live()
+            if self._replay_ms:
+                self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
     def _has_worker(self, message: protocol.FromHost) -> None:
         """Takes note that the run has a worker, as whatever is said of the run says; but an end may come before."""
@@ -435,7 +473,8 @@ class Run:
             )
             self._context.watch.started(ran_ms / 1000)
         if not is_end:
-            self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+            replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
+            self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _settle(self, outcome: protocol.Outcome, body: bytes) -> None:
         """Takes the outcome of a script that has ended by itself, if it has."""
@@ -513,8 +552,11 @@ class Run:
         own, notices = self._diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._failed else [*notices, *own]
         final, kept = self._parked or self._killed_for, self._context.kept
+        is_lost = self._parked is None and self._is_lost(ended)
+        if kept is not None and (self._parked is not None or is_lost):
+            self._note_use(kept, ended)
         if self._parked is not None and kept is not None:
-            kept.parked(ended.cpu_ms)
+            kept.parked()
         if final is None and not self._settled:
             final = self._ending(ended)
         if final is not None:
@@ -538,7 +580,7 @@ class Run:
                 resumed=None if kept is None else kept.resumed or None,
             ),
             parked=self._parked is not None,
-            lost=final is not None and not self._aborted and self._is_lost(ended),
+            lost=final is not None and not self._aborted and is_lost,
         )
         if (journal := self._context.journal) is not None and self._parked is None:
             stopped = self._killed_for is not None and ended.reason == "cancelled" and not self._aborted
@@ -555,25 +597,13 @@ class Run:
             return False
         if self._lost is not None or ended.reason == "host_stopping":
             return True
-        # A worker may be killed by others; a script that kills its own would do so again, and had its chance.
-        kept = self._context.kept
-        return ended.reason == "crashed" and kept is not None and kept.is_durable
+        # Others may have killed it; one whose script has done it is lost again, and ends then.
+        return ended.reason == "crashed"
 
     def _breach(self, detail: str) -> Diagnostic:
         return self._ending(protocol.Ended(reason="protocol", detail=detail))
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
+        if self._lost is None and self._replays and ended.reason in ("cpu", "timeout"):
+            return not_back(self._replay_ms)
         return ending(ended, self._lost, self._limits, started=self._leased)
-
-
-def _parked_question(question: Question) -> ParkedQuestion:
-    arguments = question.arguments
-    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
-    return ParkedQuestion(
-        call=question.call_id,
-        server=question.server_id,
-        tool=question.tool_name,
-        destructive=question.destructive,
-        input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
-        bytes=len(whole),
-    )

@@ -48,6 +48,13 @@ class RunClock:
         self._since = asyncio.get_running_loop().time()
         self._set_bound(bound)
 
+    def restart(self, bound: float) -> None:
+        """Begins the run's time anew: it has come back to where it was."""
+        self._left = bound
+        if not self._stopped:
+            self._since = asyncio.get_running_loop().time()
+        self._set_bound(bound + (self._allowance if self._stopped else 0.0))
+
     def stop(self) -> None:
         """Stops the run's time."""
         self._holders += 1

@@ -7,9 +7,8 @@ that it names. What is found too late for a response comes with the client's nex
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -20,7 +19,7 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.execution.answers import Answers
 from cellblock.execution.plan import Plan
 from cellblock.execution.response import Diagnostic
-from cellblock.typecheck.ambient import imported_servers
+from cellblock.typecheck.ambient import Got, imported_servers
 from cellblock.typecheck.checker import Checked, TypeChecker
 
 MAX_KEPT: Final = 1_024
@@ -37,7 +36,17 @@ MAX_CLIENTS: Final = 256
 """Bounds the clients for which something waits that was found too late."""
 
 MAX_LATE: Final = 3
-"""Bounds the diagnostics of one client that wait for its next response."""
+"""Bounds the diagnostics of one script that wait for its client's next response."""
+
+MAX_LATE_SCRIPTS: Final = 16
+"""Bounds the scripts of one client of which something waits: more have not been told between two of its responses."""
+
+MAX_TOLD_LATE: Final = 9
+"""Bounds the diagnostics of earlier scripts in one response; the others wait for the one after it."""
+
+MAX_TRIES: Final = 4
+"""Bounds the checks of one script that begin while it runs: one, and one more each time that a tool has answered with a
+text that nobody expected."""
 
 Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
@@ -69,7 +78,7 @@ class SideChecks:
         self._kept: OrderedDict[_Key, Kept] = OrderedDict()
         self._held: Counter[int] = Counter()
         self._tools = 0
-        self._late: OrderedDict[str, tuple[bytes, list[Diagnostic]]] = OrderedDict()
+        self._late: OrderedDict[str, OrderedDict[bytes, list[Diagnostic]]] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -128,17 +137,39 @@ class SideChecks:
         return task
 
     def tell_later(self, client: str, key: bytes, found: list[Diagnostic]) -> None:
-        """Leaves something for the client's next response."""
-        if found:
-            self._late[client] = key, found[:MAX_LATE]
-            self._late.move_to_end(client)
-            if len(self._late) > MAX_CLIENTS:
-                self._late.popitem(last=False)
+        """Leaves what was found in a script for the client's next response, behind what waits already."""
+        if not found:
+            return
+        waiting = self._late.setdefault(client, OrderedDict())
+        if key in waiting or len(waiting) < MAX_LATE_SCRIPTS:
+            waiting[key] = found[:MAX_LATE]
+        self._late.move_to_end(client)
+        if len(self._late) > MAX_CLIENTS:
+            self._late.popitem(last=False)
 
     def take_late(self, client: str, key: bytes) -> list[Diagnostic]:
-        """Takes out what has waited for this client; nothing of the script that it has just sent again."""
-        said_of, found = self._late.pop(client, (key, []))
-        return found if said_of != key else []
+        """Takes out what has waited for this client, oldest first; nothing of the script that it has sent again."""
+        waiting = self._late.get(client, OrderedDict())
+        waiting.pop(key, None)
+        told: list[Diagnostic] = []
+        while waiting and len(told) + len(next(iter(waiting.values()))) <= MAX_TOLD_LATE:
+            told += waiting.popitem(last=False)[1]
+        if not waiting:
+            self._late.pop(client, None)
+        return told
+
+
+@dataclass(slots=True)
+class _Try:
+    """Holds one check of a run's script: what it has found, or why nothing."""
+
+    found: Kept | None = None
+    gave_up: Checked | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def outcome(self) -> Checked | None:
+        return self.found.checked if self.found is not None else self.gave_up
 
 
 class SideCheck:
@@ -153,8 +184,8 @@ class SideCheck:
 
     def __init__(self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str) -> None:
         self._owner = owner
-        self._plan = plan
         self.code = plan.code
+        self.typescript, self.name = plan.script.typescript, plan.script.name
         self._catalog = catalog
         self._client = client
         self.imports = frozenset(plan.script.specifiers)
@@ -162,12 +193,14 @@ class SideCheck:
             self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
         self._servers = tuple(imported_servers(catalog, self.imports))
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        self._key: _Key = self._script, tuple(map(id, self._servers)), _KNOWN
-        self._found = kept = owner.kept(self._key)
-        self._task: asyncio.Task[None] | None = None
-        self._gave_up: Checked | None = None
-        self._got: Mapping[tuple[str, str], ToolOutput] = {}
-        self.answers = Answers(keeps=kept is None or any(fault.absent for fault in kept.checked.faults))
+        kept = owner.kept(self._key(_KNOWN))
+        self._tries: dict[frozenset[tuple[str, str]], _Try] = {}
+        self._assumed: list[Assumed] | None = None
+        if kept is not None:
+            self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
+        self._bound_seconds: float | None = None
+        keeps = kept is None or any(fault.absent for fault in kept.checked.faults)
+        self.answers = Answers(keeps, self._look_again)
 
     @property
     def is_about_tools(self) -> bool:
@@ -176,8 +209,9 @@ class SideCheck:
 
     def begin(self, bound_seconds: float) -> None:
         """Begins the check, unless its outcome is known or the script calls no tool."""
-        if self._found is None and self._task is None and self._servers:
-            self._start(bound_seconds)
+        if self._servers:
+            self._bound_seconds = bound_seconds
+            self._try({}, bound_seconds)
 
     async def outcome(self, bound_seconds: float, most_seconds: float | None = None) -> Checked | None:
         """Waits for what was found; gives None when it has not been by then.
@@ -186,33 +220,24 @@ class SideCheck:
             bound_seconds: Of the check, once the compiler is there.
             most_seconds: How long the caller waits for it; None: as long as the check takes.
         """
-        until = None if most_seconds is None else time.monotonic() + most_seconds
-        if self._found is None and self._task is None:
-            self._start(bound_seconds)
-        await self._wait(until)
-        if self._found is not None and not self._got:
-            self._got = self.answers.unlike(self._found.assumed)
-            if self._got:
-                # Tools have answered with texts that no one expected: what they are used as is another matter.
-                self._key = (*self._key[:2], frozenset(self._got))
-                self._found, self._task = self._owner.kept(self._key), None
-                if self._found is None:
-                    self._start(bound_seconds)
-                    await self._wait(until)
-        return self._found.checked if self._found is not None else self._gave_up
+        # Tools may have answered with texts that no one expected: what they are used as is another matter.
+        check = self._try(self._unlike(), bound_seconds)
+        if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
+            await asyncio.wait([check.task], timeout=most_seconds)
+        return check.outcome
 
     async def certain(self, bound_seconds: float) -> Checked:
         """Gives what is found against types as they are, where an open object may have anything beside what is
         declared."""
-        checker = self._owner.checker
-        if checker is None or self._found is None:
+        checker, check = self._owner.checker, self._tries.get(_KNOWN)
+        if checker is None or check is None or check.found is None:
             return Checked()
-        if self._found.certain is None:
-            checked = await self._check(checker, bound_seconds, closed=False)
+        if check.found.certain is None:
+            checked = await self._check(checker, bound_seconds, {}, closed=False)
             if checked.gave_up is not None:
                 return Checked()
-            self._found.certain = checked
-        return self._found.certain
+            check.found.certain = checked
+        return check.found.certain
 
     def tell_later(self, bound_seconds: float, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
         """Has what is still to be found told with the client's next response.
@@ -229,47 +254,76 @@ class SideCheck:
 
         self._owner.spawn(wait)
 
+    def texts(self) -> dict[tuple[str, str], str]:
+        """Gives the names of the tools that have answered JSON in a text each time, by server and export."""
+        found = self.answers.texts()
+        return {
+            (server.server_id, tool.export_name): tool.tool_name
+            for server in (self._servers if found else ())
+            for tool in server.tools
+            if (server.server_id, tool.tool_name) in found
+        }
+
     def late(self) -> list[Diagnostic]:
         """Gives what was found too late for the client's last response."""
         return self._owner.take_late(self._client, self._script)
 
-    async def _wait(self, until: float | None) -> None:
-        left = None if until is None else until - time.monotonic()
-        if self._task is not None and not self._task.done() and (left is None or left > 0):
-            await asyncio.wait([self._task], timeout=left)
+    def _key(self, got: frozenset[tuple[str, str]]) -> _Key:
+        return self._script, tuple(map(id, self._servers)), got
 
-    def _start(self, bound_seconds: float) -> None:
+    def _unlike(self) -> Got:
+        """Gives what this run has got that is not what was known."""
+        return self.answers.unlike(self._assumed) if self._assumed is not None else {}
+
+    def _look_again(self) -> None:
+        """Begins another check where a tool has just answered with a text: when the run ends, it is ready."""
+        if self._bound_seconds is not None and len(self._tries) < MAX_TRIES:
+            self._try(self._unlike(), self._bound_seconds)
+
+    def _try(self, got: Got, bound_seconds: float) -> _Try:
+        """Gives the check against what a run has got, and begins it if that is still to do."""
+        this = frozenset(got)
+        check = self._tries.get(this)
+        if check is None:
+            check = self._tries[this] = _Try(self._owner.kept(self._key(this)))
+            if check.found is None:
+                self._start(check, got, bound_seconds)
+        return check
+
+    def _start(self, check: _Try, got: Got, bound_seconds: float) -> None:
         checker = self._owner.checker
         if checker is None:
-            self._gave_up = Checked(gave_up="type checking is switched off")
+            check.gave_up = Checked(gave_up="type checking is switched off")
             return
-        key, known = self._key, checker.declarations
+        key, known = self._key(frozenset(got)), checker.declarations
         revision = known.revision()
         named = known.named(self._catalog, self.imports, self.code)
         assumed = [(server, tool, known.outputs(server, tool)) for server, tool in named]
+        if self._assumed is None:
+            self._assumed = assumed
 
         async def work() -> None:
-            checked = await self._check(checker, bound_seconds, closed=True)
+            checked = await self._check(checker, bound_seconds, got, closed=True)
             if checked.gave_up is not None:
-                self._gave_up = checked
+                check.gave_up = checked
                 return
-            self._found = Kept(self._servers, assumed, revision, checked)
-            self._owner.keep(key, self._found)
+            check.found = Kept(self._servers, assumed, revision, checked)
+            self._owner.keep(key, check.found)
 
-        self._task = self._owner.spawn(work)
-        if self._task is None:
-            self._gave_up = Checked(gave_up="too many scripts wait for the compiler")
+        check.task = self._owner.spawn(work)
+        if check.task is None:
+            check.gave_up = Checked(gave_up="too many scripts wait for the compiler")
 
-    async def _check(self, checker: TypeChecker, bound_seconds: float, *, closed: bool) -> Checked:
+    async def _check(self, checker: TypeChecker, bound_seconds: float, got: Got, *, closed: bool) -> Checked:
         return await checker.check(
             self.code,
-            typescript=self._plan.script.typescript,
+            typescript=self.typescript,
             catalog=self._catalog,
             imports=self.imports,
             bound_seconds=bound_seconds,
             wait_for_start=True,
             closed=closed,
-            got=self._got,
+            got=got,
         )
 
 

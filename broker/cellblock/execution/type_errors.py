@@ -3,8 +3,11 @@ not."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cellblock.config.settings import RunSettings, TypecheckMode
@@ -12,10 +15,11 @@ from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
 from cellblock.execution.side_checks import SideCheck
-from cellblock.script.lines import line_of
-from cellblock.script.source import SCRIPT_NAME
+from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.typecheck.checker import Checked, TypeChecker, TypeFault
 from cellblock.typecheck.compiler import FIX
+from cellblock.typecheck.json_texts import Tool
+from cellblock.typecheck.parsed import ParsedScript
 from cellblock.upstream.definitions import shown
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
@@ -24,8 +28,21 @@ OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 MAX_QUOTED_CHARS: Final = 80
 """Bounds the characters of the line of an earlier script that is quoted."""
 
-_MISUSED: Final = re.compile(r"TypeError: .*(?:is not a function|is not iterable|of undefined)", re.DOTALL)
+MAX_INLINE_CHARS: Final = 8 * 1024
+"""A failed script up to this is parsed at once, in 3 ms; a larger one in a thread."""
+
+_MISUSED: Final = re.compile(
+    r"TypeError: .*(?:is not a function|is not iterable|of undefined|operator to search for)", re.DOTALL
+)
 """Matches what the engine says when a text is used as the value whose JSON it is."""
+
+
+LATE: Final = Diagnostic(
+    severity="info",
+    code="TYPECHECK_UNAVAILABLE",
+    message="The script is still being type-checked.",
+    hint="What is found comes with your next response.",
+)
 
 
 class TypeErrors:
@@ -61,13 +78,13 @@ class TypeErrors:
         certain = await side.certain(self._bound_seconds)
         slips = [fault for fault in checked.faults if fault.slip]
         told = {(fault.line, fault.column): fault for fault in [*slips, *certain.faults]}
-        errors = _diagnostics([told[place] for place in sorted(told)], "error")
+        errors = _diagnostics([told[place] for place in sorted(told)], "error", side.name)
         if errors:
             said = f"{errors[0].message} The script was not started, and no tool was called."
             errors[0] = errors[0].model_copy(update={"message": said})
         # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
         rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
-        return errors, _diagnostics(rest, "warning")
+        return errors, _diagnostics(rest, "warning", side.name)
 
     def beside(self, side: SideCheck) -> None:
         """Begins the check of a script that has just been started."""
@@ -80,7 +97,7 @@ class TypeErrors:
         late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
-            response = _with_json_text_hint(response, [tool for _, tool in side.answers.texts()], side.code)
+            response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
         if found or late:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
         return response
@@ -92,7 +109,7 @@ class TypeErrors:
         if checked is None:
             side.tell_later(self._bound_seconds, lambda found: _earlier(_missed(found, side), side.code))
             return []
-        return _diagnostics(_missed(checked, side), "warning")
+        return _diagnostics(_missed(checked, side), "warning", side.name)
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck
@@ -103,15 +120,17 @@ class TypeErrors:
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
             return []
-        checked = await side.outcome(self._bound_seconds, self._bound_seconds)
+        checked = await side.outcome(self._bound_seconds, self._hold_seconds)
         if checked is None:
-            side.tell_later(self._bound_seconds, lambda found: _earlier(list(found.faults), side.code))
-        if checked is None or checked.gave_up is not None:
+            side.tell_later(self._bound_seconds, lambda found: _earlier(_counted(found, side), side.code))
+            return [LATE] if asked else []
+        if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
             return [self._notice(checked)] if asked else []
         # The engine has told a missing export already, at the same place.
         told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
-        return [fault for fault in _diagnostics(checked.faults, "warning") if fault.path not in told]
+        found = _diagnostics(_counted(checked, side), "warning", side.name)
+        return [fault for fault in found if fault.path not in told]
 
     def _notice(self, checked: Checked | None) -> Diagnostic:
         why = checked.gave_up if checked is not None else f"it took over {self._bound_seconds:g} s"
@@ -125,29 +144,55 @@ class TypeErrors:
         return Diagnostic(severity="info", code="TYPECHECK_UNAVAILABLE", message=message, hint=hint)
 
 
+def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
+    """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all."""
+    return [fault for fault in checked.faults if not fault.is_text or side.answers.may_be_text(fault.tool)]
+
+
 def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
     """Gives what counts in a script that has succeeded: not what a result has after all, whatever is declared."""
     return [
         replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
-        for fault in checked.faults
+        for fault in _counted(checked, side)
         if not fault.absent or not side.answers.may_have(fault.absent)
     ]
 
 
-def _with_json_text_hint(response: RunResponse, texts: list[str], code: str) -> RunResponse:
-    """Gives the response, with the likely reason of an exception where tools, of these names, have answered
-    JSON in texts that the script does not parse."""
-    if code.count("JSON.parse") >= len(texts):
-        return response
-    names = " and ".join(f"`{shown(name)}`" for name in texts[:2])
-    hint = f"{names} answered with JSON text: use JSON.parse on it before its fields are read."
-    diagnostics = [
-        found.model_copy(update={"hint": hint})
-        if found.hint in CORRECT_IT and _MISUSED.match(found.message)
-        else found
-        for found in response.diagnostics
-    ]
+async def _with_json_text_hint(
+    response: RunResponse, texts: Mapping[Tool, str], code: str, typescript: bool
+) -> RunResponse:
+    """Gives the response, with the likely reason of an exception where what it is about was read of the answer of a
+    tool that has given JSON in a text.
+
+    Args:
+        response: Of a script that failed.
+        texts: The names of the tools that have answered so, by server and export.
+        code: The script.
+        typescript: Whether it is TypeScript and no JavaScript.
+    """
+    diagnostics = list(response.diagnostics)
+    for number, found in enumerate(diagnostics if texts else ()):
+        if found.hint not in CORRECT_IT or found.path is None or _MISUSED.match(found.message) is None:
+            continue
+        line, column = (int(part) for part in found.path.split(":")[-2:])
+        look = partial(_tool_read_at, code, typescript, line, column)
+        tool = look() if len(code) <= MAX_INLINE_CHARS else await asyncio.to_thread(look)
+        if tool is not None and (name := texts.get(tool)) is not None:
+            hint = (
+                f"`{shown(name)}` answered with JSON text: use JSON.parse on it before its fields are read."
+            )
+            diagnostics[number] = found.model_copy(update={"hint": hint})
     return response.model_copy(update={"diagnostics": diagnostics})
+
+
+def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool | None:
+    text = code.encode("utf-8", "replace").decode()
+    try:
+        source = ParsedScript(text, typescript)
+    except ValueError:
+        return None
+    at = index_of(text, line, column)
+    return source.json_texts.tool_read_by(source.node(at, at + 1))
 
 
 def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
@@ -163,14 +208,14 @@ def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
     return found
 
 
-def _diagnostics(faults: list[TypeFault] | tuple[TypeFault, ...], severity: Severity) -> list[Diagnostic]:
+def _diagnostics(faults: list[TypeFault], severity: Severity, name: str = SCRIPT_NAME) -> list[Diagnostic]:
     return [
         Diagnostic(
             severity=severity,
             code="TYPE_ERROR",
             message=fault.message,
             hint=fault.hint,
-            path=f"{SCRIPT_NAME}:{fault.line}:{fault.column}",
+            path=f"{name}:{fault.line}:{fault.column}",
         )
         for fault in faults
     ]

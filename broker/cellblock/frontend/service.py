@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -16,12 +16,15 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.front_config import FrontConfig
 from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.counts import Counts
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
+    from cellblock.base.shared_state import SharedState
     from cellblock.upstream.entries import Entry
 
 
@@ -63,8 +66,9 @@ class ParkedRuns(Protocol):
         """Says how long a run waits in its process before it is parked."""
         ...
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that all brokers of the state directory share. Raises StoreError."""
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that all brokers of the state directory share: the first signs, and what others have signed is
+        accepted. Raises StoreError."""
         ...
 
     async def taken(
@@ -102,6 +106,10 @@ class ParkedRuns(Protocol):
         """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
         ...
 
+    async def quiet(self) -> None:
+        """Takes no run any more, and waits for those that no client waits for, and for their tools."""
+        ...
+
     async def park(self, *, away: bool) -> bool:
         """Parks the runs that wait for people and for nothing else, within a bound; with `away`, those whose clients
         are away meanwhile. Says whether there were any."""
@@ -128,6 +136,21 @@ class RunService(Protocol):
     @property
     def apart(self) -> Apart:
         """Does what would hold the loop; the broker's to close."""
+        ...
+
+    @property
+    def shared(self) -> SharedState | None:
+        """Gives what the broker has of what it shares with others; None where it shares nothing."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Counts what clients use, with those that share it."""
+        ...
+
+    @property
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
         ...
 
     @property

@@ -94,6 +94,11 @@ class CallsAtWork:
         """Says whether calls of a run are at work here."""
         return run_id in self._held
 
+    @property
+    def carrying(self) -> list[asyncio.Task[None]]:
+        """Returns the tasks that end when the tools of a run have answered, and that is written."""
+        return [held.carrying for held in self._held.values() if held.carrying is not None]
+
     def is_all(self, run_id: str | None) -> bool:
         """Says whether calls of a run are at work here, and it waits for nothing else."""
         held = None if run_id is None else self._held.get(run_id)
@@ -141,7 +146,7 @@ class CallsAtWork:
         self.is_closed = True
         if calls := [call for held in self._held.values() for call in held.calls]:
             await asyncio.wait(calls, timeout=LEAVE_BOUND_SECONDS)
-        carrying = [held.carrying for held in self._held.values() if held.carrying is not None]
+        carrying = self.carrying
         for run_id in list(self._held):
             self._held[run_id].claimed.set()
             self.cancel(run_id)

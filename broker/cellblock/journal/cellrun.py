@@ -20,11 +20,12 @@ from cellblock.journal.recording import (
     RecordedCall,
     Recording,
     UnreadableRecording,
+    checked,
     digest_of,
     recording_of,
 )
 
-MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 128 * 1024 * 1024
 """Bounds the size of a file that is read; a journal holds a quarter of it, and JSON escapes."""
 
 _HEAD: Final = (
@@ -65,7 +66,7 @@ def read(text: str) -> Recording:
             calls.append(
                 line | {"input": _bytes(line.get("input", "")), "answer": _bytes(line.get("answer", ""))}
             )
-    return recording_of(data | {"calls": calls})
+    return checked(recording_of(data | {"calls": calls}))
 
 
 def _call_line(call: RecordedCall) -> dict[str, Any]:

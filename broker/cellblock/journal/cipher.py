@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
+from cellblock.base.state_keys import derived_key, key_id
 from cellblock.journal.rows import Head, Kind, Piece, WrongPiece
 
 FORMAT: Final = 1
@@ -15,56 +17,43 @@ NONCE_BYTES: Final = 12
 
 
 class Cipher:
-    """Encrypts pieces with AES-256-GCM. Each run has a key of its own, derived from the one that is kept: so a chance
+    """Encrypts pieces with AES-256-GCM. Each run has a key of its own, derived from one that is kept: so a chance
     nonce comes twice for no run, whatever number of them there is.
 
     Args:
-        key: The key that is kept; empty: nothing can be encrypted yet.
+        keys: The key that is kept, and those that are accepted beside it; empty: nothing can be encrypted yet.
 
     Attributes:
-        key_id: Names the key without telling it; empty where there is none.
+        key_ids: Names the keys without telling them; those of new runs are encrypted with the first.
     """
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._last: tuple[str, Any] = ("", None)
-        self.key_id = self._derived("key id", "", 8).hex() if key else ""
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = {key_id(key): key for key in keys}
+        self._last: tuple[str, str, Any] = ("", "", None)
+        self.key_ids = tuple(self._keys)
 
-    def encrypted(self, run: str, principal: str, number: int, piece: Piece) -> bytes:
-        """Returns a piece for its place: the run, whose it is, and its number in it."""
+    def encrypted(self, key: str, run: str, principal: str, number: int, piece: Piece) -> bytes:
+        """Returns a piece for its place: the run, whose it is, and its number in it. `key` is one of `key_ids`."""
         nonce = os.urandom(NONCE_BYTES)
         bound = _bound(run, principal, number, piece.kind)
-        return nonce + self._of(run).encrypt(nonce, piece.body, bound)
+        return nonce + self._of(key, run).encrypt(nonce, piece.body, bound)
 
-    def decrypted(self, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
+    def decrypted(self, key: str, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
         """Returns the piece that stands at a place. Raises WrongPiece: It was changed, or is another place's."""
         from cryptography.exceptions import InvalidTag
 
         bound = _bound(head.id, head.principal, number, kind)
         try:
-            return Piece(kind, self._of(head.id).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
+            return Piece(kind, self._of(key, head.id).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
         except (InvalidTag, ValueError, TypeError):
             raise WrongPiece(f"a piece of run {head.id} was changed after it was written") from None
 
-    def _of(self, run: str) -> Any:
+    def _of(self, key: str, run: str) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        if self._last[0] != run:
-            self._last = (run, AESGCM(self._derived("run", run, 32)))
-        return self._last[1]
-
-    def _derived(self, purpose: str, name: str, size: int) -> bytes:
-        return derived_key(self._key, purpose, name, size)
-
-
-def derived_key(key: bytes, purpose: str, name: str, size: int) -> bytes:
-    """Derives a key for one purpose from the one that is kept."""
-    # Not at the top: nobody who keeps no runs is to wait for its import, 30 ms.
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    info = json.dumps(["cellblock journal", FORMAT, purpose, name]).encode()
-    return HKDF(SHA256(), size, None, info).derive(key)
+        if self._last[:2] != (key, run):
+            self._last = (key, run, AESGCM(derived_key(self._keys[key], "run", run, 32)))
+        return self._last[2]
 
 
 def _bound(run: str, principal: str, number: int, kind: str) -> bytes:

@@ -28,6 +28,9 @@ def _compare(before: Any, after: Any, path: str, found: list[dict[str, Any]]) ->
     if is_object(before) and is_object(after):
         for name in [*before, *(name for name in after if name not in before)]:
             _compare(before.get(name), after.get(name), f"{path}/{name}", found)
+        if before.keys() == after.keys() and list(before) != list(after):
+            # The same members in another order are other bytes.
+            found.append({"path": path, "recorded": list(before), "replayed": list(after)})
     elif is_array(before) and is_array(after):
         for index in range(max(len(before), len(after))):
             one, other = (items[index] if index < len(items) else None for items in (before, after))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+")
+_EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+", re.ASCII)
 _PLACE: Final = re.compile(r"@(\d{1,9}):(\d{1,9})\Z")
 _SEEN: Final = re.compile(r"[atie]")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty
 from cellblock.catalog.model import Catalog
@@ -18,8 +19,9 @@ from cellblock.journal.events import has_order, is_events, without_place
 from cellblock.journal.recording import Kind, RecordedCall, Recording, catalog_of, digest_of, names_of
 from cellblock.journal.room import ROOM, JournalRoom
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Bounds what a journal holds: inputs, answers and events. A run that is over it goes on without one."""
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Bounds what a journal holds: inputs, answers and events. A run that is over it goes on without one. While it is
+written or read, it is in memory three times more."""
 
 SEED_BYTES: Final = 32
 
@@ -70,10 +72,10 @@ class Journal:
 
     Attributes:
         past: What is replayed; None in a new run.
-        replaying: Whether the script has not yet seen all that is recorded.
+        replaying: Whether the script has asked for nothing yet that is not recorded, nor said that it has seen all.
         lost: Why there is no recording of this run any more, half a sentence; None while there is.
         most_bytes: Bounds what it holds.
-        room: Bounds what all that are recorded hold together; None offline, where no run waits.
+        room: Bounds what those that are recorded hold, of a client and of all; None offline, where no run waits.
         may_repeat: Says of a recorded call that may have run, and has no answer, whether it may be made again.
         missed: The ids of the requests of another script that are made, since no recorded one is like them.
         on_change: Is told of each request when it comes, and again when it has its answer; None: nobody.
@@ -88,8 +90,10 @@ class Journal:
         until: int | None = None,
         live_on_miss: Literal["no", "asks", "yes"] = "no",
         room: JournalRoom | None = None,
+        client: str = "",
     ) -> None:
         self.room = room
+        self._client = client
         self._bytes = 0
         self.past = past
         self.replaying = past is not None
@@ -113,28 +117,28 @@ class Journal:
         self._grants: Sequence[Grant] = ()
         self._response: Callable[[], dict[str, Any]] | None = None
         self._ended: str | None = None
+        held = 0 if past is None else len(past.events)
         for call in past.calls if past is not None else ():
             if other_script is None:
                 self._noted[call.id] = _Noted(replace(call))
-                self._bytes += len(call.input) + len(call.answer)
+                held += len(call.input) + len(call.answer)
             elif call.ok is not None:
                 self._answers[call.server, call.tool, call.digest].append(call)
         if room is not None:
-            room.take(self._bytes)
+            self._hold(held)
 
     def __del__(self) -> None:
-        if self.room is not None:
-            self.room.give_back(self._bytes)
+        self.let_go()
 
     @classmethod
-    def recording(cls) -> Journal:
-        """Makes the journal of a new run, which is recorded."""
-        return cls(None, room=ROOM)
+    def recording(cls, client: str = "") -> Journal:
+        """Makes the journal of a new run of a client, which is recorded."""
+        return cls(None, room=ROOM, client=client)
 
     @classmethod
-    def resuming(cls, past: Recording) -> Journal:
+    def resuming(cls, past: Recording, client: str = "") -> Journal:
         """Makes the journal of a run that comes to the end of a recording and then goes on, recorded as before."""
-        return cls(past, room=ROOM)
+        return cls(past, room=ROOM, client=client)
 
     @classmethod
     def replaying_offline(
@@ -156,6 +160,12 @@ class Journal:
         return cls(past, offline=True, other_script=other_script, until=until, live_on_miss=live_on_miss)
 
     # ---- for the executor ----------------------------------------------------------------------------
+
+    def let_go(self) -> None:
+        """Counts no more in its room: it is over, or another one has what it holds."""
+        if self.room is not None and self._bytes:
+            self.room.give_back(self._client, self._bytes)
+            self._bytes = 0
 
     @property
     def request(self) -> dict[str, Any]:
@@ -193,7 +203,7 @@ class Journal:
         grants: Sequence[Grant] = (),
     ) -> bytes:
         """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
-        terms: dict[str, Any]
+        events = ""
         self._catalog, self._grants = catalog, grants
         if self.past is None:
             self._head = Recording(
@@ -209,18 +219,22 @@ class Journal:
                 seed=secrets.token_hex(SEED_BYTES),
                 principal=principal,
             )
-            terms = {"seed": self._head.seed, "events": ""}
-        elif self._other_script is not None:
-            terms = {"seed": self.past.seed, "events": ""}
+            seed = self._head.seed
         else:
-            terms = {"seed": self.past.seed, "events": self.past.events}
+            seed, events = self.past.seed, "" if self._other_script is not None else self.past.events
+        terms: dict[str, Any] = {"seed": seed}
         if self.offline and self.past is not None:
             terms |= {"offline": True, "time": int(self.past.started_at * 1000)}
             if self._other_script is None and (wall_ms := self.past.wall_ms) is not None:
                 terms["wall_ms"] = wall_ms
+        elif self.past is not None:
+            terms["past"] = True
         terms["temporal"] = "Temporal" in (self._other_script or str(request["code"]))
-        # A JSON object with members: another one goes before its end.
-        return body[:-1] + b', "journal": ' + json.dumps(terms).encode() + b"}"
+        # A JSON object with members: another one goes before its end. Events need no escapes, and may have megabytes.
+        known = json.dumps(terms).encode()[:-1]
+        return b"".join(
+            [body[:-1], b', "journal": ', known, b', "events": "', events.encode("ascii"), b'"}}']
+        )
 
     def end(self, reason: str, response: Callable[[], dict[str, Any]]) -> None:
         """Notes how the run has ended. `response` gives the run's own response when it is asked for, as JSON data but
@@ -362,7 +376,6 @@ class Journal:
         past = self.past
         assert past is not None
         if not self.offline:
-            self.replaying = False
             if was.kind == "query" or was.certainty is Certainty.NOT_STARTED or self.may_repeat(was):
                 return None
             return was
@@ -401,10 +414,14 @@ class Journal:
             self.on_change(call)
 
     def _hold(self, size: int) -> None:
+        if self.room is not None:
+            try:
+                self.room.take(self._client, size)
+            except OverBudget as error:
+                self._lose(str(error))
+                return
         self._bytes += size
-        if self.room is not None and not self.room.take(size):
-            self._lose(f"the journals of all runs hold over {self.room.most_bytes} bytes")
-        elif self._bytes > self.most_bytes:
+        if self._bytes > self.most_bytes:
             self._lose(f"it holds over {self.most_bytes} bytes")
 
     def _lose(self, why: str) -> None:
@@ -414,8 +431,7 @@ class Journal:
         # What is recorded already is answered all the same, and not made again.
         past = () if self.past is None else self.past.calls
         self._noted = {call.id: self._noted[call.id] for call in past if call.id in self._noted}
-        if self.room is not None:
-            self.room.give_back(self._bytes)
+        self.let_go()
         self._bytes = 0
 
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.base.database import Away, StoreError
+from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.config.journal import JournalSettings
-from cellblock.journal.cipher import derived_key
 from cellblock.journal.key import KEY_BYTES
 from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, OneRunFailed, Piece
@@ -28,7 +29,9 @@ from cellblock.journal.store import JournalStore
 logger = logging.getLogger("cellblock.journal")
 
 WAITING_BYTES: Final = 64 * 1024 * 1024
-"""Bounds what waits to be written; a run for which there is no room is not kept."""
+WAITING_OF_ONE_BYTES: Final = 48 * 1024 * 1024
+"""Bound what waits to be written, of all and of one client, whose largest run and its result fit; a run for which there
+is no room is not kept."""
 
 SMALL_BYTES: Final = 4096
 """Estimates a run without its journal: its facts, or one small piece."""
@@ -67,9 +70,11 @@ class Journals:
         self._settings = settings
         self._thread = DaemonThread("cellblock-journals")
         self._store: JournalStore | None = None
-        self._key: bytes | None = None
+        self._keys: Sequence[bytes] = ()
         self._room = threading.Lock()
-        self._waiting = 0
+        self._waiting = ByteBudget(
+            WAITING_OF_ONE_BYTES, WAITING_BYTES, "one client", "runs that wait for the disk"
+        )
         self._next_try = 0.0
         self._next_tidy = 0.0
         self._failing = False
@@ -95,6 +100,8 @@ class Journals:
         pieces: Callable[[], Sequence[Piece]],
         size: int = SMALL_BYTES,
         owner: str | None = None,
+        *,
+        client: str = "",
     ) -> Future[bool]:
         """Has a run written as `JournalStore.write` does; one whose state is `parked` as `park` does. Never raises.
 
@@ -103,18 +110,24 @@ class Journals:
             pieces: Makes what is new of it, in the thread; nothing that it looks at may change any more.
             size: About how many bytes it holds until then.
             owner: As for `JournalStore.write`.
+            client: Whose it is.
 
         Returns:
             What says whether it was written.
         """
-        with self._room:
-            fits = self._waiting + size <= WAITING_BYTES
-            self._waiting += size if fits else 0
-        if not fits:
-            self._tell(f"more than {WAITING_BYTES >> 20} MiB wait for the disk")
+        try:
+            with self._room:
+                self._waiting.take(client, size)
+        except OverBudget as error:
+            self._tell(str(error))
         else:
+
+            def written() -> None:
+                with self._room:
+                    self._waiting.give_back(client, size)
+
             with contextlib.suppress(RuntimeError):
-                return self._thread.submit(self._write, head, pieces, size, owner)
+                return self._thread.submit(self._write, head, pieces, owner, written)
         refused: Future[bool] = Future()
         refused.set_result(False)
         return refused
@@ -182,14 +195,17 @@ class Journals:
             return self._thread.submit(done)
         return None
 
-    async def signing_key(self, purpose: str) -> bytes:
-        """Returns a key that is derived from the journals' for one purpose; both are made where there is none.
+    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
+        """Returns keys that are derived from the journals' for one purpose; they are made where there is none. The
+        first signs, and what others have signed is accepted.
 
         Raises:
             StoreError: There can be none, or the keyring has not answered.
         """
         # Also while PostgreSQL is away: what is signed with another key now is good nowhere else later.
-        return await self._in_thread(lambda: derived_key(self._key_of(), purpose, "", KEY_BYTES))
+        return await self._in_thread(
+            lambda: [derived_key(key, purpose, "", KEY_BYTES) for key in self._keys_of()]
+        )
 
     async def close(self) -> None:
         """Writes what waits, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
@@ -198,7 +214,7 @@ class Journals:
         done = self._thread.submit(self._close)
         self._thread.end()
         if (trouble := self._place.trouble) is not None:
-            if self._waiting:
+            if self._waiting.total:
                 logger.warning("the last runs are not kept: %s", trouble)
             self._closing.set()
         if not await is_done_within(done, CLOSE_BOUND_SECONDS):
@@ -214,7 +230,13 @@ class Journals:
 
     # ---- inside: the thread -----------------------------------------------------------------------------
 
-    def _write(self, head: Head, pieces: Callable[[], Sequence[Piece]], size: int, owner: str | None) -> bool:
+    def _write(
+        self,
+        head: Head,
+        pieces: Callable[[], Sequence[Piece]],
+        owner: str | None,
+        written: Callable[[], None],
+    ) -> bool:
         try:
             if time.monotonic() < self._next_try:
                 return False
@@ -231,8 +253,7 @@ class Journals:
             return False
         finally:
             self._hangs = False
-            with self._room:
-                self._waiting -= size
+            written()
         self._failing = False
         self._tidy()
         return True
@@ -243,7 +264,7 @@ class Journals:
                 return
             if self._settings.keeps:
                 # Here, and not while the first response waits for it: a keyring takes its time.
-                self._key_of()
+                self._keys_of()
             if self._place.exists():
                 self._opened()
                 self._tidy()
@@ -266,14 +287,13 @@ class Journals:
 
     def _opened(self) -> JournalStore:
         if self._store is None:
-            self._store = self._place.opened(self._key_of, self._settings)
+            self._store = self._place.opened(self._keys_of, self._settings)
         self._store.settings = self._settings
         return self._store
 
-    def _key_of(self) -> bytes:
-        if self._key is None:
-            self._key = self._place.key()
-        return self._key
+    def _keys_of(self) -> Sequence[bytes]:
+        self._keys = self._keys or self._place.keys()
+        return self._keys
 
     def _patiently(self, work: Callable[[JournalStore], object]) -> None:
         """Does a piece of work, again for as long as PostgreSQL is away; it is done once. Raises StoreError."""
@@ -342,4 +362,4 @@ def open_store(place: Place, settings: JournalSettings) -> JournalStore:
     """
     if not place.exists():
         raise FileNotFoundError
-    return place.opened(lambda: place.key(make=False), settings, checked=False)
+    return place.opened(lambda: place.keys(make=False), settings, checked=False)

@@ -6,7 +6,7 @@ Each is one transaction that says from which state it goes, so that of several b
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -201,9 +201,9 @@ class Moves(RunRows):
         """Takes a run whose broker has died, `MAX_ADOPTED` times at most: then it ends. The rest is as for `take`."""
         with self._database.transaction(run_id):
             moved = self._database.execute(
-                "UPDATE runs SET owner = ?, resumed = resumed + 1, adopted = adopted + 1 "
+                "UPDATE runs SET owner = ?, changed = ?, resumed = resumed + 1, adopted = adopted + 1 "
                 "WHERE id = ? AND state = 'running' AND owner = ? AND adopted < ?",
-                *(owner, run_id, dead, MAX_ADOPTED),
+                *(owner, time.time(), run_id, dead, MAX_ADOPTED),
             )
             if not moved:
                 self._end(LOST, "id = ? AND state = 'running' AND owner = ?", run_id, dead)
@@ -255,29 +255,41 @@ class Moves(RunRows):
         )
         return [run for (run,) in rows]
 
-    def add_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
-        """Adds what CPU time a run had used by the time that it was parked."""
+    def set_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
+        """Writes what CPU time a run had used by the time that it was parked."""
         with self._database.transaction(run_id):
             self._database.execute(
-                "UPDATE runs SET cpu_ms = cpu_ms + ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
+                "UPDATE runs SET cpu_ms = ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
             )
 
-    def due(self, now: float) -> tuple[list[str], list[str]]:
-        """Returns the parked runs that have their answers, and those that have waited too long. Raises StoreError."""
+    def due(self, now: float, besides: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        """Returns the parked runs that have their answers, and those that have waited too long. Raises StoreError.
+
+        Args:
+            now: Unix time in seconds.
+            besides: Runs that do not go on here, whatever their answers.
+        """
+        others = ", ".join(["''", *("?" * len(besides))])
         rows = self._database.rows(
-            "SELECT id, is_answered FROM runs WHERE state = 'parked' AND (is_answered = 1 OR expires <= ?) LIMIT ?",
-            *(now, MAX_DUE),
+            "SELECT id, is_answered FROM runs WHERE state = 'parked' AND (expires <= ? OR "
+            f"(is_answered = 1 AND id NOT IN ({others}))) LIMIT ?",
+            *(now, *besides, MAX_DUE),
         )
-        return [run for run, answered in rows if answered], [run for run, answered in rows if not answered]
+        due = [run for run, answered in rows if answered and run not in besides]
+        return due, [run for run, _ in rows if run not in due]
 
     def count_parked(self) -> int:
         """Counts the runs that wait. Raises StoreError."""
         ((count,),) = self._database.rows("SELECT count(*) FROM runs WHERE state = 'parked'")
         return count
 
-    def owned(self) -> list[tuple[str, str]]:
-        """Returns the runs that go on, each with the broker that has it. Raises StoreError."""
-        rows = self._database.rows("SELECT id, owner FROM runs WHERE state = 'running' AND owner IS NOT NULL")
+    def owned(self, *, before: float | None = None) -> list[tuple[str, str]]:
+        """Returns the runs that go on, each with the broker that has it; with `before`, those of which nothing was
+        written since that Unix time. Raises StoreError."""
+        rows = self._database.rows(
+            "SELECT id, owner FROM runs WHERE state = 'running' AND owner IS NOT NULL AND changed <= ?",
+            9e18 if before is None else before,
+        )
         return [(run, owner) for run, owner in rows]
 
     def held(self) -> list[tuple[str, str, int]]:

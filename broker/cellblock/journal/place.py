@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer
-from cellblock.base.presence import Presence
+from cellblock.base.postgresql import PostgresDatabase
+from cellblock.base.shared_state import SharedState
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
 from cellblock.config.auth import AuthSettings
@@ -28,13 +28,13 @@ class Place(Protocol):
         ...
 
     def opened(
-        self, key: Callable[[], bytes], settings: JournalSettings, *, checked: bool = True
+        self, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
     ) -> JournalStore:
         """Opens the journals, as `JournalStore` takes it. Raises StoreError."""
         ...
 
-    def key(self, *, make: bool = True) -> bytes:
-        """Returns the key. Raises StoreError: There is none, and none is made."""
+    def keys(self, *, make: bool = True) -> Sequence[bytes]:
+        """Returns the keys, as `Cipher` takes them. Raises StoreError: There is none, and none is made."""
         ...
 
     @property
@@ -49,27 +49,27 @@ class FilePlace:
     Args:
         state_dir: The state directory.
         auth: Whether the key is in the keyring, and how long that is waited for.
-        key: The configuration's, in the place of one that is made.
+        keys: The configuration's, in the place of one that is made.
     """
 
-    def __init__(self, state_dir: Path, auth: AuthSettings, key: bytes | None = None) -> None:
+    def __init__(self, state_dir: Path, auth: AuthSettings, keys: Sequence[bytes] = ()) -> None:
         self._state_dir = state_dir
         self._auth = auth
-        self._key = key
+        self._keys = keys
 
     def exists(self) -> bool:
         """Says whether there is the file."""
         return journals_in(self._state_dir).exists()
 
     def opened(
-        self, key: Callable[[], bytes], settings: JournalSettings, *, checked: bool = True
+        self, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
     ) -> JournalStore:
         """Opens the file, or makes it. See `Place`."""
-        return opened_file(journals_in(self._state_dir), key, settings, checked=checked)
+        return opened_file(journals_in(self._state_dir), keys, settings, checked=checked)
 
-    def key(self, *, make: bool = True) -> bytes:
-        """Returns the key. See `Place`."""
-        return self._key or load_key(self._state_dir, self._auth, make=make)
+    def keys(self, *, make: bool = True) -> Sequence[bytes]:
+        """Returns the keys. See `Place`."""
+        return self._keys or (load_key(self._state_dir, self._auth, make=make),)
 
     @property
     def trouble(self) -> None:
@@ -80,59 +80,53 @@ class SharedPlace:
     """Keeps journals in a PostgreSQL.
 
     Args:
-        server: It.
-        key: The key that its brokers share.
-        presence: Knows whether it is there; None: it is asked.
+        shared: What this process has of it.
     """
 
-    def __init__(self, server: PostgresServer, key: bytes, presence: Presence | None = None) -> None:
-        self._server = server
-        self._key = key
-        self._presence = presence
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
 
     def exists(self) -> bool:
         """Says yes: others may have kept something."""
         return True
 
     def opened(
-        self, key: Callable[[], bytes], settings: JournalSettings, *, checked: bool = True
+        self, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
     ) -> JournalStore:
         """Brings the tables to this version, when others can see that this broker lives. See `Place`."""
-        if self._presence is not None:
-            self._presence.hold()
-        return JournalStore(PostgresDatabase(self._server, KIND, POSTGRES_MIGRATIONS), key, settings)
+        self._shared.hold()
+        return JournalStore(PostgresDatabase(self._shared.server, KIND, POSTGRES_MIGRATIONS), keys, settings)
 
-    def key(self, *, make: bool = True) -> bytes:
-        """Returns the key. See `Place`."""
-        return self._key
+    def keys(self, *, make: bool = True) -> Sequence[bytes]:
+        """Returns the keys. See `Place`."""
+        return self._shared.keys.keys
 
     @property
     def trouble(self) -> str | None:
         """Says why PostgreSQL cannot be asked now."""
-        return None if self._presence is None else self._presence.trouble
+        presence = self._shared.presence
+        return None if presence is None else presence.trouble
 
 
-def place_of(settings: Settings, server: PostgresServer | None, presence: Presence | None = None) -> Place:
+def place_of(settings: Settings, shared: SharedState | None) -> Place:
     """Returns where the journals of a configuration are.
 
     Args:
         settings: The configuration.
-        server: Its PostgreSQL, where it names one.
-        presence: As for `SharedPlace`.
+        shared: What this process has of its PostgreSQL, where it names one.
     """
-    key = settings.cellblock.state.key_bytes
-    if server is not None and key is not None:
-        return SharedPlace(server, key, presence)
-    return FilePlace(settings.state_dir, settings.cellblock.auth, key)
+    if shared is not None:
+        return SharedPlace(shared)
+    return FilePlace(settings.state_dir, settings.cellblock.auth, settings.cellblock.state.keys)
 
 
 def opened_file(
-    path: Path, key: Callable[[], bytes], settings: JournalSettings, *, checked: bool = True
+    path: Path, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
 ) -> JournalStore:
     """Opens one file of journals; made with mode 0600 when absent. The arguments are as for `SqliteDatabase` and
     `JournalStore`. Raises StoreError."""
     database = SqliteDatabase(path, MIGRATIONS, "kept runs", logger, checked=checked, setup=SETUP)
-    return JournalStore(database, key, settings)
+    return JournalStore(database, keys, settings)
 
 
 def journals_in(state_dir: Path) -> Path:

@@ -1,39 +1,57 @@
-"""Room bounds what the journals of a process hold together: each has its own bound, and there may be many runs."""
+"""Room bounds what the journals of a process hold, of one client and together: each has its own bound, and there may be
+many runs."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
-TOTAL_BYTES: Final = 256 * 1024 * 1024
-"""Bounds all journals of a process that are recorded: four as large as one may be, or thousands as they mostly are."""
+from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
+from cellblock.base.database import StoreError
+
+
+class NoRoom(StoreError):
+    """A run does not go on for now: what it holds has no place beside what others hold."""
 
 
 class JournalRoom:
-    """Counts what journals hold.
+    """Counts what journals hold. Every thread may use it.
 
     Args:
-        most_bytes: What they may hold together.
+        each: What those of one client may hold together.
+        whole: What all may hold together.
     """
 
-    def __init__(self, most_bytes: int = TOTAL_BYTES) -> None:
-        self.most_bytes = most_bytes
-        self._held = 0
-        self._returned: deque[int] = deque()
+    def __init__(self, each: int = CLIENT_BYTES, whole: int = ALL_BYTES) -> None:
+        self._each = each
+        self._budget = ByteBudget(each, whole, "its client", "journals")
+        self._returned: deque[tuple[str, int]] = deque()
         self._taking = threading.Lock()
 
-    def take(self, size: int) -> bool:
-        """Counts more bytes, or fewer; gives whether they fit. Those that do not are to be given back."""
+    def take(self, client: str, size: int) -> None:
+        """Counts more bytes of a client, or fewer. Raises OverBudget: they do not fit, and are not counted."""
         with self._taking:
             while self._returned:
-                self._held -= self._returned.popleft()
-            self._held += size
-            return self._held <= self.most_bytes
+                self._budget.give_back(*self._returned.popleft())
+            self._budget.take(client, size)
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, client: str, size: int) -> None:
         """Counts bytes no more. A collector may call it anywhere, also within `take`: so it takes no lock."""
-        self._returned.append(size)
+        self._returned.append((client, size))
+
+    @contextmanager
+    def holding(self, client: str, size: int) -> Generator[None]:
+        """Counts what a run has on disk while it is read. More than a client's share counts as that: an earlier
+        release may have written it. Raises OverBudget as `take`."""
+        size = min(size, self._each)
+        self.take(client, size)
+        try:
+            yield
+        finally:
+            self.give_back(client, size)
 
 
 ROOM: Final = JournalRoom()

@@ -56,7 +56,7 @@ class Head:
     """Says whether there is an answer to all that a parked run waits for."""
 
     cpu_ms: int = 0
-    """Says what CPU time it has used before it was parked."""
+    """Says what CPU time its script had used when it was parked."""
 
     resumed: int = 0
     """Counts how often it has gone on in another process."""
@@ -67,6 +67,9 @@ class Head:
     owner: str | None = None
     """Names the broker that has it; of a parked one, whose calls are still with their tools."""
 
+    adopted: int = 0
+    """Counts how often its broker was lost."""
+
 
 class OneRunFailed(StoreError):
     """One run cannot be written or read; the others can."""
@@ -74,6 +77,11 @@ class OneRunFailed(StoreError):
 
 class WrongPiece(OneRunFailed):
     """A piece was changed, is another run's, or was written with another key."""
+
+
+class Foreign(WrongPiece):
+    """A run was written with another key than the one in use, or by a newer release; whoever has that can go on with
+    it."""
 
 
 class TakenAway(OneRunFailed):
@@ -90,15 +98,20 @@ def answers_piece(answers: Mapping[int, Answer]) -> Piece:
 
 
 def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Answer]]:
-    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked."""
+    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
+    be read by this release."""
     parked = [piece.body for piece in pieces if piece.kind == "parked"]
     if not parked:
         raise WrongPiece("the run waits for nobody")
     answers: dict[int, Answer] = {}
-    for piece in pieces:
-        if piece.kind == "answers":
-            answers |= unpack_answers(piece.body)
-    return Parked.unpack(parked[-1]), answers
+    try:
+        for piece in pieces:
+            if piece.kind == "answers":
+                answers |= unpack_answers(piece.body)
+        return Parked.unpack(parked[-1]), answers
+    except (TypeError, KeyError, ValueError) as error:
+        # It is as it was written: its seal is whole.
+        raise Foreign(f"another release has written down what the run waits for ({error})") from error
 
 
 def parked_questions(pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:

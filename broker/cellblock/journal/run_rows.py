@@ -10,7 +10,7 @@ from typing import Any, Final
 from cellblock.base.database import Database
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.cipher import Cipher
-from cellblock.journal.rows import KINDS, Head, Kind, Piece, RunState, TakenAway, TooLarge, WrongPiece
+from cellblock.journal.rows import KINDS, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
 from cellblock.journal.tables import CHANGING, OF_PRINCIPAL, SHOWN
 
 MAX_LISTED: Final = 1_000
@@ -22,13 +22,15 @@ class RunRows:
 
     Args:
         database: The file.
-        key: Gives the key; asked when a piece is written or read, and only once.
+        keys: Gives the keys, as `Cipher` takes them; asked when a piece is written or read, and only once.
         settings: What is kept for how long.
     """
 
-    def __init__(self, database: Database, key: Callable[[], bytes], settings: JournalSettings) -> None:
+    def __init__(
+        self, database: Database, keys: Callable[[], Sequence[bytes]], settings: JournalSettings
+    ) -> None:
         self.settings = settings
-        self._key, self._cipher = key, Cipher(b"")
+        self._keys, self._cipher = keys, Cipher(())
         self._database = database
 
     def heads(
@@ -75,10 +77,10 @@ class RunRows:
         Args:
             run_id: The run.
             principal: As for `heads`.
-            kinds: Only the pieces of these kinds: a recording may have 64 MiB.
+            kinds: Only the pieces of these kinds: a recording may have 32 MiB.
 
         Raises:
-            WrongPiece: A piece is not as it was written.
+            WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.
             StoreError: The file cannot be read.
         """
         found = self._database.rows(
@@ -88,27 +90,31 @@ class RunRows:
         if not found:
             return None
         cipher = self._ready()
-        *shown, key_id = found[0]
+        *shown, key = found[0]
         head = _head(shown)
-        if key_id != cipher.key_id:
-            raise WrongPiece(f"run {run_id} was written with another key than the one in use")
+        if key not in cipher.key_ids:
+            raise Foreign(f"run {run_id} was written with another key than the one in use")
         rows = self._database.rows(
             f"SELECT number, kind, body FROM pieces WHERE run = ? AND kind IN ({', '.join('?' * len(kinds))}) "
             "ORDER BY number",
             *(run_id, *kinds),
         )
-        return head, [cipher.decrypted(head, *row) for row in rows]
+        return head, [cipher.decrypted(key, head, *row) for row in rows]
 
     # ---- inside --------------------------------------------------------------------------------------
 
     def _put(self, head: Head, pieces: Sequence[Piece], owner: str | None) -> None:
         """Writes a run's row, and pieces behind those that it has."""
         cipher, principal = self._ready(), plain(head.principal)
-        ((first,),) = self._database.rows(
-            "SELECT coalesce(max(number) + 1, 0) FROM pieces WHERE run = ?", head.id
+        ((first, key),) = self._database.rows(
+            "SELECT (SELECT coalesce(max(number) + 1, 0) FROM pieces WHERE run = ?), "
+            "(SELECT key FROM runs WHERE id = ?)",
+            *(head.id, head.id),
         )
+        if key not in cipher.key_ids:
+            key = cipher.key_ids[0]
         bodies = [
-            (head.id, number, piece.kind, cipher.encrypted(head.id, principal, number, piece))
+            (head.id, number, piece.kind, cipher.encrypted(key, head.id, principal, number, piece))
             for number, piece in enumerate(pieces, first)
         ]
         row = {
@@ -125,7 +131,7 @@ class RunRows:
             "is_answered": int(head.is_answered),
             "owner": owner,
             "changed": time.time(),
-            "key": cipher.key_id,
+            "key": key,
         }
         changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
         # The pieces that were there stay, but for those of a run that is written anew.
@@ -154,8 +160,8 @@ class RunRows:
         return bool(self._database.rows("SELECT 1 FROM runs WHERE id = ?", run_id))
 
     def _ready(self) -> Cipher:
-        if not self._cipher.key_id:
-            self._cipher = Cipher(self._key())
+        if not self._cipher.key_ids:
+            self._cipher = Cipher(self._keys())
         return self._cipher
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from cellblock.journal.moves import Moves
-from cellblock.journal.rows import Head, Piece, RunState
+from cellblock.journal.rows import Head, OneRunFailed, Piece, RunState
 from cellblock.journal.run_rows import plain
 from cellblock.journal.tables import IS_OVER, OF_PRINCIPAL
 
@@ -27,7 +27,8 @@ PAGE_SPACE: Final = 2_000
 """Bounds the pages of 4 KiB that one transaction gives back to the disk."""
 
 UNENDED_SECONDS: Final = 3_600.0
-"""Passes before a run without an end counts as lost with its broker: a run takes ten minutes at most as configured."""
+"""Passes at least before a run without an end counts as lost with its broker: a run takes ten minutes at most as
+configured."""
 
 
 class JournalStore(Moves):
@@ -44,8 +45,7 @@ class JournalStore(Moves):
     def write(self, head: Head, pieces: Sequence[Piece], owner: str | None = None) -> None:
         """Writes what is known of a run, in one transaction.
 
-        With an end in `head`, in the place of all that was written of it; without, after that. Single calls of a run
-        that has been deleted since are not written.
+        With an end in `head`, in the place of all that was written of it; without, after that.
 
         Args:
             head: The run; `bytes` is found out here.
@@ -55,6 +55,7 @@ class JournalStore(Moves):
         Raises:
             TooLarge: The run is larger than all that may be kept.
             TakenAway: Another broker has it.
+            OneRunFailed: Its calls were to be written, and it has been deleted.
             StoreError: Nothing was written.
         """
         self._refuse_too_large(sum(len(piece.body) for piece in pieces))
@@ -64,7 +65,7 @@ class JournalStore(Moves):
             if head.ended is not None:
                 self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
             elif all(piece.kind == "call" for piece in pieces) and not self._has(head.id):
-                return
+                raise OneRunFailed(f"run {head.id} has been deleted")
             self._put(replace(head, state=state), pieces, owner)
 
     @property
@@ -96,7 +97,7 @@ class JournalStore(Moves):
         """
         now = time.time() if now is None else now
         oldest = now - self.settings.expire_ms / 1000
-        # One that is under way has an owner, who writes its end; one that is parked ends by its own bound.
+        # One that goes on has an owner, and `Moves.adopt` judges that; one that is parked ends by its own bound.
         over = f"({IS_OVER})"
         page = "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE {} ORDER BY began LIMIT ?)"
         with self._database.transaction("tidy"):

@@ -90,7 +90,7 @@ SETUP: Final = (
 
 SHOWN: Final = (
     "id, principal, began, ended, outcome, calls, bytes, "
-    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner"
+    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted"
 )
 
 CHANGING: Final = (
@@ -103,11 +103,13 @@ CHANGING: Final = (
     "is_answered",
     "owner",
     "changed",
+    "key",
 )
 """Names what changes in the row of a run that is written again."""
 
 OF_PRINCIPAL: Final = "(CAST(? AS TEXT) IS NULL OR principal = ?)"
 """Selects the runs of a principal, given twice; of None: of everybody."""
 
-IS_OVER: Final = "state IN ('ended', 'lost') OR (state = 'running' AND began < ?)"
-"""Selects runs that may be removed; its value is when a run began that has no end and is taken for lost."""
+IS_OVER: Final = "state IN ('ended', 'lost') OR (state = 'running' AND owner IS NULL AND began < ?)"
+"""Selects runs that may be removed; its value is when a run began that has no end and is taken for lost. One with an
+owner goes on, or may when that one has died, however long ago it began."""

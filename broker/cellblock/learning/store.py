@@ -63,7 +63,7 @@ _MIGRATIONS: Final[Sequence[str]] = (
 )
 """Holds the statements that lead from each version of the file to the next; released ones never change."""
 
-_POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
+POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
     """
     CREATE TABLE observed (
         server TEXT NOT NULL,
@@ -117,7 +117,7 @@ class Store:
         if isinstance(where, Path):
             self._database = SqliteDatabase(where, _MIGRATIONS, "observed schemas", logger)
         else:
-            self._database = PostgresDatabase(where, KIND, _POSTGRES_MIGRATIONS, counted=True)
+            self._database = PostgresDatabase(where, KIND, POSTGRES_MIGRATIONS, counted=True)
         self._changes = self._database.changes()
 
     def close(self) -> None:

@@ -39,15 +39,26 @@ def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Faul
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
     """Yields patterns that name no server. Arguments as for `faults`."""
+    for place, path, where, pattern, at_key in _all_patterns(settings):
+        server = pattern.partition(".")[0]
+        if "*" in server or server in server_ids:
+            continue
+        known = f"Servers, as scripts import them: {', '.join(server_ids)}."
+        hint = did_you_mean(nearest_names(server, server_ids, 1), known)
+        message = f"{pattern!r} names no server of the configuration"
+        yield Fault(place, (*path, *where), message, hint, at_key)
+
+
+def _all_patterns(
+    settings: PolicySettings,
+) -> Iterator[tuple[str, tuple[str, ...], tuple[str | int, ...], str, bool]]:
+    """Yields every pattern: of which part of the policy, its keys there, and its place in that."""
     for place, path, grant in _grants(settings):
         for where, pattern, at_key in _patterns(grant):
-            server = pattern.partition(".")[0]
-            if "*" in server or server in server_ids:
-                continue
-            known = f"Servers, as scripts import them: {', '.join(server_ids)}."
-            hint = did_you_mean(nearest_names(server, server_ids, 1), known)
-            message = f"{pattern!r} names no server of the configuration"
-            yield Fault(place, (*path, *where), message, hint, at_key)
+            yield place, path, where, pattern, at_key
+    for name, quotas in settings.quotas.items():
+        for pattern in quotas:
+            yield f"quotas.{name}", ("quotas", name), (pattern,), pattern, True
 
 
 def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Grant]]:

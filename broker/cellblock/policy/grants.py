@@ -240,6 +240,10 @@ class Grants:
         )
 
 
+UNRESTRICTED: Final = Grants(())
+"""Takes nothing away."""
+
+
 def _shown(name: str) -> str:
     """Returns a tool's name as it may be shown: an upstream chose it."""
     return shorten("".join(character if character.isprintable() else "\ufffd" for character in name))

@@ -1,7 +1,8 @@
-"""Named tokens are made by `cellblock token create`, one file each; what is kept is a hash, a grant and an end.
+"""Named tokens are made by `cellblock token create`, one file each, or one row that brokers share; what is kept is a
+hash, a grant and an end.
 
-Each file stands alone and is made or removed in one step, so that processes need no lock. A daemon looks at a token's
-file with every request: one that was made or revoked counts at once.
+Each stands alone and is made or removed in one step, so that processes need no lock. A daemon looks at a token's stamp
+with every request: one that was made or revoked counts at once; where brokers share it, within two seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shelf import Stamp, shelf_in
 from cellblock.config.policy import NAMED, Grant
-from cellblock_worker.base.folders import Folder, InTheWay
-from cellblock_worker.base.private_files import OpenToOthers, Stamp, read_private, stamp_of, write_private
+from cellblock_worker.base.folders import InTheWay
+from cellblock_worker.base.private_files import OpenToOthers
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -37,8 +40,6 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Bounds a token's file; its grant is most of it."""
 
 _TOKEN: Final = re.compile(rf"cellblock\.({NAME})\.[A-Za-z0-9_-]{{43}}")
-
-_SUFFIX: Final = ".json"
 
 EVERYTHING: Final = Grant()
 """Takes nothing away from what the policy grants."""
@@ -80,14 +81,16 @@ class Issued:
 
 
 class NamedTokens:
-    """Keeps the named tokens of one state directory.
+    """Keeps named tokens.
 
     Args:
-        state_dir: The state directory; it need not be there.
+        where: A state directory, which need not be there, or the rows that brokers share.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._folder = state_dir / TOKENS_DIR
+    def __init__(self, where: Path | SharedRows) -> None:
+        place = where / TOKENS_DIR if isinstance(where, Path) else where
+        self._place = str(place) if isinstance(place, Path) else "What brokers share in PostgreSQL"
+        self._shelf = shelf_in(place, TOKENS_DIR, MAX_FILE_BYTES)
         self._read: dict[str, tuple[Stamp, _Record | str]] = {}
 
     def create(self, name: str, *, grants: Grant = EVERYTHING, expires: int | None = None) -> str:
@@ -113,8 +116,7 @@ class NamedTokens:
                 f"The grants of a token take over {MAX_FILE_BYTES:,} bytes.", hint="Give simpler schemas."
             )
         try:
-            with Folder.inside(self._folder, make=True) as folder:
-                made = write_private(folder, name + _SUFFIX, data.encode(), replace=False)
+            made = self._shelf.write(name, data.encode(), replace=False)
         except OSError as error:
             raise self._failed(error) from None
         if not made:
@@ -127,10 +129,9 @@ class NamedTokens:
     def revoke(self, name: str) -> None:
         """Removes a token. Raises ConfigError: there is none of that name, or it cannot be removed."""
         try:
-            with Folder.inside(self._folder) as folder:
-                if re.fullmatch(NAME, name) is None or folder.look(name + _SUFFIX) is None:
-                    raise FileNotFoundError
-                folder.remove(name + _SUFFIX)
+            if re.fullmatch(NAME, name) is None:
+                raise FileNotFoundError
+            self._shelf.remove(name)
         except FileNotFoundError:
             known = ", ".join(issued.name for issued in self.all())
             raise ConfigError(
@@ -143,10 +144,7 @@ class NamedTokens:
     def all(self) -> list[Issued]:
         """Returns all tokens by name, those too that are not accepted. Raises ConfigError: they cannot be read."""
         try:
-            with Folder.inside(self._folder) as folder:
-                names = [name.removesuffix(_SUFFIX) for name in folder.names() if name.endswith(_SUFFIX)]
-        except FileNotFoundError:
-            return []
+            names = self._shelf.names()
         except OSError as error:
             raise self._failed(error) from None
         found = [(name, self._record(name)) for name in names if re.fullmatch(NAME, name)]
@@ -156,8 +154,7 @@ class NamedTokens:
     def any(self) -> bool:
         """Says whether there is one, good or not."""
         try:
-            with Folder.inside(self._folder) as folder:
-                return any(name.endswith(_SUFFIX) for name in folder.names())
+            return bool(self._shelf.names())
         except OSError:
             return False
 
@@ -192,7 +189,7 @@ class NamedTokens:
         """Returns what is in a token's file, or what is wrong with it; None: there is none."""
         if re.fullmatch(NAME, name) is None:
             return None
-        stamp = stamp_of(self._folder / (name + _SUFFIX))
+        stamp = self._shelf.stamp(name)
         if stamp is None:
             self._read.pop(name, None)
             return None
@@ -206,8 +203,7 @@ class NamedTokens:
 
     def _load(self, name: str) -> _Record | str:
         try:
-            with Folder.inside(self._folder) as folder:
-                record = _Record.model_validate_json(read_private(folder, name + _SUFFIX, MAX_FILE_BYTES))
+            record = _Record.model_validate_json(self._shelf.read(name))
         except InTheWay as error:
             return f"cannot be used: {error}"
         except OpenToOthers as error:
@@ -220,9 +216,10 @@ class NamedTokens:
 
     def _failed(self, error: OSError) -> ConfigError:
         said = (
-            str(error) if isinstance(error, InTheWay) else f"{self._folder} cannot be used: {error.strerror}"
+            str(error) if isinstance(error, InTheWay) else f"{self._place} cannot be used: {error.strerror}"
         )
-        return ConfigError(f"{said}.", hint="Move it away, or use another --state-dir.")
+        hint = "Check state.url." if self._shelf.is_shared else "Move it away, or use another --state-dir."
+        return ConfigError(f"{said}.", hint=hint)
 
 
 def _issued(name: str, record: _Record | str) -> Issued:

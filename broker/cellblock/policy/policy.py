@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.config.policy import Grant, PolicySettings, is_of_embedder
+from cellblock.config.policy import DEFAULT, Grant, PolicySettings, is_of_embedder
 from cellblock.policy.asking import EMBEDDING
+from cellblock.policy.counts import Counts
 from cellblock.policy.faults import faults, unknown_servers
 from cellblock.policy.grants import Grants, Layer
 from cellblock.policy.named_tokens import NOTHING, NamedTokens
+from cellblock.policy.quotas import Quotas
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -35,6 +37,7 @@ class Policy:
         server_ids: Every server of the configuration, for patterns that name one that is not there; None: not known.
         tokens: The named tokens, which have grants of their own; None: there are none.
         asks: Whether the servers' own entries want the user asked about tools.
+        counts: Counts what clients use; None: nobody has a quota.
 
     Raises:
         ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
@@ -47,8 +50,10 @@ class Policy:
         tokens: NamedTokens | None = None,
         *,
         asks: bool = False,
+        counts: Counts | None = None,
     ) -> None:
         self.settings = settings
+        self._counts = counts
         self._asks = asks
         self._server_ids = None if server_ids is None else list(server_ids)
         self._tokens = tokens
@@ -105,6 +110,12 @@ class Policy:
         if len(self._grants) > KEPT_GRANTS:
             self._grants.popitem(last=False)
         return grants
+
+    def quotas_of(self, principal: str) -> Quotas | None:
+        """Returns what a client may call in a period; None where that is not bounded."""
+        of = self.settings.quotas
+        found = of.get(principal, of.get(DEFAULT))
+        return Quotas(principal, found, self._counts) if found and self._counts is not None else None
 
     def _layer_of_token(self, principal: str) -> Layer | None:
         """Returns the grant that a named token has brought, which can only take away from the policy's."""

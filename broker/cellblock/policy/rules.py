@@ -17,6 +17,7 @@ from cellblock.config.policy import PolicySettings
 from cellblock.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants
+from cellblock.policy.quotas import Quotas
 from cellblock.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")
@@ -91,6 +92,7 @@ class RunRules:
         together: Whether several questions may be open at once.
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
+        quotas: What the client may call in a period; None: as much as it likes.
 
     Attributes:
         parking: Hears who waits, in a run that can be parked; None in others.
@@ -107,6 +109,7 @@ class RunRules:
         together: bool = False,
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
+        quotas: Quotas | None = None,
     ) -> None:
         earlier = earlier or EarlierQuestions()
         self._grants = grants
@@ -117,7 +120,7 @@ class RunRules:
             nullcontext() if together or approver is None else asyncio.Lock()
         )
         self._verdicts = dict(earlier.verdicts)
-        self._stops = stops
+        self._stops, self._quotas = stops, quotas
         self.parking: Waits | None = None
         self.asked = earlier.asked
         self._waited = earlier.waited_ms / 1000
@@ -141,8 +144,8 @@ class RunRules:
     ) -> None:
         """Returns when a call may be sent.
 
-        A call counts for its budgets when it is admitted this far, whatever the user then says: a script must not ask
-        without end.
+        A call counts for its budgets and quotas when it is admitted this far, whatever the user then says: a script
+        must not ask without end.
 
         Raises:
             CallDenied: It may not; it was not started.
@@ -164,6 +167,8 @@ class RunRules:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)
+        if self._quotas is not None:
+            await self._quotas.take(server_id, tool)
         if self._is_asked(server_id, tool):
             await self._ask(call_id, server_id, tool, arguments, clock)
 

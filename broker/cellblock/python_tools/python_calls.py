@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 from cellblock.apart.light import containers_in, is_small
-from cellblock.apart.pool import paying
+from cellblock.apart.pool import OnBill
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.config.secrets.safe_text import describe_exception, safe_traceback
@@ -103,7 +103,8 @@ class PythonCalls:
             while True:
                 began = time.monotonic()
                 try:
-                    waited_for = work.send(None) if thrown is None else work.throw(thrown)
+                    with OnBill():
+                        waited_for = work.send(None) if thrown is None else work.throw(thrown)
                 except StopIteration as end:
                     if clock is None or not clock.late:
                         return end.value
@@ -240,28 +241,26 @@ async def _on_loop(tool: PythonTool, begin: Callable[[], Any]) -> Any:
             value = await value
         if is_small(value):
             return tool.result.plain(value, small=True)
-        return await asyncio.to_thread(_plain, tool, value, small=False)
+        return await asyncio.to_thread(_plain, tool, value)
     except (ScriptError, asyncio.CancelledError):
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
         raise _raised(tool, error) from None
 
 
-def _plain(tool: PythonTool, value: Any, *, small: bool | None = None) -> Any:
-    """Makes a value plain in this thread, on the bill of the run that asked; what the function took is not on it."""
-    began = time.thread_time()
-    try:
-        return tool.result.plain(value, small=small)
-    finally:
-        if (bill := paying.get()) is not None:
-            bill.add(round((time.thread_time() - began) * 1000))
+def _plain(tool: PythonTool, value: Any) -> Any:
+    """Makes a large value plain in this thread, on the bill of the run that asked."""
+    with OnBill():
+        return tool.result.plain(value, small=False)
 
 
 def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
-    """Makes all of a call that may block: a type's own validators and serialisers too."""
+    """Makes all of a call that may block, on the bill of the run that asked: a type's own validators and serialisers
+    too. What the function has other threads or processes do is on nobody's."""
     try:
-        value = tool.invocation(arguments)()
-        return value if inspect.isawaitable(value) else _plain(tool, value)
+        with OnBill():
+            value = tool.invocation(arguments)()
+            return value if inspect.isawaitable(value) else tool.result.plain(value)
     except ScriptError:
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop

@@ -59,6 +59,8 @@ _DECLARATIONS: Final = frozenset(
 _FUNCTIONS: Final = frozenset(["arrow_function", "function_expression"])
 _CONSOLE: Final = re.compile(r"console\s*\.\s*\w+")
 _RETURN: Final = re.compile(rb"return")
+_OWN: Final = re.compile(rb"(?<![\w$.])(const|let|var)\s+__codemode_result__(?![\w$])")
+_SHARED: Final = re.compile(rb"globalThis\s*(?:\?\.|\.|\[\s*[\"'])\s*__codemode_result__")
 # To tree-sitter's JavaScript `await (f())` is a call of `await`.
 _AWAITS: Final = re.compile(r"await(?![\w$])")
 
@@ -93,6 +95,16 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
     if is_lone or (_bare(last).type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before)):
         return Entry("function", last.start_byte)
     return None
+
+
+def hidden_result(source: bytes) -> str | None:
+    """Gives the one corrective action for a script that declares the result as a variable of its own; None where it
+    does not."""
+    declared = _OWN.search(source)
+    if declared is None or _SHARED.search(source) is not None:
+        return None
+    word = declared[1].decode()
+    return f"`{word} {RESULT_NAME}` makes a variable of the script's own: leave out `{word}`."
 
 
 def likely_result(root: Node, source: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
+from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, hidden_result, likely_result
 from cellblock.script.nesting import TOO_DEEP, too_deep
 from cellblock.script.trees import field, parse
 from cellblock.script.type_blanking import blank_types
@@ -104,7 +104,7 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
     statics: list[Node] = []
     dynamics: list[Node] = []
     if b"import" in source or b"export" in source:
-        statics, dynamics = _imports(root, source, deadline)
+        statics, dynamics = import_nodes(root, source, deadline)
     javascript = None
     if media_type == TYPESCRIPT and not root.has_error:
         try:
@@ -116,10 +116,12 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
     entry = fix = None
     unawaited: tuple[Unawaited, ...] = ()
     if not root.has_error:
-        unawaited = unawaited_calls(root, source, statics, deadline)
+        unawaited = unawaited_calls(root, source, [*statics, *dynamics], deadline)
         entry = entry_of(root, source)
         if RESULT_NAME.encode() not in source:
             fix = likely_result(root, source) if entry is None else ASSIGN
+        elif entry is None:
+            fix = hidden_result(source)
     if javascript is None:
         calls = _spans(_calls(dynamics))
         return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)
@@ -157,7 +159,7 @@ def _parse(source: bytes, media_type: str, deadline: float) -> Node:
         raise TooSlow(f"it cannot be parsed within {PARSE_BOUND_SECONDS:g} s") from None
 
 
-def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], list[Node]]:
+def import_nodes(root: Node, source: bytes, deadline: float) -> tuple[list[Node], list[Node]]:
     """Gives the specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
 
     A walk of its own, into no subtree without a keyword: tree-sitter's queries are quadratic in siblings and in

@@ -10,6 +10,9 @@ import re
 from bisect import bisect_left
 from typing import Final
 
+SCRIPT_NAME: Final = "script.js"
+"""Names a script that is no file, in the places that a response tells."""
+
 BYTE_ORDER_MARK: Final = "\ufeff"
 
 MAX_SEPARATORS: Final = 10_000
@@ -34,6 +37,15 @@ def line_of(text: str, line: int) -> str:
     """Gives the text of a line, as the engine counts them from 1; "" where there is none."""
     lines = _LINE_END.split(text)
     return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
+def index_of(text: str, line: int, column: int) -> int:
+    """Gives the index in a text of a place in it, as the engine counts; its end where it has no such line."""
+    ends = [0, *(end.end() for end in _LINE_END.finditer(text))]
+    if not 0 < line <= len(ends):
+        return len(text)
+    here = line_of(text, line).encode("utf-16-le", "replace")
+    return ends[line - 1] + len(here[: 2 * (column - 1)].decode("utf-16-le", "ignore"))
 
 
 def units(text: str) -> int:

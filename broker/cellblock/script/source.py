@@ -20,9 +20,8 @@ from cellblock.script import imports
 from cellblock.script import lines as script_lines
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
+from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.unawaited import Unawaited
-
-SCRIPT_NAME: Final = "script.js"
 
 IMPORT_FUNCTION: Final = "__codemode_import__"
 
@@ -91,6 +90,7 @@ class Script:
     """Says whether it can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
     `import_name`."""
     import_name: str = _KEYWORD
+    name: str = SCRIPT_NAME
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
 
@@ -106,17 +106,17 @@ class Script:
         return re.search(made, self.text) is not None
 
     def place(self, line: int, column: int) -> str:
-        """Returns `script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
+        """Returns `NAME:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
         if self.media_type == TYPESCRIPT:
             if self._compiled is None:
                 self._compiled = script_lines.CompilerPlaces(self._loaded())
             line, column = self._compiled.place(line, column)
-        return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
+        return f"{self.name}:{line}:{self.original_column(line, column)}"
 
     def parsed_place(self, line: int, column: int) -> str:
         """Finds, as `place` does, the position of a syntax error of Deno's parser."""
         line, column = script_lines.parsed_place(self._loaded(), line, column)
-        return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
+        return f"{self.name}:{line}:{self.original_column(line, column)}"
 
     def _loaded(self) -> str:
         return self.text.removeprefix(script_lines.BYTE_ORDER_MARK)
@@ -144,6 +144,7 @@ def prepare(
     conventions: bool = True,
     journaled: bool = False,
     own_import: bool = False,
+    name: str = SCRIPT_NAME,
 ) -> Script:
     """Rewrites a script's imports, and exports what it gives as its result by a convention.
 
@@ -162,6 +163,7 @@ def prepare(
             function of the sandbox.
         own_import: Whether `import(…)` becomes a call of the sandbox's own function, of a name of the same length: in a
             V8 context that was made for the run, the engine's own finds nothing.
+        name: What places in it are told by.
 
     Raises:
         TooComplex: As `find_imports` does, within `PARSE_BOUND_SECONDS`.
@@ -169,7 +171,9 @@ def prepare(
     source = encoded(code)
     if found is None:
         found = find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS)
-    script = Script(source.decode(), found.media_type, found.media_type == TYPESCRIPT, fix=found.fix)
+    script = Script(
+        source.decode(), found.media_type, found.media_type == TYPESCRIPT, fix=found.fix, name=name
+    )
     entry = script.entry = found.entry if conventions else None
     if found.javascript is not None:
         script.text, script.media_type = found.javascript, JAVASCRIPT
@@ -192,7 +196,7 @@ def prepare(
     places = _places(source, offsets)
     for call in found.unawaited:
         line, column = places[call.start]
-        script.unawaited.append((f"{SCRIPT_NAME}:{line}:{column}", call))
+        script.unawaited.append((f"{name}:{line}:{column}", call))
     for node in found.statics:
         specifier = _literal(source, node)
         script.static.append(StaticImport(specifier, *places[node.start]))

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Final, cast
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
@@ -29,7 +30,9 @@ from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, LOST, Parked
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.journal.room import ROOM, NoRoom
 from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
 from cellblock.telemetry.board import Data, LiveRun, whole_run
 
@@ -68,7 +71,7 @@ class Keeper:
         parks_tools = self.settings.park_tools_after_ms is not None
         if mode == "off" or (mode == "parked" and not (may_park or durable or parks_tools)):
             return None
-        kept = self._kept(principal, Journal.recording())
+        kept = self._kept(principal, Journal.recording(client))
         kept.keeps, kept.client = mode, client
         kept.is_durable = durable or mode == "all"
         if may_park or durable:
@@ -79,22 +82,58 @@ class Keeper:
         """Says whether no run of a client is written down, or run again. See `RunKeeper`."""
         return self.settings.for_client(principal) == "off"
 
-    def reopened(self, head: Head, kept: Sequence[Piece]) -> KeptRun:
-        """Gives what watches a run that goes on, of what was written of it; it is written down as it goes.
+    def taken(
+        self,
+        store: JournalStore,
+        run_id: str,
+        take: Callable[[JournalStore], tuple[Head, list[Piece]] | None],
+    ) -> KeptRun | None:
+        """Takes a run to go on with, and reads it, in the journals' thread: it may have megabytes.
+
+        Args:
+            store: Where it is.
+            run_id: The run.
+            take: Takes it, and gives what was written of it; None where there is nothing to take.
+
+        Returns:
+            What watches it; None where it was not taken, or cannot go on and is ended.
 
         Raises:
-            WrongPiece, UnreadableRecording: It cannot go on.
+            NoRoom: It was not taken; it can be when others hold less.
+            StoreError: As `take`.
         """
-        recording = pieces.recording_in(kept)
-        if recording is None:
-            raise UnreadableRecording(
-                "The run was written down without a recording.", hint="Run the script again."
-            )
-        run = self._kept(head.principal, Journal.resuming(recording), head)
+        waiting = store.read(run_id, kinds=("parked",))
+        if waiting is None:
+            return None
+        head, parked = waiting
+        client = (waiting_in(parked)[0].client if parked else "") or head.principal
+        try:
+            with ROOM.holding(client, head.bytes):
+                found = take(store)
+                if found is None:
+                    return None
+                head, kept = found
+                recording = pieces.recording_in(kept)
+            if recording is None:
+                raise UnreadableRecording(
+                    "The run was written down without a recording.", hint="Run the script again."
+                )
+            return self._reopened(head, kept, Journal.resuming(recording, client))
+        except OverBudget as error:
+            raise NoRoom(str(error)) from None
+        except UnreadableRecording as error:
+            logger.warning("run %s cannot go on: %s", run_id, error)
+            store.give_up(run_id, self._owner.name, LOST)
+            return None
+
+    def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
+        """Gives what watches a run that goes on, of what was written of it; it is written down as it goes."""
+        run = self._kept(head.principal, journal, head)
         run.keeps = self.settings.for_client(head.principal)
         run.is_durable = True
         run.park_seconds = self.settings.park_after_ms / 1000
-        run.turn, run.resumed, run.earlier_cpu_ms = head.turn, head.resumed, head.cpu_ms
+        run.turn, run.resumed, run.adopted = head.turn, head.resumed, head.adopted
+        run.earlier_cpu_ms = head.cpu_ms
         if any(piece.kind == "parked" for piece in kept):
             parked, answers = waiting_in(kept)
             verdicts = {call: Verdict(answer) for call, answer in answers.items()}
@@ -119,8 +158,12 @@ class Keeper:
             StoreError: It cannot be read.
             UnreadableRecording: Another release has made it.
         """
-        found = await self._journals.read(run_id)
-        return None if found is None else shown(*found)
+
+        def look(store: JournalStore) -> Data | None:
+            found = store.read(run_id)
+            return None if found is None else shown(*found)
+
+        return await self._journals.asked(look, None)
 
 
 class Kept(KeptRun):
@@ -160,7 +203,8 @@ class Kept(KeptRun):
             self._head = Head(run.id, self.principal, run.accepted_at, state="running")
 
     def run_started(self, run: RunFacts) -> None:
-        if self.is_durable and self.journal.lost is None:
+        # Of one that is written down already, others are told before its next call that they cannot go on with it.
+        if self.is_durable and (self._is_written or self.journal.lost is None):
             if not self._is_written:
                 begun = self.journal.snapshot()
                 self._write(lambda: _recorded(lambda: begun), len(begun.body))
@@ -303,14 +347,19 @@ class Kept(KeptRun):
             # What was noted since the last step: the next one is of another journal.
             events, _ = self.journal.events_from(self._events)
             self._write_steps(pieces.events_piece(events))
-        self.journal = Journal.resuming(recording)
+        self.journal.let_go()
+        self.journal = Journal.resuming(recording, self.client)
         self._events = 0
         self.resumed += 1
 
-    def parked(self, cpu_ms: int) -> None:
-        head = self._head
+    def begins_anew(self) -> None:
+        self.journal = Journal.recording(self.client)
+        self.resumed += 1
+
+    def parked(self) -> None:
+        head, used = self._head, self.earlier_cpu_ms
         assert head is not None
-        self._journals.do(lambda store: store.add_cpu(head.id, head.turn, cpu_ms))
+        self._journals.do(lambda store: store.set_cpu(head.id, head.turn, used))
 
     def _changed(self, call: RecordedCall) -> None:
         """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""
@@ -327,7 +376,7 @@ class Kept(KeptRun):
     def _write(self, make: Callable[[], list[Piece]], size: int = 0) -> None:
         assert self._head is not None
         owner = self._owner.name if self._is_written or self._head.state == "running" else None
-        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner)
+        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)
@@ -347,6 +396,7 @@ def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[Piece]:
     facts = {**whole_run(LiveRun(run)), "kept": True, "principal": principal, "script": run.code}
     if run.response is not None:
         facts["logs"] = [entry.model_dump(by_alias=True) for entry in run.response.logs]
+        facts["diagnostics"] = [entry.as_json() for entry in run.response.diagnostics]
     return [Piece("facts", json.dumps(facts).encode()), *_recorded(lambda: journal.snapshot(decoded=False))]
 
 
@@ -366,11 +416,16 @@ def response_in(kept: Sequence[Piece]) -> RunResponse | None:
         UnreadableRecording: Another release has made it.
     """
     recording = pieces.recording_in(kept)
-    return (
-        None
-        if recording is None or recording.response is None
-        else RunResponse.model_validate(recording.response)
-    )
+    if recording is None or recording.response is None:
+        return None
+    # The recorded one is what a replay comes to; what was said beside it, such as what became of its processes, is not.
+    told = {name: facts[name] for name in ("diagnostics", "usage")} if (facts := _facts_in(kept)) else {}
+    return RunResponse.model_validate(recording.response | told)
+
+
+def _facts_in(kept: Sequence[Piece]) -> Data | None:
+    found = next((piece.body for piece in kept if piece.kind == "facts"), None)
+    return None if found is None else cast("Data", json.loads(found))
 
 
 # ---- what is shown -----------------------------------------------------------------------------------
@@ -397,9 +452,8 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     Raises:
         UnreadableRecording: Another release has made it.
     """
-    facts = next((piece.body for piece in kept if piece.kind == "facts"), None)
-    if facts is not None:
-        return cast("Data", json.loads(facts))
+    if (facts := _facts_in(kept)) is not None:
+        return facts
     recording = pieces.recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END

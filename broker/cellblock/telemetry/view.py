@@ -25,6 +25,9 @@ KNOWLEDGE_SECONDS: Final = 5.0
 
 MAX_REASON_CHARS: Final = 300
 
+NOT_STARTED: Final = "not started"
+"""Is the state of a server whose entry has a reference that stands for nothing."""
+
 Data = dict[str, Any]
 
 
@@ -64,10 +67,12 @@ class BrokerFacts:
         """Returns all servers, in the order of the configuration; the Python tools last. `reason` is safe text."""
         registry = self._registry
         by_name = {entry.config_name: entry for entry in registry.known_catalog.servers.values()}
-        states = {
-            name: (session.state.value, session.reason[:MAX_REASON_CHARS], session.attempts)
-            for name, session in registry.sessions.items()
-        }
+        states: dict[str, tuple[str, str, int]] = {}
+        for name, config in registry.servers.items():
+            if session := registry.sessions.get(name):
+                states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.attempts)
+            elif config.missing is not None and not config.disabled:
+                states[name] = (NOT_STARTED, config.missing[:MAX_REASON_CHARS], 0)
         local = by_name.get(LOCAL_SERVER)
         if local is not None and local.server_id in registry.catalog.servers:
             states.setdefault(LOCAL_SERVER, ("ready", "", 1))

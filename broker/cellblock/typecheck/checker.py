@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.typecheck.documents import WarmSession
 from cellblock.typecheck.faults import Checked, Script, TypeFault, find_faults
+from cellblock.typecheck.json_texts import Tool
 from cellblock.typecheck.session import CompilerSession, SessionLost
 from cellblock.typecheck.verdict import MEMBER, judge
 
@@ -186,10 +188,9 @@ class TypeChecker:
         try:
             code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
-            if len(code) < INLINE_CHARS:
-                counted = judge(report, code, declarations, typescript=typescript)
-            else:
-                counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
+            texts = self._texts(script)
+            judged = partial(judge, report, code, declarations, typescript=typescript, texts=texts)
+            counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
             about_output = any(complaint.code in MEMBER or complaint.choices for complaint in counted)
             observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
             faults = await find_faults(counted, script, declarations, observed, warm)
@@ -202,6 +203,16 @@ class TypeChecker:
             raise
         finally:
             self._set_idle_timer(IDLE_SECONDS)
+
+    def _texts(self, script: Script) -> frozenset[Tool]:
+        """Gives the tools that the script names whose answer is a text that holds JSON."""
+        known = self.declarations
+        return frozenset(
+            (server.server_id, tool.export_name)
+            for server, tool in known.named(script.catalog, script.names, script.code)
+            if (output := script.got.get((server.server_id, tool.tool_name)) or known.outputs(server, tool))
+            and output.document is not None
+        )
 
     def _set_idle_timer(self, seconds: float | None) -> None:
         if self._idle is not None:

@@ -90,12 +90,25 @@ class Comparisons:
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
             printed = _literals(union)
             if printed and _TEXT.fullmatch(value) is not None:
-                choices = self._choices(value, printed, cut=_CUT.search(union) is not None)
+                choices = self._choices(
+                    value,
+                    printed,
+                    cut=_CUT.search(union) is not None,
+                    again=self._is_again(node, of, value),
+                )
                 if choices and not self._is_own(of) and not _is_covered(node, of, value, choices):
                     return Foreign(value, choices, of)
         return None
 
-    def _choices(self, value: str, printed: frozenset[str], *, cut: bool) -> tuple[str, ...]:
+    def _is_again(self, node: Node, of: Node, value: str) -> bool:
+        """Says whether the same was compared with this value before: then an `if` may have taken it out of the type."""
+        text = re.escape(value[1:-1].encode())
+        same = rb"(?<![\w$.])" + re.escape(_text(of)) + rb"\s*[!=]==?\s*[\"'`]" + text + rb"[\"'`]"
+        return re.search(same, _text(self._root)[: node.start_byte - self._root.start_byte]) is not None
+
+    def _choices(
+        self, value: str, printed: frozenset[str], *, cut: bool, again: bool = False
+    ) -> tuple[str, ...]:
         """Gives the texts of the declared enum that a type is, or is what is left of; none where it has the
         value."""
         if self._unions is None:
@@ -103,7 +116,8 @@ class Comparisons:
             self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
         # One that is whole is not what an `if` has left of another.
         whole = [printed] if len(printed) > 1 and printed in self._unions else []
-        homes = whole or [union for union in self._unions if printed <= union]
+        # But what is left of one may happen to be another, where the same was asked before.
+        homes = (not again and whole) or [union for union in self._unions if printed <= union]
         if not homes and not cut and all(any(one in union for union in self._unions) for one in printed):
             homes = [printed]
         if len(printed) == 1 or homes == [printed] != whole:

@@ -30,10 +30,12 @@ from cellblock.typecheck.verdict import (
     BRACKETS,
     CHARACTERS,
     EXPORT,
+    ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     MEMBER,
     NAME,
+    NUMBERED,
     SPREAD,
     Complaint,
     at_key,
@@ -66,6 +68,12 @@ class TypeFault:
     absent: str = ""
     """Names what makes it right if a result has it after all: the field that is read, or the text that is
     compared with."""
+
+    is_text: bool = False
+    """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
+
+    tool: tuple[str, str] | None = None
+    """Names the tool that the text is from, if that is known, by its server's id and its own name."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
@@ -129,7 +137,9 @@ async def find_faults(
         hint = hint_of(complaint, members, script.catalog, script.names, declarations)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
-        faults.append(TypeFault(message, hint, complaint.line, complaint.column, _absent(complaint), slip))
+        at, is_text = (complaint.line, complaint.column), is_json_text(complaint.receiver or "")
+        tool = _tool_of(complaint, script.catalog)
+        faults.append(TypeFault(message, hint, *at, _absent(complaint), is_text, tool, slip))
     return tuple(faults)
 
 
@@ -140,6 +150,14 @@ def _absent(complaint: Complaint) -> str:
         except ValueError:
             return ""
     return complaint.name if is_of_object(complaint) else ""
+
+
+def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
+    server = catalog.servers.get(complaint.tool[0]) if complaint.tool is not None else None
+    tool = (
+        server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
+    )
+    return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
 
 
 def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:
@@ -195,12 +213,17 @@ def message_of(complaint: Complaint) -> str:
         text = f"{where} of `{complaint.called}` declares no '{complaint.name}'."
     if complaint.code == BRACKETS:
         text = text[text.rfind("Property '") :]
-    if complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
+    if complaint.code in MEMBER and is_json_text(complaint.receiver or ""):
+        # However the compiler writes it out.
+        text = f"Property '{complaint.name}' does not exist on JSON text."
+    elif complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
         text = text.replace(
             f"'{complaint.receiver}'", f"'{(complaint.receiver or '')[:MAX_RECEIVER_CHARS]}…'"
         )
     if complaint.code in CHARACTERS:
-        text = f"`{complaint.subject or complaint.name}` is JSON text, and its single characters are read."
+        what = complaint.subject or complaint.name
+        wrong = complaint.message if complaint.code == NUMBERED else ITS_CHARACTERS
+        text = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
     return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
 
 
@@ -261,10 +284,14 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver or ""
-    if receiver == "string" or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+    if is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
         return ""
-    named = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)]
-    called = [name for name in named if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    if receiver == "string" or receiver.endswith("[]"):
+        # What texts and arrays have is the language's, whoever gave them.
+        return ""
+    called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    # Behind a dot it may as well be a field's name.
+    named = [name for name in observed if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", code)]
     # Under another name, or handed on: then whatever is named may be meant.
     counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
     seen = ", ".join(f"{name} ({count} result{'' if count == 1 else 's'})" for name, count in counts)

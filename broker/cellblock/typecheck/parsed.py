@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
+from functools import cached_property
 from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.script.lines import CompilerPlaces, units
+from cellblock.script.meanings import Meanings
 from cellblock.script.trees import field, parse
 from cellblock.typecheck.guards import Guards
+from cellblock.typecheck.json_texts import JsonTexts
 
 PARSE_BOUND_SECONDS: Final = 0.3
 """A script at the checker's cap of 256 KiB takes 0.1 s."""
@@ -41,15 +44,17 @@ class ParsedScript:
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
         deadline = time.monotonic() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.monotonic() > deadline)
-        self.imported = _imported_names(self.root)
-        self._guards: Guards | None = None
+        self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
 
-    @property
+    @cached_property
+    def json_texts(self) -> JsonTexts:
+        """Knows what the script does with texts that hold JSON."""
+        return JsonTexts(self.root, self.raw, self.meanings)
+
+    @cached_property
     def guards(self) -> Guards:
         """Gives what the script looks at before it relies on it."""
-        if self._guards is None:
-            self._guards = Guards(self.root)
-        return self._guards
+        return Guards(self.root)
 
     def offset(self, line: int, column: int) -> int:
         """Gives the index in `code` of a place that counts from 0, columns in UTF-16 units."""
@@ -93,29 +98,3 @@ def literal_around(key: Node) -> Node | None:
     while literal is not None and literal.type != "object":
         literal = literal.parent
     return literal
-
-
-def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
-    """Gives the local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
-    names: dict[str, tuple[str, str]] = {}
-    for statement in root.named_children:
-        if statement.type != "import_statement":
-            continue
-        module = _text_of(field(statement, "source"))[1:-1]
-        if "@codemode/" not in module:
-            continue
-        stack = [child for child in statement.named_children if child.type == "import_clause"]
-        while stack:
-            here = stack.pop()
-            if here.type == "import_specifier":
-                exported = _text_of(field(here, "name")).strip("\"'")
-                names[_text_of(field(here, "alias")) or exported] = module, exported
-            elif here.type == "identifier":
-                names[_text_of(here)] = module, ""
-            else:
-                stack.extend(here.named_children)
-    return names
-
-
-def _text_of(node: Node | None) -> str:
-    return ((node.text if node is not None else None) or b"").decode("utf-8", "replace")

@@ -11,6 +11,9 @@ import logging
 import os
 from typing import Any, Final
 
+from pydantic_core import from_json
+
+from cellblock.apart.light import LIGHT_BYTES
 from cellblock.base.json import is_array, is_object
 from cellblock.typecheck import compiler
 from cellblock_worker.confinement import bubblewrap
@@ -75,7 +78,7 @@ class Decoder:
             del self._buffer[: self._length]
             self._length = None
             try:
-                message: object = json.loads(body)
+                message = _read(body)
             except (ValueError, RecursionError) as error:
                 raise FramingError(f"a message is no JSON: {error}") from None
             if not is_object(message):
@@ -98,6 +101,23 @@ class Decoder:
                     raise FramingError(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
                 return length
         raise FramingError("a header has no length")
+
+
+def _read(body: bytes) -> object:
+    """Reads a message; of one that is too long for the loop, the beginning. Raises ValueError, RecursionError.
+
+    Only a report is so long, as it follows the script; what comes first in it is as in the script, and more than the
+    complaints that are looked at.
+    """
+    if len(body) <= LIGHT_BYTES:
+        return json.loads(body)
+    message = from_json(body[:LIGHT_BYTES].decode("utf-8", "ignore"), allow_partial=True)
+    report: object = message.get("result") if is_object(message) else None
+    items = report.get("items") if is_object(report) else None
+    if is_array(items) and items:
+        # It may lack its end.
+        items.pop()
+    return message
 
 
 class CompilerSession:

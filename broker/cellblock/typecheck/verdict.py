@@ -17,6 +17,7 @@ from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field
 from cellblock.typecheck.comparisons import COMPARISON, Comparisons, may_compare
+from cellblock.typecheck.json_texts import Tool
 from cellblock.typecheck.parsed import ParsedScript, literal_around
 from cellblock.typecheck.printed_types import is_union
 
@@ -35,9 +36,15 @@ ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 274
 SPREAD: Final = 2698
 """Is the finding of something spread into an object that is none; the compiler does not say what it is."""
 
-CHARACTERS: Final = frozenset({2488, 6387, SPREAD})
+NUMBERED: Final = 0
+"""Is a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
+asked whether the text is an array."""
+
+CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Is the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
 (`views`)."""
+
+ITS_CHARACTERS: Final = "its single characters are read"
 
 KEY: Final = frozenset({2353, 2561})
 """Is the finding of a key of a literal that its type does not have."""
@@ -121,9 +128,15 @@ class Complaint:
     choices: tuple[str, ...] = ()
     """Lists, of a comparison, what the declared enum has, as JSON writes it."""
 
+    tool: Tool | None = None
+    """Names, of a text that holds JSON, the tool that it is from, where that is known."""
+
     beside: tuple[tuple[str, int, int], ...] = ()
     """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
     tells of one key in a literal only."""
+
+    element_at: tuple[int, int] | None = None
+    """Holds, of a member of what brackets give, where these begin."""
 
 
 def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
@@ -136,7 +149,14 @@ def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -
     )
 
 
-def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> list[Complaint]:
+def judge(
+    raw: list[Any],
+    code: str,
+    declarations: str,
+    *,
+    typescript: bool,
+    texts: frozenset[Tool] = frozenset(),
+) -> list[Complaint]:
     """Gives the complaints that count, in the order of the text.
 
     Args:
@@ -144,18 +164,31 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
         code: What was checked; must have no lone surrogate.
         declarations: What it was checked against.
         typescript: Whether it is TypeScript and no JavaScript.
+        texts: The tools that answer with a text that holds JSON.
 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
-    if not found:
+    if not found and not texts:
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.root, declarations)
-    complaints = (_complaint(item, source, declarations, comparisons) for item in found)
-    return sorted(filter(None, complaints), key=lambda complaint: complaint.position)
+    numbered = [_numbered(*place, source) for place in source.json_texts.misread(texts)]
+    at = {complaint.position for complaint in numbered}
+    complaints = [_complaint(item, source, declarations, comparisons) for item in found]
+    counted = [one for one in complaints if one is not None and one.element_at not in at]
+    return sorted([*numbered, *counted], key=lambda complaint: complaint.position)
+
+
+def _numbered(around: Node, read: Node, source: ParsedScript) -> Complaint:
+    """Makes the complaint about a text whose characters are read by number, or that is asked whether it is an array."""
+    line, column = source.position(around)
+    at = source.places.place(line + 1, column + 1)
+    subject, tool = _short(read, source), source.json_texts.tool(read)
+    said = "is no array" if around.type == "call_expression" else ITS_CHARACTERS
+    return Complaint(NUMBERED, said, *at, subject, JSON_TEXT, (line, column), subject=subject, tool=tool)
 
 
 def _complaint(
@@ -170,6 +203,7 @@ def _complaint(
     if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
         return None
     receiver, module, called, owner, subject, choices, beside = None, "", "", "", "", (), ()
+    tool, element = None, None
     if number == BRACKETS:
         index = field(node, "index")
         if index is None or index.type != "string":
@@ -181,8 +215,13 @@ def _complaint(
         match = _ON_TYPE.search(message)
         if match is None or not _member_counts(match[1], match[2], message, node, source, declarations):
             return None
-        name, receiver = match[1], match[2]
+        # Of a union, the type that lacks the member is named last.
+        last = [found[2] for found in _ON_TYPE.finditer(message)][-1]
+        name, receiver = match[1], last if is_json_text(last) else match[2]
         subject = _subject(node, source)
+        read = _read_of(node)
+        tool = source.json_texts.tool(read) if is_json_text(receiver) else None
+        element = source.position(read) if read is not None and read.type == "subscript_expression" else None
     elif number in NAME:
         quoted = _QUOTED.search(message)
         is_module = name[:1] in ('"', "'", "`")
@@ -207,6 +246,7 @@ def _complaint(
         if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
             return None
         receiver, subject = JSON_TEXT, _subject(node, source)
+        tool = source.json_texts.tool(_listed(node, source) or node)
     elif number in ARGUMENT:
         function = _called(node, source)
         if function is None or not _argument_counts(number, message):
@@ -217,7 +257,7 @@ def _complaint(
             beside = source.keys_beside(node)
         owner = _owner(node, source, of_member=number in KEY)
     at = source.places.place(line + 1, column + 1)
-    about = (module, called, owner, subject, choices, beside)
+    about = (module, called, owner, subject, choices, tool, beside, element)
     return Complaint(number, message, *at, name, receiver, (line, column + inside), *about)
 
 
@@ -227,11 +267,30 @@ def _subject(node: Node, source: ParsedScript) -> str:
     parent = node.parent
     read: Node | None = node.named_children[0] if node.type == "spread_element" else node
     if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
-        read = field(parent, "object")
-        if source.text(parent) in _LISTS:
-            arguments = field(parent.parent, "arguments")
-            read = next(iter(arguments.named_children), None) if arguments is not None else None
+        listed = _listed(node, source)
+        read = field(parent, "object") if listed is None else listed
     return _short(read, source)
+
+
+def _listed(node: Node, source: ParsedScript) -> Node | None:
+    """Gives what `Object.keys` and its like are called with, of the name of the function."""
+    parent = node.parent
+    if parent is None or parent.type != "member_expression" or source.text(parent) not in _LISTS:
+        return None
+    arguments = field(parent.parent, "arguments")
+    return next(iter(arguments.named_children), None) if arguments is not None else None
+
+
+def _read_of(node: Node) -> Node | None:
+    """Gives what a member is read of, by its name: in an expression, or in a pattern that is given a value."""
+    around = node.parent
+    if around is not None and around.type in ("member_expression", "subscript_expression"):
+        return field(around, "object")
+    depth = 0
+    while around is not None and around.type.endswith("_pattern"):
+        depth += around.type in ("object_pattern", "array_pattern")
+        around = around.parent
+    return field(around, "value") or field(around, "right") if depth == 1 else None
 
 
 def _short(read: Node | None, source: ParsedScript) -> str:
@@ -263,9 +322,11 @@ def _member_counts(
 ) -> bool:
     if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
         return False  # The script itself gives it the member.
-    if source.guards.cover(name, node):
-        return False
     lacking = [match[2] for match in _ON_TYPE.finditer(message)]
+    # A guard says that a field may be missing, not that the value may be a text.
+    is_text = is_json_text(lacking[-1]) and not source.json_texts.is_handled(_read_of(node))
+    if not is_text and source.guards.cover(name, node):
+        return False
     if len(lacking) > 1 or is_union(receiver):
         # Of a union the compiler names one type that lacks the member; another may have it.
         return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
@@ -323,9 +384,8 @@ def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
         if here.type == "call_expression":
-            member = field(here, "function", "property")
-            found = source.imported.get(_root_name(field(here, "function"), source))
-            return found and (found[0], source.text(member) if member is not None else found[1])
+            found = source.meanings.of(field(here, "function"))
+            return (found.module, found.export) if found is not None and found.kind == "tool" else None
         here = here.parent
     return None
 
@@ -345,14 +405,9 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     return ""
 
 
-def _root_name(function: Node | None, source: ParsedScript) -> str:
-    if function is not None and function.type == "member_expression":
-        function = field(function, "object")
-    return source.text(function) if function is not None and function.type == "identifier" else ""
-
-
 def _is_required(node: Node, source: ParsedScript) -> bool:
     """Says whether a node is a declaration whose value is a call of `require`."""
     value = field(node, "value") if node.type == "variable_declarator" else None
-    is_call = value is not None and value.type == "call_expression"
-    return is_call and _root_name(field(value, "function"), source) == "require"
+    while value is not None and value.type in ("call_expression", "member_expression"):
+        value = field(value, "function") or field(value, "object")
+    return value is not None and value.type == "identifier" and source.text(value) == "require"

@@ -21,10 +21,10 @@ import mcp_types as types
 from mcp import Client
 from mcp.shared.message import SessionMessage
 
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
-from cellblock.apart.share import ByteBudget, OverBudget
 from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object

@@ -11,8 +11,8 @@ import httpx2
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import is_light
-from cellblock.apart.share import OverBudget
 from cellblock.upstream.events import EventSplitter
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import TOO_LARGE_START

@@ -194,6 +194,11 @@ class Registry:
         self._changed()
         return change
 
+    @property
+    def servers(self) -> Mapping[str, ServerConfig]:
+        """Returns the entries of all servers, those that are off or lack something among them."""
+        return self._servers
+
     def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
         """Ends a server's session at once, whatever it does, and begins another in its place; runs in flight go on with
         that one.

@@ -24,8 +24,8 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import is_light
-from cellblock.apart.share import OverBudget
 from cellblock.base.streams import ClosingStream
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages

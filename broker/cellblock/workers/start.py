@@ -12,13 +12,15 @@ import zmq
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
-from cellblock.config.sections import HostSettings, PoolSettings
+from cellblock.base.state_dir import HOST_LOG, LOGS, RAY_LOG, SOCKET_NAME
+from cellblock.config.hosts import HostSettings
+from cellblock.config.sections import PoolSettings
 from cellblock.workers.link.curve_link import CurveLink
 from cellblock.workers.link.router import RouterLink
 from cellblock.workers.pool.local_host import LocalHost
 from cellblock.workers.pool.pool import Pool
-from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts
+from cellblock.workers.pool.ray_hosts import RayHosts
+from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts, own_pair, pair_on_ray
 from cellblock_worker.host.host import HostConfig
 from cellblock_worker.scheduling import realtime
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
@@ -99,9 +101,24 @@ class Workers:
             self.host.start()
         self.remote: CurveLink | None = None
         if hosts.listen is not None:
-            self.remote = listen_for_hosts(hosts, terms, self.pool)
+            own = own_pair(hosts)
+            on_ray: RayHosts | None = None
+            if hosts.ray is not None:
+                on_ray = RayHosts(
+                    hosts.ray,
+                    own.public,
+                    pair_on_ray(own),
+                    terms,
+                    # What has no place on this machine.
+                    load=lambda: max(0, self.pool.running + self.pool.queued - bounds.capacity * hosts.local),
+                    log_file=state_dir / LOGS / RAY_LOG,
+                )
+                stack.push_async_callback(on_ray.stop)
+            self.remote = listen_for_hosts(hosts, own, terms, self.pool)
             stack.callback(self.remote.close)
             self.pool.use(self.remote)
+            if on_ray is not None:
+                on_ray.start(self.remote.endpoint)
         self._claims = stack.enter_context(contextlib.ExitStack())
         self.ready = asyncio.create_task(self._get_ready(), name="worker host starts")
         stack.push_async_callback(_ended, self.ready)

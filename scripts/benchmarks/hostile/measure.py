@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,7 +80,18 @@ def measure(workload: Workload, native: Native | None, *, runs: int, say: Callab
         "billed": bill,
     }
     row["targets"] = verdicts(beside_row, len(alone.failures), len(beside.failures))
+    row["targets_alone"] = verdicts(alone_row, len(alone.failures), len(alone.failures))
     return row
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """Names the targets that were not met beside a workload, though the neighbours alone met them."""
+    return [
+        f"{row['workload']}: {target}"
+        for row in rows
+        for target, word in row["targets"].items()
+        if word == NOT_MET and row["targets_alone"][target] == MET
+    ]
 
 
 def verdicts(beside: Row, failed_alone: int, failed: int) -> dict[str, str]:
@@ -92,8 +103,12 @@ def verdicts(beside: Row, failed_alone: int, failed: int) -> dict[str, str]:
     }
 
 
+MET: Final = "met"
+NOT_MET: Final = "not met"
+
+
 def _word(met: bool) -> str:
-    return "met" if met else "not met"
+    return MET if met else NOT_MET
 
 
 def _again(workload: Workload, found: Stage) -> None:

@@ -13,12 +13,14 @@ from benchmarks.load.plain_http import HEADERS, META
 TOOL: Final = "codemode.run"
 
 
-def request_body(code: str, limits: Mapping[str, int] | None = None, extra_meta: str = "") -> bytes:
+def request_body(
+    code: str, limits: Mapping[str, int] | None = None, extra_meta: str = "", *, durable: bool = False
+) -> bytes:
     """The JSON-RPC request; `extra_meta` is JSON that is put into `_meta` as it is."""
     meta = json.dumps(META)
     if extra_meta:
         meta = f'{meta[:-1]}, "attachment": {extra_meta}}}'
-    arguments = json.dumps({"code": code, "limits": dict(limits or {})})
+    arguments = json.dumps({"code": code, "limits": dict(limits or {}), "durable": durable})
     params = f'{{"name": "{TOOL}", "arguments": {arguments}, "_meta": {meta}}}'
     return f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'.encode()
 
@@ -31,6 +33,15 @@ def send(port: int, token: str, body: bytes, *, address: str, bound: float) -> t
         connection.request("POST", "/mcp", body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
+
+
+def approve(port: int, token: str, run_id: str, *, address: str, bound: float) -> int:
+    """Allows the calls that a parked run waits for; gives the status. Raises OSError, http.client.HTTPException."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=bound, source_address=(address, 0))
+    with contextlib.closing(connection):
+        path, headers = f"/dashboard/parked/{run_id}/approve", {"Authorization": f"Bearer {token}"}
+        connection.request("POST", path, b"{}", headers)
+        return connection.getresponse().status
 
 
 def call(

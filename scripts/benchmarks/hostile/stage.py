@@ -36,6 +36,8 @@ RUN_BOUND_SECONDS: Final = 120.0
 MISSED: Final = "deno"
 """What Deno gives of a script for the native attacker."""
 
+PARKED: Final = "RUN_PARKED"
+
 _SERVING: Final = re.compile(rb"127\.0\.0\.1:(\d+)/mcp")
 
 
@@ -83,6 +85,22 @@ class Stage:
 
     def send(self, body: bytes) -> str:
         """The same of a request that is made already. One that no attacker has got is not in the bill."""
+        return self._billed(body)[0]
+
+    def attack_parked(self, code: str) -> None:
+        """A run of the attacker's that is written down; if it waits for a person, that one has no objection."""
+        ending, answer = self._billed(plain_client.request_body(code, durable=True))
+        if ending == PARKED:
+            try:
+                run_id = str(answer["usage"]["runId"])
+                status = plain_client.approve(
+                    self.port, self.token, run_id, address=ATTACKER, bound=RUN_BOUND_SECONDS
+                )
+                self.note("approved", f"HTTP {status}")
+            except (OSError, http.client.HTTPException) as error:
+                self.note("approved", type(error).__name__)
+
+    def _billed(self, body: bytes) -> tuple[str, Mapping[str, Any]]:
         answer: Mapping[str, Any] = {}
         try:
             status, data = plain_client.send(
@@ -91,7 +109,7 @@ class Stage:
             if status == http.client.OK:
                 answer = plain_client.response_in(data)
             if answer.get("result") == MISSED:
-                return MISSED
+                return MISSED, answer
             ending = _ending(answer) if answer else f"HTTP {status}"
         except (OSError, http.client.HTTPException, ValueError) as error:
             ending = f"{type(error).__name__}: {str(error)[:80]}"
@@ -102,7 +120,7 @@ class Stage:
             self.bill.wall_ms += usage.get("wallMs", 0)
             self.bill.peak_bytes = max(self.bill.peak_bytes, usage.get("peakMemoryBytes", 0))
             self.bill.endings[ending] += 1
-        return ending
+        return ending, answer
 
     def honest(self, code: str, address: str) -> str:
         """How a run of another client ends."""
@@ -125,7 +143,7 @@ class Stage:
 
 def _ending(answer: Mapping[str, Any]) -> str:
     for entry in answer.get("diagnostics", []):
-        if entry.get("severity") == "error":
+        if entry.get("severity") == "error" or entry.get("code") == PARKED:
             return str(entry.get("code"))
     result = answer.get("result")
     return f"result: {json.dumps(result)}"[:60] if isinstance(result, str | list) else "result"

@@ -16,8 +16,9 @@ def markdown(result: Row) -> str:
         f"# Beside hostile workloads, {about['date'][:10]}\n",
         f"{about['cores']} cores, {about['memory_gib']} GiB, {about['system']}, Python {about['python']}, "
         f"Deno {about['deno']}; load before it {about['load_average_before']}.\n",
-        f"A neighbour's trivial run over HTTP in ms, {result['runs']} of them beside each workload, counted from when "
-        "each was due; in brackets the same neighbours alone in the same daemon just before. A stall is how late the "
+        f"A neighbour's trivial run over HTTP in ms, {result['runs']} of them beside each workload (those that a "
+        "native worker has answered are none), counted from when each was due;"
+        " in brackets the same neighbours alone in the same daemon just before. A stall is how late the "
         "broker's loop ran what was due, what its thread computed in it, and how long that had no core. Memory is "
         "resident.\n",
         "| workload | p50 | p99 | longest | failed | longest stall: CPU, no core | broker MiB | broker CPU s | other "

@@ -78,6 +78,17 @@ for (let i = 0; i < 5; i++) {
 globalThis.__codemode_result__ = said;
 """
 
+JOURNALED: Final = """
+import * as evil from "@codemode/servers/evil";
+const text = "x".repeat(6_000_000);
+for (let i = 0; i < 5; i++) await evil.take({ values: [], text }).catch(() => {});
+globalThis.__codemode_result__ = 1;
+"""
+"""Holds as much as a journal may."""
+
+PARKED_AFTER: Final = f"{JOURNALED}await evil.results({{}});"
+"""Waits for a person then."""
+
 SLEEPS: Final = "await new Promise((go) => setTimeout(go, 5_000)); globalThis.__codemode_result__ = 1;"
 
 LISTS: Final = """
@@ -100,6 +111,10 @@ def _script(code: str) -> Callable[[Stage], None]:
         stage.attack(code)
 
     return attack
+
+
+def _journals(stage: Stage) -> None:
+    stage.attack_parked(PARKED_AFTER)
 
 
 def _floods(stage: Stage) -> None:
@@ -289,6 +304,14 @@ WORKLOADS: Final = [
         _script(PYTHON_RESULTS),
         no_servers,
         cellblock={"tools": ["benchmarks.hostile.large_tools"]},
+    ),
+    Workload(
+        "journals",
+        "four durable runs of one client at once send 30 MB each, park, and go on when they are approved",
+        _journals,
+        served("stdio", "--bytes", "30000"),
+        attackers=4,
+        cellblock={"policy": {"default": {"approve": ["evil.results"]}}, "auth": {"keyring": "off"}},
     ),
     Workload(
         "http-meta",

@@ -1,7 +1,7 @@
 """Cellblock_typescript holds the native TypeScript compiler and the declarations of the language.
 
-In: what the build has fetched (`fetch_typescript.py`, beside this package). Out: `FOLDER`. It imports nothing of
-Cellblock; there, `typecheck.compiler` alone imports it.
+In: what the build has fetched (`fetch_typescript.py`, beside this package). Out: `FOLDER`, and where Cellblock runs
+(`platforms`). It imports nothing of Cellblock; there, `typecheck.compiler` and `base.platforms` import it.
 """
 
 from pathlib import Path

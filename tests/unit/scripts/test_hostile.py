@@ -7,16 +7,18 @@ import asyncio
 import contextlib
 import http.server
 import io
+import itertools
 import json
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.hostile import __main__ as hostile
 from benchmarks.hostile import loop_watch, measure, neighbours, plain_client, stage, table
 from cellblock import Broker
 from security.native.harness import Native, let_loose
@@ -42,20 +44,13 @@ async def test_the_watch_sees_how_long_its_loop_was_held(tmp_path: Path) -> None
 
 
 @contextlib.contextmanager
-def slow_once() -> Generator[int]:
-    """The port of a server that answers every run rightly, after its first has held all for `HELD_SECONDS`."""
-    asked = threading.Event()
-    free = threading.Event()
-    response = {"result": {"structuredContent": {"result": 1, "diagnostics": []}}}
+def answering(result: Callable[[], Any]) -> Generator[int]:
+    """The port of a server that answers every run with what `result` gives for it."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            if not asked.is_set():
-                asked.set()
-                time.sleep(HELD_SECONDS)
-                free.set()
-            free.wait()
+            response = {"result": {"structuredContent": {"result": result(), "diagnostics": []}}}
             self.send_response(200)
             self.end_headers()
             self.wfile.write(json.dumps(response).encode())
@@ -72,17 +67,44 @@ def slow_once() -> Generator[int]:
         server.server_close()
 
 
+def slow_once() -> Callable[[], int]:
+    """Gives the right result of every run, after its first has held all for `HELD_SECONDS`."""
+    asked = threading.Event()
+    free = threading.Event()
+
+    def result() -> int:
+        if not asked.is_set():
+            asked.set()
+            time.sleep(HELD_SECONDS)
+            free.set()
+        free.wait()
+        return 1
+
+    return result
+
+
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
 )
 def test_neighbours_count_from_when_a_run_was_due() -> None:
-    with slow_once() as port:
+    with answering(slow_once()) as port:
         found = neighbours.visit(port, "token", runs=12, rate=100.0)
     assert (found.took.count, found.failures, found.unsent) == (12, [], 0)
     # Four were sent and held; those that were due meanwhile have waited as well, though their answers came at once.
     waited = [ms for ms in (found.took.at(percentile) for percentile in (25, 50, 75)) if ms > 100]
     assert len(waited) == 3, found.as_json()
     assert found.sent.at(50) < found.took.at(50)
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
+)
+def test_neighbours_go_on_until_enough_runs_count() -> None:
+    numbers = itertools.count()
+    with answering(lambda: [neighbours.NATIVE] if next(numbers) % 3 else 1) as port:
+        found = neighbours.visit(port, "token", runs=20, rate=1000.0)
+    assert (found.took.count, found.failures, found.unsent) == (20, [], 0)
+    assert found.others >= 36
 
 
 @pytest.mark.skipif(
@@ -133,7 +155,8 @@ def test_words_follow_the_figures() -> None:
     assert set(measure.verdicts(bad, 0, 0).values()) == {"not met"}
 
 
-def test_the_table_has_a_row_for_each_workload() -> None:
+def row_of(**targets: str) -> dict[str, Any]:
+    """A row of the result whose neighbours alone met but the targets named `alone`."""
     names = "p50_ms p99_ms max_ms stall_ms stall_cpu_ms stall_coreless_ms broker_cpu_s"
     figures = dict.fromkeys(names.split(), 1.5)
     watched = {**figures, "failed": 0, "unsent": 2, "peak_mib": {"broker": 90.4, "host": 40.0}}
@@ -145,9 +168,35 @@ def test_the_table_has_a_row_for_each_workload() -> None:
         "endings": {"result": 3},
         "unfinished": 0,
     }
-    about = dict.fromkeys(("cores", "memory_gib", "system", "python", "deno", "load_average_before"), "?")
     row = {"workload": "w", "says": "s", "alone": watched, "beside": watched, "billed": billed}
-    row["targets"] = {"broker under 400 MiB": "met"}
+    alone = {name: "not met" if name == "always" else "met" for name in targets}
+    return {**row, "targets": targets, "targets_alone": alone}
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "code"),
+    [
+        (row_of(p99="met", always="not met"), ["--check"], 0),
+        (row_of(p99="not met"), ["--check"], 1),
+        (row_of(p99="not met"), [], 0),
+    ],
+    ids=["what they miss alone", "what they met alone", "not asked"],
+)
+def test_a_check_fails_for_what_the_neighbours_met_alone(
+    row: dict[str, Any],
+    options: list[str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(hostile, "_measured", lambda *_: ([row], [], []))
+    assert hostile.main(["--runs", "2", *options]) == code
+    assert ("not met beside w: p99" in capsys.readouterr().err) == bool(code)
+
+
+def test_the_table_has_a_row_for_each_workload() -> None:
+    about = dict.fromkeys(("cores", "memory_gib", "system", "python", "deno", "load_average_before"), "?")
+    row = row_of(**{"broker under 400 MiB": "met"})
     result = {"machine": {**about, "date": "2026-01-01T00"}, "runs": 5, "workloads": [row]}
     text = table.markdown({**result, "left_out": ["x: no compiler"], "not_measured": []})
     assert "| `w` | 1.5 (1.5) |" in text and "0 (0), 2 unsent" in text and "90 (90)" in text

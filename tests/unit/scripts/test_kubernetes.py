@@ -1,12 +1,16 @@
 """What the manifests for Kubernetes grant, and whether they fit the programs that they start.
 
-`scripts/kubernetes` holds them against the schemas of Kubernetes and against the Helm chart.
+`scripts/kubernetes` renders them by Helm and Kustomize, and holds them against schemas and policies.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +19,31 @@ import pytest
 from ruamel.yaml import YAML
 
 from cellblock.cli.parser import make_parser
+from cellblock.config.http import HttpSettings
+from cellblock.config.settings import parse_settings
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
 from cellblock_worker.host import remote
 from cellblock_worker.wire.keys import make_key_file
-from support.documents import ROOT
+from support.documents import ROOT, examples
 
 DEPLOY = ROOT / "deploy" / "kubernetes"
 
 Object = dict[str, Any]
+
+GIVEN = {
+    "CELLBLOCK_STATE_URL": "postgresql://cellblock@db/cellblock",
+    "CELLBLOCK_STATE_KEY": base64.b64encode(bytes(32)).decode(),
+    "POD_IP": "192.0.2.7",
+    "SSL_CERT_FILE": "/run/cellblock/authorities.crt",
+}
+"""Is what a pod's environment may be."""
+
+DRAIN_MORE_SECONDS = 15
+"""Is what the end of sessions and servers takes after `http.drain_ms`: docs/howto-replicas.md says 15 s."""
+
+PLAIN = {"SSL_CERT_FILE"}
+"""Names variables of which the value may stand in a manifest: a path."""
 
 VOLUMES = {"name", "configMap", "secret", "emptyDir", "persistentVolumeClaim"}
 
@@ -33,6 +53,15 @@ def read(name: str) -> list[Object]:
 
 
 BASE = [one for name in ("namespaces", "broker", "hosts") for one in read(f"base/{name}.yaml")]
+
+
+def configurations() -> list[str]:
+    """The page's: of several brokers, and of one."""
+    return [
+        one.text.replace("<public key of the hosts>", "ab" * 32)
+        for one in examples()
+        if one.page.name == "howto-kubernetes.md" and one.language == "json"
+    ]
 
 
 def the(kind: str, name: str, objects: list[Object] = BASE) -> Object:
@@ -77,7 +106,7 @@ def breaches(objects: list[Object]) -> list[str]:
                 or "memory" not in resources["limits"]
             ):
                 found.append(f"{name}: {container['name']}: resources")
-            if any("value" in variable for variable in container.get("env", [])):
+            if any("value" in one and one["name"] not in PLAIN for one in container.get("env", [])):
                 found.append(f"{name}: {container['name']}: a value that may be secret")
     policy = the("NetworkPolicy", "cellblock-host", objects)["spec"]
     reached = [
@@ -127,7 +156,7 @@ WEAKER: dict[str, Callable[[list[Object]], object]] = {
     "cellblock-broker: broker: privileges": lambda o: broker_of(o)["securityContext"].update(privileged=True),
     "cellblock-broker: broker: resources": lambda o: broker_of(o)["resources"]["limits"].clear(),
     "cellblock-broker: broker: a value that may be secret": lambda o: broker_of(o)["env"].append(
-        {"value": "t"}
+        {"name": "TOKEN", "value": "t"}
     ),
     "hosts reach more than brokers and names": lambda o: the("NetworkPolicy", "cellblock-host", o)["spec"][
         "egress"
@@ -164,7 +193,9 @@ def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_ans
         labels = the("Deployment", "cellblock-broker")["spec"]["template"]["metadata"]["labels"]
         assert spec["selector"].items() <= labels.items()
         assert {port["targetPort"] for port in spec["ports"]} <= names
-    assert the("Service", "cellblock-brokers")["spec"]["clusterIP"] == "None"
+    headless = the("Service", "cellblock-brokers")["spec"]
+    assert headless["clusterIP"] == "None"
+    assert headless["publishNotReadyAddresses"], "hosts dial brokers that are not ready without a host"
 
 
 def test_a_host_is_started_with_arguments_that_it_takes(tmp_path: Path) -> None:
@@ -216,3 +247,73 @@ def test_hosts_are_scaled_by_metrics_that_a_broker_exports() -> None:
         the("Deployment", scaled["spec"]["scaleTargetRef"]["name"])["metadata"]["namespace"]
         == scaled["metadata"]["namespace"]
     )
+
+
+def test_brokers_are_as_many_as_their_autoscaler_says() -> None:
+    spec = the("HorizontalPodAutoscaler", "cellblock-broker")["spec"]
+    deployment = the("Deployment", spec["scaleTargetRef"]["name"])
+    assert spec["scaleTargetRef"] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "cellblock-broker",
+    }
+    assert 2 <= spec["minReplicas"] < spec["maxReplicas"] and "replicas" not in deployment["spec"]
+    assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert "cpu" in broker_of(BASE)["resources"]["requests"], "its share is counted against that"
+    assert not [one for one in BASE if one["kind"] == "PersistentVolumeClaim"]
+
+
+def test_a_broker_has_the_time_to_drain() -> None:
+    pod, before = (
+        pod_of(BASE, "cellblock-broker"),
+        broker_of(BASE)["lifecycle"]["preStop"]["sleep"]["seconds"],
+    )
+    assert (
+        pod["terminationGracePeriodSeconds"] >= before + HttpSettings().drain_ms / 1000 + DRAIN_MORE_SECONDS
+    )
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_configurations_of_the_page_fit_the_pods(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    single = number == 1
+    for variable in broker_of(BASE)["env"]:
+        if not (single and variable["name"].startswith("CELLBLOCK_STATE")):
+            monkeypatch.setenv(variable["name"], GIVEN[variable["name"]])
+    section = parse_settings(json.loads(configurations()[number])).cellblock
+    container = broker_of(BASE)
+    names = [header["value"] for header in container["readinessProbe"]["httpGet"]["httpHeaders"]]
+    assert set(names) <= set(section.http.allowed_hosts)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert section.hosts.listen == f"tcp://0.0.0.0:{ports['hosts']}" and not section.hosts.local
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert section.hosts.key is not None and str(section.hosts.key.parent) in mounted
+    asked_as = f"{GIVEN['POD_IP']}:{ports['mcp']}"
+    (monitor,) = read("monitoring/servicemonitor.yaml")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert "relabelings" not in endpoint, "each broker is asked, at its own address"
+    if single:
+        assert section.replicas is None and not section.state.is_shared
+        assert asked_as in section.http.allowed_hosts
+    else:
+        assert section.replicas is not None and section.state.is_shared
+        assert section.replicas.url == f"https://{asked_as}"
+        assert section.replicas.name == endpoint["tlsConfig"]["serverName"]
+        service = the("Service", "cellblock")["metadata"]
+        assert section.replicas.name == f"{service['name']}.{service['namespace']}.svc"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here, which brings Kustomize")
+def test_one_broker_has_a_volume_and_no_database() -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(DEPLOY / "single")], capture_output=True, check=True, timeout=60
+    )
+    objects = [one for one in YAML(typ="safe", pure=True).load_all(done.stdout) if one]
+    assert breaches(objects) == []
+    deployment = the("Deployment", "cellblock-broker", objects)["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    assert {one["name"] for one in broker_of(objects)["env"]} == {"SSL_CERT_FILE", "POD_IP"}
+    claims = [volume["persistentVolumeClaim"] for volume in deployment["template"]["spec"]["volumes"]
+              if "persistentVolumeClaim" in volume]  # fmt: skip
+    claim = the("PersistentVolumeClaim", "cellblock-state", objects)
+    assert claims == [{"claimName": claim["metadata"]["name"]}]
+    assert not [one for one in objects if one["kind"] == "HorizontalPodAutoscaler"]

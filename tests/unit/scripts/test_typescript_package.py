@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
+import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from cellblock_typescript import FOLDER
+from cellblock_typescript import FOLDER, platforms
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "scripts" / "typescript"
@@ -33,7 +38,7 @@ def fetcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 @pytest.fixture
 def registry(fetcher: ModuleType, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """A `deno` that has the package of this platform at once, and the environment to call it with."""
-    package = f"npm/registry.test/@typescript/typescript-{fetcher.platform_name()}/{fetcher.VERSION}"
+    package = f"npm/registry.test/@typescript/typescript-{platforms.platform_name()}/{fetcher.VERSION}"
     shutil.copytree(FOLDER, tmp_path / "cache" / package / "lib")
     for name in ("LICENSE", "NOTICE.txt"):
         shutil.copy(LICENCES / f"TypeScript-{Path(name).stem}.txt", tmp_path / "cache" / package / name)
@@ -52,7 +57,9 @@ def registry(fetcher: ModuleType, tmp_path: Path) -> tuple[Path, dict[str, str]]
     ],
 )
 def test_the_package_is_the_platforms(fetcher: ModuleType, system: str, machine: str, name: str) -> None:
-    assert fetcher.platform_name(system, machine, [GLIBC]) == name
+    assert platforms.platform_name(system, machine) == name
+    assert platforms.refusal(system, machine, [GLIBC]) is None
+    assert tuple(fetcher.PLATFORMS) == platforms.NAMES
 
 
 @pytest.mark.parametrize(
@@ -64,11 +71,99 @@ def test_the_package_is_the_platforms(fetcher: ModuleType, system: str, machine:
     ],
 )
 def test_where_cellblock_does_not_run_one_sentence_says_so(
-    fetcher: ModuleType, system: str, machine: str, suffix: str, told: str
+    system: str, machine: str, suffix: str, told: str
 ) -> None:
-    with pytest.raises(fetcher.Unavailable, match=told) as refused:
-        fetcher.platform_name(system, machine, [suffix, ".abi3.so"])
-    assert "\n" not in str(refused.value)
+    said = platforms.refusal(system, machine, [suffix, ".abi3.so"])
+    assert said and told in said and "\n" not in said
+
+
+PATCHED = {
+    "Windows": ("import sys; sys.platform = 'win32'; ", "on Windows, install it inside WSL 2."),
+    "Alpine": (
+        "import importlib.machinery as m; m.EXTENSION_SUFFIXES.insert(0, '.cpython-311-x86_64-linux-musl.so'); ",
+        "Alpine and others with musl are not supported; take an image such as python:3.13-slim.",
+    ),
+}
+"""Maps systems to what makes a Python take this one for it, and to how the one sentence ends."""
+
+
+def asked_before() -> set[str]:
+    """What an index is asked for before: the dependency that comes first by its name, and what a build needs."""
+    needed = [Requirement(text) for text in distribution("hatchling").requires or ()]
+    return {
+        "argcomplete",
+        "hatchling",
+        *(one.name for one in needed if one.marker is None or one.marker.evaluate()),
+    }
+
+
+def repack(name: str, folder: Path) -> None:
+    """Makes a wheel of an installed package again."""
+    found = distribution(name)
+    tag = re.search(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.M)
+    assert tag
+    stem = f"{name.replace('-', '_')}-{found.version}-{tag[1]}"
+    with zipfile.ZipFile(folder / f"{stem}.whl", "w") as wheel:
+        for file in found.files or ():
+            if not str(file).startswith("..") and "__pycache__" not in file.parts:
+                wheel.write(str(found.locate_file(file)), str(file))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an index has for a platform that is not supported: Cellblock's wheel, which is for any, and the compiler's
+    source archive."""
+    folder = tmp_path_factory.mktemp("index")
+    for project, kind in ((SOURCE, "sdist"), (ROOT, "wheel")):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+        subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=120)
+    for name in asked_before():
+        repack(name, folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", PATCHED)
+def test_an_installer_shows_the_sentence_before_it_looks_for_anything_else(
+    index: Path, tmp_path: Path, system: str
+) -> None:
+    """What pip starts to build the archive takes the machine for another one; pip itself does not."""
+    patch, told = PATCHED[system]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
+    python = tmp_path / "venv" / "bin" / "python"
+    (site,) = (tmp_path / "venv").glob("lib/python3.*/site-packages")
+    # A line of a .pth file that begins with `import` is run at the start.
+    is_build = "any('in_process' in word for word in __import__('sys').orig_argv)"
+    (site / "other.pth").write_text(f"import builtins; {is_build} and exec({patch!r})\n")
+    options = ["--no-index", "--no-cache-dir", "--find-links", str(index)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", *options, "cellblock"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    told_lines = [line.strip() for line in said.splitlines() if line.rstrip().endswith(told)]
+    assert len(told_lines) == 1 and "Cellblock " in told_lines[0], said
+    assert "Traceback" not in said
+    # It is asked for first, and nothing else is looked for: nor is anything installed.
+    assert "No matching distribution" not in said and "bubblewrap" not in said
+    assert not list(site.glob("cellblock*"))
+
+
+@pytest.mark.parametrize("system", PATCHED)
+def test_a_first_run_says_it_too(system: str) -> None:
+    patch, told = PATCHED[system]
+    for program in ("from cellblock.cli.main import main", "import cellblock\ncellblock.Broker"):
+        done = subprocess.run(
+            [sys.executable, "-c", patch + program], capture_output=True, text=True, timeout=60
+        )
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode != 0 and last.endswith(told)
+        assert last.startswith(("cellblock: Cellblock ", "ImportError: Cellblock "))
+        assert len(done.stderr.splitlines()) == 1 or "Broker" in program
 
 
 def test_versions_are_in_step(fetcher: ModuleType) -> None:
@@ -91,7 +186,7 @@ def test_a_wheel_for_any_glibc_holds_a_program_that_needs_none() -> None:
 def test_what_is_fetched_is_whole_and_then_current(
     fetcher: ModuleType, registry: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
-    out, name = tmp_path / "out", fetcher.platform_name()
+    out, name = tmp_path / "out", platforms.platform_name()
     assert not fetcher.is_current(out, name)
     fetcher.fetch(*registry, out, LICENCES, name)
     assert fetcher.is_current(out, name)
@@ -107,7 +202,7 @@ def test_other_bytes_than_the_pinned_ones_are_refused(
     with next(tmp_path.glob(f"cache/npm/**/{name}")).open("ab") as file:
         file.write(b"\n")
     with pytest.raises(fetcher.Unavailable, match=r"not the (pinned )?one"):
-        fetcher.fetch(*registry, tmp_path / "out", LICENCES, fetcher.platform_name())
+        fetcher.fetch(*registry, tmp_path / "out", LICENCES, platforms.platform_name())
     assert not (tmp_path / "out").exists()
 
 
@@ -115,4 +210,4 @@ def test_a_registry_that_cannot_be_reached_is_told(fetcher: ModuleType, tmp_path
     deno = shutil.which("deno") or str(Path(sys.executable).parent / "deno")
     env = {"PATH": os.environ["PATH"], "NPM_CONFIG_REGISTRY": "http://127.0.0.1:9/", "HOME": str(tmp_path)}
     with pytest.raises(fetcher.Unavailable, match="could not be fetched"):
-        fetcher.fetch(Path(deno), env, tmp_path / "out", LICENCES, fetcher.platform_name())
+        fetcher.fetch(Path(deno), env, tmp_path / "out", LICENCES, platforms.platform_name())

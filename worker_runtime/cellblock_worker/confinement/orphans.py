@@ -27,6 +27,9 @@ _OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
 _LAUNCHER: Final = b"/cellblock_worker/launch/launcher.py"
 """Ends the command line of a launcher, of whichever installation."""
 
+_HOST: Final = b"\0-m\0cellblock_worker\0"
+"""Is in the command line of a host: here, elsewhere, and in a container."""
+
 _FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:\t(?:\d+\t)+1\n")
 _PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")
 _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
@@ -35,9 +38,10 @@ _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
 def end_orphans() -> list[int]:
     """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
 
-    A process counts when it is the first of a namespace within ours, its parent is neither bubblewrap nor a host (which
-    has a launcher for a child), and it is bubblewrap with our arguments or lives in a root like a worker's. A living
-    worker does not look like that, and one that was taken over cannot change any of it.
+    A process counts when it is the first of a namespace within ours, its parent is neither bubblewrap nor a host (by
+    its command line; or it has a launcher for a child, as a program that starts workers itself), and it is bubblewrap
+    with our arguments or lives in a root like a worker's. A living worker does not look like that, and one that was
+    taken over cannot change any of it.
 
     Returns:
         The pids, for the log.
@@ -55,10 +59,7 @@ def _is_orphan(pid: int) -> bool:
     user, parent = _USER.search(status), _PARENT.search(status)
     if user is None or int(user[1]) != os.getuid() or parent is None:
         return False
-    with contextlib.suppress(FileNotFoundError):
-        if Path(f"/proc/{int(parent[1])}/comm").read_bytes() == b"bwrap\n":
-            return False
-    if _has_launcher(int(parent[1])):
+    if _has_owner(int(parent[1])):
         return False
     if (folder / "comm").read_bytes() == b"bwrap\n" and _OURS in (folder / "cmdline").read_bytes():
         return True
@@ -66,9 +67,13 @@ def _is_orphan(pid: int) -> bool:
     return {bubblewrap.DENO_INSIDE, bubblewrap.BUNDLE_INSIDE} <= points
 
 
-def _has_launcher(pid: int) -> bool:
-    """Says whether a process is a host, as far as its children show. Raises OSError: they cannot be seen."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split():
+def _has_owner(parent: int) -> bool:
+    """Says whether a process's parent is bubblewrap or a host. Raises OSError: that cannot be seen."""
+    folder = Path(f"/proc/{parent}")
+    if (folder / "comm").read_bytes() == b"bwrap\n" or _HOST in (folder / "cmdline").read_bytes():
+        return True
+    # A host's launcher may just have died, which is why it is not enough to look for one.
+    for child in (folder / f"task/{parent}/children").read_bytes().split():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             words = Path(f"/proc/{int(child)}/cmdline").read_bytes().split(b"\0")
             if any(word.endswith(_LAUNCHER) for word in words):

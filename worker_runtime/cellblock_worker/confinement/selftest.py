@@ -23,7 +23,11 @@ ALLOWED: Final = "ALLOWED"
 
 
 class SelfTestFailed(RuntimeError):
-    """A way out is open, or the test could not be run; the text says which."""
+    """A way out is open, or the test gave no outcome; the text says which."""
+
+
+class SelfTestNotMade(RuntimeError):
+    """The test has not been made: the machine is too busy for it, or lacks something now. Another start may make it."""
 
 
 async def run_selftest(
@@ -38,7 +42,7 @@ async def run_selftest(
 
     Raises:
         SelfTestFailed: The host must not serve.
-        OSError: No descriptor is left.
+        SelfTestNotMade: The host cannot serve now.
     """
     try:
         if launcher is not None:
@@ -50,9 +54,12 @@ async def run_selftest(
             launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
         done = await run_once(launch, BOUND_SECONDS, launcher=launcher)
     except TimeoutError:
-        raise SelfTestFailed(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
-    except OSError as error:
+        raise SelfTestNotMade(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
+    except (FileNotFoundError, PermissionError) as error:
+        # What is not there at one start is not there at the next.
         raise SelfTestFailed(f"the self-test cannot be started: {error}") from None
+    except OSError as error:
+        raise SelfTestNotMade(f"the self-test cannot be started: {error}") from None
     return judge(done)
 
 

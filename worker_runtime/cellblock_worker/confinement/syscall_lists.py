@@ -56,7 +56,7 @@ _COMMON: Final = (
 _DENO: Final = (
     *_COMMON, "readv", "writev", "pread64", "lseek", "stat", "lstat", "statx", "access", "readlink", "open", "poll",
     "ppoll", "set_robust_list", "set_tid_address", "rseq", "getrandom", "sysinfo", "getcwd", "recvfrom",
-    "sched_getparam", "sched_getscheduler", "getrusage", "mremap", "membarrier",
+    "sched_getparam", "sched_getscheduler", "getrusage", "mremap", "membarrier", "getppid",
 )  # fmt: skip
 
 _COMPILER: Final = (*_COMMON,)

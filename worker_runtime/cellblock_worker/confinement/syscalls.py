@@ -56,6 +56,7 @@ NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "geteuid": (107, 175),
     "getgid": (104, 176),
     "getpid": (39, 172),
+    "getppid": (110, 173),
     "getrandom": (318, 278),
     "getrusage": (98, 165),
     "gettid": (186, 178),

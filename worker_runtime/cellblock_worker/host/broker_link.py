@@ -9,7 +9,7 @@ import zmq
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import DialKeys, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
-from cellblock_worker.wire.wire_events import watch
+from cellblock_worker.wire.wire_events import Watch
 
 
 class BrokerLink:
@@ -52,7 +52,7 @@ class BrokerLink:
         except ValueError:
             dealer.close()
             raise
-        self._wire = watch(dealer, lambda event, value: on_wire(self, event, value))
+        self._wire = Watch(dealer, lambda event, value: on_wire(self, event, value))
         self._socket = LoopSocket(
             dealer,
             max_message_bytes=protocol.part_cap(max_message_bytes),
@@ -72,5 +72,5 @@ class BrokerLink:
         """Closes the socket; what is not sent after `linger_ms` is lost."""
         if not self.closed:
             self.closed = True
-            self._socket.close(linger_ms=linger_ms)
             self._wire.close()
+            self._socket.close(linger_ms=linger_ms)

@@ -22,15 +22,14 @@ from cellblock_worker.base.folders import Folder, remove_folder, remove_known
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.held_files import HeldFiles
 from cellblock_worker.confinement.once import run_once
-from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
 from cellblock_worker.host.deno_files import CONTENTS, FILLED, FOLDER_NAME, OF_DENO, SHOWN
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 
 logger = logging.getLogger("cellblock.host")
 
 IDLE_PAUSE_SECONDS: Final = 2.0
-"""Bounds the time from the host's first word to the filling: a command that runs one script is over by then and pays
-nothing."""
+"""Bounds the time from the host's first word to the filling, so that it takes no core from what has just started."""
 
 FILL_BOUND_SECONDS: Final = 10.0
 """Bounds one start of a worker that fills the folder, which takes about 60 ms."""
@@ -49,24 +48,31 @@ class DenoDir:
         parent: Where to make it, in place of what a killed host has left there: a folder only this user can enter, and
             only one host at a time uses. None: a new one in the system's folder for temporary files.
         max_old_space_mb: As for `confinement.launch`.
+        wanted: Set when so many workers have booted that it is worth its making.
         on_shown: Called when later workers may see it.
     """
 
     def __init__(
-        self, parent: Path | None, max_old_space_mb: int, on_shown: Callable[[], Awaitable[None]]
+        self,
+        parent: Path | None,
+        max_old_space_mb: int,
+        wanted: asyncio.Event,
+        on_shown: Callable[[], Awaitable[None]],
     ) -> None:
         self._parent = parent
         self._max_old_space_mb = max_old_space_mb
+        self._wanted = wanted
         self._on_shown = on_shown
         self._folder: Path | None = None
         self._held = HeldFiles()
 
     async def serve(self) -> None:
-        """Fills the folder when the start is over, tests a worker that sees it, and lets later workers see it.
+        """Fills the folder when it is worth it, tests a worker that sees it, and lets later workers see it.
 
         Whatever goes wrong is logged, and then workers boot without it.
         """
         await asyncio.sleep(IDLE_PAUSE_SECONDS)
+        await self._wanted.wait()
         try:
             shown = await self._make()
             if shown is None:
@@ -75,7 +81,7 @@ class DenoDir:
             await run_selftest(self._max_old_space_mb, str(shown))
             confinement.use_deno_dir(str(shown))
             await self._on_shown()
-        except (OSError, SelfTestFailed, ValueError) as error:
+        except (OSError, SelfTestFailed, SelfTestNotMade, ValueError) as error:
             logger.warning("workers boot without a DENO_DIR of their own: %s", error)
 
     def close(self) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import zmq
-from pydantic import BaseModel, ConfigDict, Field
 
+from cellblock_worker.base.records import BadRecord, Like, Record, Within
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.kept import KeptWorkers
@@ -36,6 +37,8 @@ EXIT_REFUSED: Final = 3
 """Is the exit code of a host that will not serve: starting it again would not help."""
 
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
+
+CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
 """Begins the last line that such a host writes to its stderr."""
 
 LASTS_SECONDS: Final = 0.01
@@ -64,11 +67,14 @@ FAREWELL_MS: Final = 500
 GRANT_BOUND_SECONDS: Final = 10.0
 """Bounds the time for a broker to repeat a grant, which it does at once; meanwhile others cannot have those places."""
 
+DENO_DIR_BOOTS: Final = 20
+"""Says how many workers must have booted before a DENO_DIR is made: that takes as much CPU as it saves 20 boots."""
+
 STOP_BOUND_SECONDS: Final = 3.0
 """Bounds the time from the order to stop to the last reaped worker."""
 
 
-class HostConfig(BaseModel):
+class HostConfig(Record):
     """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
@@ -78,24 +84,37 @@ class HostConfig(BaseModel):
     With `realtime` the host and the first moments of light clients' runs have real-time priority (see `realtime`).
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     connect: str
-    identity: str = Field(pattern="^[0-9a-f]{32}$")
-    capacity: int = Field(ge=1)
-    warm: int = Field(ge=0)
-    max_warm: int = Field(default=0, ge=0)
-    idle_warm: int = Field(default=1 << 16, ge=0)
-    idle_after_ms: int = Field(default=60_000, ge=1)
-    boot_parallel: int = Field(ge=1)
-    max_message_bytes: int = Field(ge=1024)
-    max_old_space_mb: int = Field(ge=16)
-    total_memory_bytes: int | None = Field(default=None, ge=1)
+    identity: Annotated[str, Like("[0-9a-f]{32}")]
+    capacity: Annotated[int, Within(1)]
+    warm: Annotated[int, Within(0)]
+    max_warm: Annotated[int, Within(0)] = 0
+    idle_warm: Annotated[int, Within(0)] = 1 << 16
+    idle_after_ms: Annotated[int, Within(1)] = 60_000
+    boot_parallel: Annotated[int, Within(1)]
+    max_message_bytes: Annotated[int, Within(1024)]
+    max_old_space_mb: Annotated[int, Within(16)]
+    total_memory_bytes: Annotated[int, Within(1)] | None = None
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
     realtime: bool = False
     reuse: ReuseBounds | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+
+    def to_json(self) -> str:
+        """Returns it as `from_json` reads it."""
+        return json.dumps(vars(self), default=vars)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> HostConfig:
+        """Returns what a line of JSON says. Raises ValueError."""
+        found: object = json.loads(text)
+        if not isinstance(found, dict):
+            raise BadRecord("it is no object")
+        said = cast("dict[str, Any]", found)
+        if isinstance(said.get("reuse"), dict):
+            said["reuse"] = ReuseBounds.read(said["reuse"])
+        return cls.read(said)
 
 
 class Host:
@@ -133,6 +152,8 @@ class Host:
         self._waiting = Turns()
         self._booting = 0
         self._reuse = config.reuse if confinement.use_contexts(config.reuse is not None) else None
+        self._boots = 0
+        self.has_booted_many = asyncio.Event()
         self._boot_failures = 0
         self._boot_not_before = 0.0
         self._target = WarmTarget(
@@ -280,6 +301,9 @@ class Host:
         """Gives a worker that has booted to the longest waiting run, or keeps it warm."""
         self._booting -= 1
         self._boot_failures = 0
+        self._boots += 1
+        if self._boots == DENO_DIR_BOOTS:
+            self.has_booted_many.set()
         self._warm.append(worker)
         self._serve_waiting()
         self._balance()

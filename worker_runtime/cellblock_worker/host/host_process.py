@@ -24,18 +24,46 @@ from cellblock_worker.confinement.confinement import (
     works_without_network,
 )
 from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.confinement.selftest import SelfTestFailed
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade
+from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.wire.endpoints import EndpointError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+
+LINE_MAX_BYTES: Final = 64 * 1024
+"""Caps what whoever starts a host tells it on stdin."""
 
 logger = logging.getLogger("cellblock.host")
 
 
 class RefusedByBroker(RuntimeError):
     """The broker will not have this host; starting it again would not help. The text says why."""
+
+
+def first_line() -> bytes:
+    """Returns the first line of stdin, read without a buffer: a buffered reader would swallow bytes of the lifeline,
+    which the rest of stdin is."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < LINE_MAX_BYTES:
+        byte = os.read(0, 1)
+        if not byte:
+            break
+        line += byte
+    return bytes(line)
+
+
+def watch_lifeline(on_end: Callable[[], object]) -> None:
+    """Has `on_end` called, on the running loop, when stdin ends: who has started this process is gone then."""
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            on_end()
+
+    os.set_blocking(0, False)
+    loop.add_reader(0, look)
 
 
 def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
@@ -68,8 +96,9 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
         with suppress(OSError):
             os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
         return EXIT_REFUSED
-    except OSError as error:
-        logger.error("the host cannot start now: %s", error)
+    except (OSError, SelfTestNotMade) as error:
+        with suppress(OSError):
+            os.write(2, f"{CANNOT_PREFIX}{error}\n".encode())
         return EXIT_FAILED
     return 0
 

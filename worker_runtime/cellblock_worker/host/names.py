@@ -8,14 +8,12 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from cellblock_worker.wire.endpoints import check_tcp
+from cellblock_worker.wire.endpoints import DNS, check_names
 
 logger = logging.getLogger("cellblock.host")
 
 LOOK_UP_BOUND_SECONDS: Final = 10.0
 """Bounds one look-up: a resolver's own retries take longer, and the next look-up is as good."""
-
-DNS: Final = "dns://"
 
 
 class Names:
@@ -35,8 +33,7 @@ class Names:
     def __init__(
         self, names: Sequence[str], resolve: Callable[[str], Awaitable[list[str]]] | None = None
     ) -> None:
-        for name in names:
-            check_tcp(_as_tcp(name))
+        check_names(names)
         self._resolve = resolve or addresses_of
         self._found: dict[str, list[str]] = {
             name: [] if name.startswith(DNS) else [name] for name in dict.fromkeys(names)
@@ -72,10 +69,6 @@ async def addresses_of(host: str) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     fours = [str(address[0]) for family, *_, address in found if family == socket.AF_INET]
     return fours or [str(address[0]) for *_, address in found]
-
-
-def _as_tcp(name: str) -> str:
-    return f"tcp://{name.removeprefix(DNS)}" if name.startswith(DNS) else name
 
 
 def _bracketed(address: str) -> str:

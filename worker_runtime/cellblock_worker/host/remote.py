@@ -19,25 +19,35 @@ from pathlib import Path
 from typing import Final
 
 import zmq
-from pydantic import ValidationError
 
+from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host, HostConfig
-from cellblock_worker.host.host_process import EXIT_USAGE, RefusedByBroker, run_confined
+from cellblock_worker.host.host_process import (
+    EXIT_USAGE,
+    RefusedByBroker,
+    first_line,
+    run_confined,
+    watch_lifeline,
+)
 from cellblock_worker.host.names import Names
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError
-from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
+from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
 from cellblock_worker.wire.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")
 
 RETURN_PAUSE_SECONDS: Final = 0.5
 """Bounds the time from losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
+
+REFUSED_SECONDS: Final = 60.0
+"""Passes before a broker that has refused this host is dialled again: it may have been started anew, on terms that this
+host meets."""
 
 TEND_SECONDS: Final = 0.25
 """Sets the interval of looking which brokers there are, and which of them have a link."""
@@ -50,6 +60,9 @@ DRAIN_LOOK_SECONDS: Final = 0.1
 
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Sets the pause between two lines about a broker that cannot be reached."""
+
+BY_PIPE: Final = "-"
+"""Stands in place of a key file for a line of stdin."""
 
 
 @dataclass(slots=True)
@@ -98,14 +111,19 @@ class RemoteHost:
             self._now.set()
         self._stop.set()
 
+    def end(self) -> None:
+        """Ends `serve` at once."""
+        self._now.set()
+        self._stop.set()
+
     async def serve(self) -> None:
         """Keeps a link to each broker.
 
         Raises:
-            RefusedByBroker: Each broker has said that it will not have this host.
+            RefusedByBroker: Each broker has said, within `REFUSED_SECONDS`, that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
         """
-        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.move)
+        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.has_booted_many, self._host.move)
         loop = asyncio.get_running_loop()
         beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
         try:
@@ -133,8 +151,9 @@ class RemoteHost:
             broker = self._brokers.setdefault(endpoint, _Broker())
             if broker.link is not None:
                 self._places.retire(broker.link, False)
-            elif broker.refusal is None and time.monotonic() >= broker.dial_at:
+            elif time.monotonic() >= broker.dial_at:
                 key = self._keys[broker.tries % len(self._keys)]
+                broker.refusal = None
                 broker.link = self._host.link(endpoint, secrets.token_bytes(16), self._on_wire, key)
         for endpoint in self._brokers.keys() - set(endpoints):
             link = self._brokers[endpoint].link
@@ -166,9 +185,9 @@ class RemoteHost:
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]
         broker.link, broker.greeted = None, False
-        broker.dial_at = time.monotonic() + RETURN_PAUSE_SECONDS
-        if link.dismissed is not None and link.dismissed.final:
-            broker.refusal = why
+        is_refusal = link.dismissed is not None and link.dismissed.final
+        broker.refusal = why if is_refusal else None
+        broker.dial_at = time.monotonic() + (REFUSED_SECONDS if is_refusal else RETURN_PAUSE_SECONDS)
         logger.error("the broker at %s is let go: %s", link.endpoint, why)
 
     def _on_wire(self, link: BrokerLink, event: zmq.Event, value: int) -> None:
@@ -227,7 +246,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="each broker's hosts.listen; dns://NAME:PORT is one at each address of the name",
     )
     parser.add_argument(
-        "--key", type=Path, metavar="FILE", help="this host's pair, made by `cellblock keygen`"
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="this host's pair, made by `cellblock keygen`; - is a line of stdin, with whose end the host ends",
     )
     parser.add_argument(
         "--server-key",
@@ -292,6 +314,7 @@ class Arguments:
     names: Names
     keys: list[DialKeys]
     drain_seconds: float
+    has_lifeline: bool = False
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
@@ -300,7 +323,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     Raises:
         EndpointError: An endpoint is no TCP address, or a key is missing.
         KeyFileError: A key cannot be used.
-        ValidationError: A number is out of its range.
+        BadRecord: A number is out of its range.
     """
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
@@ -312,11 +335,12 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
         servers = [parse_public_key(server_key) for server_key in server_keys]
     except KeyFileError as error:
         raise KeyFileError(f"--server-key: {error}") from None
-    own = read_key_file(key)
+    by_pipe = str(key) == BY_PIPE
+    own = read_line(first_line()) if by_pipe else read_key_file(key)
     warm = {"max_warm": MAX_WARM_SHARE * given["warm"], "boot_parallel": boots_at_once()}
     # Each link has an endpoint and an identity of its own.
     config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **warm, **given)
-    return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds)
+    return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 
 async def serve(given: Arguments) -> None:
@@ -327,6 +351,8 @@ async def serve(given: Arguments) -> None:
         remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, remote.stop)
+        if given.has_lifeline:
+            watch_lifeline(remote.end)
         launcher = Launcher(room=confinement.room())
         try:
             await run_selftest(given.config.max_old_space_mb, launcher=launcher)
@@ -338,14 +364,11 @@ async def serve(given: Arguments) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves. Returns the exit code: 0 stopped, 2 wrong usage, 3 it will not serve or the broker will not have it."""
+    """Serves. Returns the exit code: 0 stopped, 1 it cannot start now, 2 wrong usage, 3 it will not serve or the broker
+    will not have it."""
     try:
         given = read_arguments(arguments)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        sys.stderr.write(f"cellblock_worker: {first['loc'][0]}: {first['msg']}\n")
-        return EXIT_USAGE
-    except (EndpointError, KeyFileError) as error:
+    except (BadRecord, EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
     return run_confined(given.config, lambda: serve(given))

@@ -182,6 +182,7 @@ class DenoProcess:
             return
         self.pid, self._pidfd = started
         if self._pidfd >= 0:
+            self._launcher.watch(self._pidfd, started_here=True)
             self._loop.add_reader(self._pidfd, self._reap)
         else:
             self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
@@ -264,6 +265,7 @@ class DenoProcess:
         if pid == 0:
             return
         if self._pidfd >= 0:
+            self._launcher.unwatch(self._pidfd)
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1

@@ -91,7 +91,7 @@ Answer = Callable[[Started | OSError], None]
 
 
 class Launcher:
-    """Owns the launcher process, which is there from the first order on, and is replaced when it ends.
+    """Owns the launcher process, which is there from the first order on, and is replaced at once when it ends.
 
     All methods belong to the event loop's thread, which must be the process's first: its children die with it.
 
@@ -147,10 +147,15 @@ class Launcher:
         overdue = asyncio.get_running_loop().call_later(ANSWER_BOUND_SECONDS, self._give_up, self._process)
         self._waiting.append((answer, overdue))
 
-    def watch(self, pidfd: int) -> None:
-        """Has a process killed when this one is gone, whatever it does, until `unwatch`. Raises OSError."""
+    def watch(self, pidfd: int, *, started_here: bool = False) -> None:
+        """Has a process killed when this one is gone, whatever it does, until `unwatch`. Raises OSError.
+
+        Args:
+            pidfd: Names it.
+            started_here: Whether this launcher has started it: only one that takes its place has to be told.
+        """
         self._watched.add(pidfd)
-        if self._channel is not None:
+        if self._channel is not None and not started_here:
             self._send(marshal.dumps(None), [pidfd])
 
     def unwatch(self, pidfd: int) -> None:
@@ -229,13 +234,18 @@ class Launcher:
             for each, overdue in waiting:
                 overdue.cancel()
                 each(OSError(errno.EIO, "the launcher is gone"))
+            # At once: nobody else ends a worker that means to outlive its host.
+            try:
+                self.open()
+            except OSError as failed:
+                logger.error("there is no launcher until the next order: %s", failed)
             return
         each, overdue = self._waiting.popleft()
         overdue.cancel()
         each(answer)
 
     def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Ends one that does not answer: its orders are answered then, and the next one makes another."""
+        """Ends one that does not answer: its orders are answered then, and another takes its place."""
         if process is not None and process is self._process:
             process.kill()
 

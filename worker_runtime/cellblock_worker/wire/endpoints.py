@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(\d{1,5}|\*)")
+
+
+DNS: Final = "dns://"
+"""Begins a name that stands for a broker at each of its addresses."""
 
 
 class EndpointError(ValueError):
@@ -18,6 +23,12 @@ def check_tcp(endpoint: str) -> None:
     match = _TCP.fullmatch(endpoint)
     if match is None or (match[2] != "*" and int(match[2]) > 65535):
         raise EndpointError(f"{endpoint!r} is not of the form tcp://HOST:PORT")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises EndpointError unless each is `tcp://HOST:PORT` or `dns://NAME:PORT`."""
+    for name in names:
+        check_tcp(f"tcp://{name.removeprefix(DNS)}" if name.startswith(DNS) else name)
 
 
 def ipc_folder(endpoint: str) -> Path | None:

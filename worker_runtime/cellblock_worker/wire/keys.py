@@ -38,11 +38,6 @@ FILE_CAP_BYTES: Final = 4096
 
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _SECRET_LINE: Final = re.compile(r"^curve-secret-key ([0-9a-f]{64})$", re.MULTILINE)
-_TEXT: Final = """\
-# A Cellblock key pair: keep this file secret. Its public key is
-# {public}
-curve-secret-key {secret}
-"""
 
 
 class KeyFileError(ValueError):
@@ -69,14 +64,19 @@ def parse_public_key(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
+def make_pair() -> KeyPair:
+    """Makes a new pair, which is nowhere but in memory."""
+    _, secret_z85 = zmq.curve_keypair()
+    return pair_of(z85.decode(secret_z85))
+
+
 def make_key_file(path: Path) -> KeyPair:
     """Makes a new pair and its file, mode 0600. Raises KeyFileError; a file that exists is left alone."""
-    _, secret_z85 = zmq.curve_keypair()
-    pair = _pair_of(z85.decode(secret_z85))
+    pair = make_pair()
     try:
         with Folder.named(path.parent) as folder:
-            text = _TEXT.format(public=pair.public, secret=pair.secret.hex())
-            if not write_private(folder, path.name, text.encode(), replace=False):
+            text = f"# A Cellblock key pair: keep this file secret. Its public key is\n# {pair.public}\n".encode()
+            if not write_private(folder, path.name, text + line_of(pair), replace=False):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     except OSError as error:
         raise KeyFileError(f"the key file {path} cannot be made: {error.strerror}") from None
@@ -103,10 +103,23 @@ def read_key_file(path: Path) -> KeyPair:
         raise KeyFileError(f"the key file {path} cannot be read: {error.strerror}") from None
     if found.st_uid not in (os.geteuid(), 0):
         raise KeyFileError(f"the key file {path} belongs to another user")
-    match = _SECRET_LINE.search(data.decode("ascii", "replace"))
-    if match is None:
+    pair = _read(data)
+    if pair is None:
         raise _no_pair(path)
-    return _pair_of(bytes.fromhex(match[1]))
+    return pair
+
+
+def line_of(pair: KeyPair) -> bytes:
+    """Returns the line by which a file, or a pipe, gives a pair."""
+    return f"curve-secret-key {pair.secret.hex()}\n".encode()
+
+
+def read_line(line: bytes) -> KeyPair:
+    """Reads a pair that came by a pipe. Raises KeyFileError."""
+    pair = _read(line)
+    if pair is None:
+        raise KeyFileError("what came on stdin is no key pair")
+    return pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,12 @@ def _no_pair(path: Path) -> KeyFileError:
     return KeyFileError(f"{path} holds no key pair: make one with `cellblock keygen`")
 
 
-def _pair_of(secret: bytes) -> KeyPair:
+def _read(data: bytes) -> KeyPair | None:
+    match = _SECRET_LINE.search(data.decode("ascii", "replace"))
+    return None if match is None else pair_of(bytes.fromhex(match[1]))
+
+
+def pair_of(secret: bytes) -> KeyPair:
+    """Returns the pair of a secret key: any 32 bytes are one."""
     public = z85.decode(zmq.curve_public(z85.encode(secret)))
     return KeyPair(public.hex(), secret)

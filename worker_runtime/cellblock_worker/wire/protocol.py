@@ -11,10 +11,9 @@ Bodies are opaque to the host. What they hold is said with each message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
+from cellblock_worker.base.records import BadRecord, Record, Within
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
 PROTOCOL_VERSION: Final = 6
@@ -55,28 +54,29 @@ and a run's end, and after `EVENTS_MS`."""
 EVENTS_MS: Final = 20
 """Says how long after it was noted an event is sent that nothing else has carried; a script that blocks delays it."""
 
-CallId = Annotated[int, Field(ge=1, le=MAX_CALL_ID)]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-Millis = Annotated[int, Field(ge=0, le=2**53 - 1)]
-Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
+REPLAY_WALL_TIMES: Final = 4
+"""A replay may take so many times its CPU time, beside `timeout_ms`: others want the cores, too."""
+
+CallId = Annotated[int, Within(1, MAX_CALL_ID)]
+Name = Annotated[str, Within(1, MAX_NAME_CHARS)]
+Millis = Annotated[int, Within(0, 2**53 - 1)]
+Bytes = Annotated[int, Within(0, 2**53 - 1)]
 Level = Literal["debug", "log", "warn", "error"]
-Layers = Annotated[list[Annotated[str, Field(max_length=2 * KIB)]], Field(max_length=MAX_LAYERS)]
-Events = Annotated[str, Field(max_length=MAX_EVENT_CHARS)]
+Layers = Annotated[list[Annotated[str, Within(0, 2 * KIB)]], Within(0, MAX_LAYERS)]
+Events = Annotated[str, Within(0, MAX_EVENT_CHARS)]
 """Tells what the script of a journaled run has seen since the last message with events (`sandbox/journal/past.ts`); ""
 in any other run."""
 BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
 """Bytes, or the field of `Run` that says them; an outcome may be a result or a failure."""
 
 
-class Message(BaseModel):
+class Message(Record):
     """Is the base of all headers; `t` names the message on the wire, `max_body` caps what follows the header."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     max_body: ClassVar[BodyCap] = 0
 
     def packed(self) -> bytes:
         """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
-        # Fields are flat: their own dictionary is what `model_dump` would copy.
         return pack_header(vars(self))
 
 
@@ -87,7 +87,7 @@ class Ready(Message):
     """The worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and host."""
 
     t: Literal["ready"] = "ready"
-    protocol: Annotated[int, Field(ge=0, le=65535)]
+    protocol: Annotated[int, Within(0, 65535)]
 
 
 class Log(Message):
@@ -155,7 +155,10 @@ class Noted(Message):
 
 
 class Live(Message):
-    """The script has seen the last event of the recording that came with its start; from here on it is live. Once."""
+    """The script has seen the last event of the recording that came with its start; from here on it is live. Once.
+
+    Where its `Run` has a `replay_ms`, its time and its CPU time begin here.
+    """
 
     t: Literal["live"] = "live"
 
@@ -216,15 +219,15 @@ class Hello(Message):
     """Is the first message of a host."""
 
     t: Literal["hello"] = "hello"
-    protocol: Annotated[int, Field(ge=0, le=65535)]
-    pid: Annotated[int, Field(ge=1)]
-    capacity: Annotated[int, Field(ge=1, le=65535)]
-    deno: Annotated[str, Field(max_length=4 * KIB)]
+    protocol: Annotated[int, Within(0, 65535)]
+    pid: Annotated[int, Within(1)]
+    capacity: Annotated[int, Within(1, 65535)]
+    deno: Annotated[str, Within(0, 4 * KIB)]
     layers: Layers
-    missing: Layers = []
+    missing: Layers = []  # noqa: RUF012 - each has its own
     message_bytes: Bytes = 0
     """Largest message it takes. The broker asks this of hosts that it has not started itself, and the next."""
-    heap_mb: Annotated[int, Field(ge=0, le=2**31)] = 0
+    heap_mb: Annotated[int, Within(0, 2**31)] = 0
     """V8's heap ceiling of its workers in MiB."""
     shared: bool = False
     """Says whether it has several brokers: this one may use as many of its places as the last `Grant` says, none before
@@ -235,10 +238,10 @@ class Status(Message):
     """Tells how many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
     t: Literal["status"] = "status"
-    warm: Annotated[int, Field(ge=0)]
-    booting: Annotated[int, Field(ge=0)]
-    running: Annotated[int, Field(ge=0)]
-    wanted: Annotated[int, Field(ge=0)]
+    warm: Annotated[int, Within(0)]
+    booting: Annotated[int, Within(0)]
+    running: Annotated[int, Within(0)]
+    wanted: Annotated[int, Within(0)]
 
 
 class Grant(Message):
@@ -246,7 +249,7 @@ class Grant(Message):
     it (`Granted`), and what others get waits for that."""
 
     t: Literal["grant"] = "grant"
-    places: Annotated[int, Field(ge=0, le=65535)]
+    places: Annotated[int, Within(0, 65535)]
 
 
 class Leased(Message):
@@ -289,9 +292,11 @@ class Ended(Message):
     detail: str = ""
     wall_ms: Millis = 0
     cpu_ms: Millis = 0
+    replay_cpu_ms: Millis = 0
+    """Says what of it was used before `Live`, by a run that has a `replay_ms`."""
     peak_bytes: Bytes = 0
     dropped_log_bytes: Bytes = 0
-    reused: Annotated[int, Field(ge=0)] = 0
+    reused: Annotated[int, Within(0)] = 0
     """Counts the runs that the process had served before."""
 
 
@@ -311,12 +316,15 @@ class Run(Message):
     memory_bytes: Bytes
     log_bytes: Bytes
     message_bytes: Bytes
-    lane: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0
-    key: Annotated[str, Field(max_length=64)] = ""
+    lane: Annotated[int, Within(0, 0xFFFF_FFFF)] = 0
+    key: Annotated[str, Within(0, 64)] = ""
     """Names the runs that may have one process, one after the other; empty: this one has a process of its own."""
     pause_ms: Millis = 0
     """Bounds how long the run's wall clock may stand still in all; the host keeps it, whatever the broker says
     later."""
+    replay_ms: Millis = 0
+    """Bounds the CPU time in which a run that goes on comes back to where it was, until `Live`; `cpu_ms` and
+    `timeout_ms` begin there. 0: they begin at once."""
 
 
 class Pause(Message):
@@ -342,21 +350,21 @@ class Pool(Message):
     """Sets how many warm workers the host should keep."""
 
     t: Literal["pool"] = "pool"
-    warm: Annotated[int, Field(ge=0, le=65535)]
+    warm: Annotated[int, Within(0, 65535)]
 
 
 class Granted(Message):
     """Repeats a `Grant` of a shared host: behind this, no run comes that is over it."""
 
     t: Literal["granted"] = "granted"
-    places: Annotated[int, Field(ge=0, le=65535)]
+    places: Annotated[int, Within(0, 65535)]
 
 
 class Demand(Message):
     """Tells a shared host how many runs wait for a place, of whatever host."""
 
     t: Literal["demand"] = "demand"
-    waiting: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    waiting: Annotated[int, Within(0, 2**31 - 1)]
 
 
 class Keys(Message):
@@ -364,7 +372,7 @@ class Keys(Message):
     serves such a run ends with it."""
 
     t: Literal["keys"] = "keys"
-    prefix: Annotated[str, Field(max_length=64)]
+    prefix: Annotated[str, Within(0, 64)]
 
 
 class Shutdown(Message):
@@ -372,14 +380,18 @@ class Shutdown(Message):
     `final`."""
 
     t: Literal["shutdown"] = "shutdown"
-    why: Annotated[str, Field(max_length=1000)] = ""
+    why: Annotated[str, Within(0, 1000)] = ""
     final: bool = False
 
 
 def _opening(kind: type[Message]) -> bytes:
     """Returns how the canonical header of each message of a kind begins: with the number of its fields, and `t`."""
-    fields = kind.model_fields
-    return pack_header(dict.fromkeys(fields))[:1] + pack_header({"t": fields["t"].default})[1:]
+    return pack_header(dict.fromkeys(kind.fields))[:1] + pack_header({"t": name_of(kind)})[1:]
+
+
+def name_of(kind: type[Message]) -> str:
+    """Returns the name that a kind of message has on the wire."""
+    return kind.fields["t"].default
 
 
 REPLY_OPENING: Final = _opening(Reply)
@@ -395,31 +407,29 @@ _caps_by_opening: Final[dict[bytes, BodyCap]] = {
 }
 """Maps how the header of each message of a worker begins to the message's cap."""
 
-_T = TypeVar("_T")
 
+def _parser(kinds: tuple[type[Message], ...]) -> Callable[[dict[str, Any]], Any]:
+    """Returns what reads a header as one of these kinds of message, or raises FrameError."""
+    by_name = {name_of(kind): kind for kind in kinds}
 
-def _parser(adapter: TypeAdapter[_T]) -> Callable[[dict[str, Any]], _T]:
-    """Returns what validates a header as one of these kinds of message, or raises FrameError."""
-
-    validate = adapter.validator.validate_python
-
-    def parse(header: dict[str, Any]) -> _T:
+    def parse(header: dict[str, Any]) -> Message:
+        name = header.get("t")
+        kind = by_name.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise FrameError("unknown or malformed message (t: is the name of none that may come)")
         try:
-            return validate(header)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            said = f"unknown or malformed message ({where}: {first['msg']})"
-            raise FrameError(said[:MAX_DETAIL_CHARS]) from None
+            return kind.read(header)
+        except BadRecord as error:
+            raise FrameError(f"unknown or malformed message ({name}.{error})"[:MAX_DETAIL_CHARS]) from None
 
     return parse
 
 
-parse_from_worker: Final = _parser(TypeAdapter[FromWorker](Annotated[FromWorker, Field(discriminator="t")]))
-parse_to_worker: Final = _parser(TypeAdapter[ToWorker](Annotated[ToWorker, Field(discriminator="t")]))
-parse_from_host: Final = _parser(TypeAdapter[FromHost](Annotated[FromHost, Field(discriminator="t")]))
-parse_to_host: Final = _parser(TypeAdapter[ToHost](Annotated[ToHost, Field(discriminator="t")]))
-"""Each validates a header from or for that side, and raises FrameError."""
+parse_from_worker: Final[Callable[[dict[str, Any]], FromWorker]] = _parser(get_args(FromWorker))
+parse_to_worker: Final[Callable[[dict[str, Any]], ToWorker]] = _parser(get_args(ToWorker))
+parse_from_host: Final[Callable[[dict[str, Any]], FromHost]] = _parser(get_args(FromHost))
+parse_to_host: Final[Callable[[dict[str, Any]], ToHost]] = _parser(get_args(ToHost))
+"""Each reads a header from or for that side, and raises FrameError."""
 
 
 def part_cap(message_bytes: int) -> int:

@@ -25,21 +25,30 @@ EVENT_CAP_BYTES: Final = 1024
 _event = struct.Struct("=Hi")
 
 
-def watch(socket: zmq.Socket[bytes], on_event: Callable[[zmq.Event, int], None]) -> LoopSocket:
-    """Tells `on_event` the kind and value of each watched event.
+class Watch:
+    """Tells `on_event` the kind and value of each watched event, until it is closed.
 
     Args:
-        socket: Not yet bound or connected. Close it first, and then what this gives.
+        socket: Not yet bound or connected. Close this first, and then the socket.
         on_event: Called from the loop; the value's meaning depends on the event (`zmq_socket_monitor`).
     """
 
-    def on_message(parts: list[bytes]) -> None:
-        number, value = _event.unpack(parts[0])
-        if number & WATCHED:
-            on_event(zmq.Event(number), value & 0xFFFFFFFF)
+    def __init__(self, socket: zmq.Socket[bytes], on_event: Callable[[zmq.Event, int], None]) -> None:
+        def on_message(parts: list[bytes]) -> None:
+            number, value = _event.unpack(parts[0])
+            if number & WATCHED:
+                on_event(zmq.Event(number), value & 0xFFFFFFFF)
 
-    monitor = socket.get_monitor_socket(int(WATCHED))
-    return LoopSocket(monitor, max_message_bytes=EVENT_CAP_BYTES, on_message=on_message)
+        self._watched = socket
+        monitor = socket.get_monitor_socket(int(WATCHED))
+        self._events = LoopSocket(monitor, max_message_bytes=EVENT_CAP_BYTES, on_message=on_message)
+
+    def close(self) -> None:
+        """Ends it. ZeroMQ is told first: its thread tells each event without a bound, and waits for ever for a listener
+        that has gone, and with it all sockets of the context."""
+        if not self._watched.closed:
+            self._watched.disable_monitor()
+        self._events.close()
 
 
 def explain(event: zmq.Event, value: int) -> str:

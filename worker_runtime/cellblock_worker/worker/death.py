@@ -129,7 +129,7 @@ def why_it_ended(
     run's.
     """
     cause = cause_of_death(returncode, stderr, evidence, run.memory_bytes, peak_bytes)
-    if was_killed(returncode) and cpu_seconds >= run.cpu_ms / 1000:
+    if was_killed(returncode) and cpu_seconds >= (run.cpu_ms + run.replay_ms) / 1000:
         # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
         cause = "cpu"
     if cause == "cpu":

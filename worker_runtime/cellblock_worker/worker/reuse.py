@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from cellblock_worker.base.records import Record, Within
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.usage import Usage
 
@@ -35,18 +34,16 @@ CPU_SECONDS: Final = 20.0
 the kernel's backstop is set once."""
 
 
-class ReuseBounds(BaseModel):
+class ReuseBounds(Record):
     """Bounds what one process serves: so many runs, for so long after its first; times in milliseconds.
 
     A process without a run goes after `idle_ms`. More than `principal_warm` of one key go after a second.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    max_runs: int = Field(ge=1)
-    max_age_ms: int = Field(ge=1)
-    idle_ms: int = Field(ge=1)
-    principal_warm: int = Field(ge=0)
+    max_runs: Annotated[int, Within(1)]
+    max_age_ms: Annotated[int, Within(1)]
+    idle_ms: Annotated[int, Within(1)]
+    principal_warm: Annotated[int, Within(0)]
 
 
 @dataclass(slots=True)

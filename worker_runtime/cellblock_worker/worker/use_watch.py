@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.death import MemoryEvidence
+from cellblock_worker.worker.death import MemoryEvidence, over_cpu
 from cellblock_worker.worker.usage import Usage, UsageReader
 
 CPU_SAMPLE_MIN_SECONDS: Final = 0.01
@@ -49,6 +49,7 @@ class UseWatch:
     Attributes:
         reported: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
         billed: CPU seconds that the run has cost the host; they count as its own.
+        live_at: CPU seconds that the run had used when its own cap began; None while it replays what it has done.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class UseWatch:
         self._computes = computes
         self.reported = 0.0
         self.billed = 0.0
-        self._cpu_timer = self._look_later(run.cpu_ms / 1000)
+        self.live_at: float | None = None if run.replay_ms else 0.0
+        self._cpu_timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
         self._long_timer = self._loop.call_later(
             LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
         )
@@ -81,6 +83,18 @@ class UseWatch:
         """Ends the watch: the run is over."""
         self._cpu_timer.cancel()
         self._long_timer.cancel()
+
+    def live(self) -> bool:
+        """Has the run's own cap begin; says whether it had not."""
+        if self.live_at is not None:
+            return False
+        # What cannot be read counts as the script's own: it is about to end.
+        self.live_at = 0.0
+        if (usage := self.now()) is not None:
+            self.live_at = usage.cpu_seconds
+        self._cpu_timer.cancel()
+        self._cpu_timer = self._look_later(self._run.cpu_ms / 1000)
+        return True
 
     def now(self) -> Usage | None:
         """Returns what the run has used by now; None when that cannot be read."""
@@ -100,9 +114,16 @@ class UseWatch:
         except ValueError:
             return
         self._memory.sample(usage)
-        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._before + self.billed)
+        used = usage.cpu_seconds - self._before + self.billed
+        if self.live_at is None:
+            left = self._run.replay_ms / 1000 - used
+        else:
+            left = self._run.cpu_ms / 1000 - (used - self.live_at)
         if left <= 0:
-            self._kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
+            replays = self.live_at is None
+            self._kill(
+                "cpu", f"over {self._run.replay_ms} ms in a replay" if replays else over_cpu(self._run)
+            )
         elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
             self._kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
         else:

@@ -57,6 +57,13 @@ class WallClock:
         self._timer = self._loop.call_later(max(0.0, self._left), self._on_over)
         return True
 
+    def restart(self, seconds: float) -> None:
+        """Gives the run so many seconds from now on, while the clock runs."""
+        self._left = seconds
+        if self.state is not ClockState.STOPPED:
+            self._turn(self.state)
+            self._timer = self._loop.call_later(seconds, self._on_over)
+
     def cancel(self) -> None:
         """Ends the clock: the run is over."""
         self._timer.cancel()

@@ -226,7 +226,7 @@ class Worker:
             kernel_limits = confinement.limit_at_lease(
                 self.pid,
                 before.data_bytes + run.memory_bytes,
-                before.cpu_seconds + run.cpu_ms / 1000,
+                before.cpu_seconds + (run.cpu_ms + run.replay_ms) / 1000,
                 before.address_bytes + run.memory_bytes if self._group is None else None,
                 room=(GROWTH_BYTES, CPU_SECONDS) if in_context else (0, 0.0),
             )
@@ -253,7 +253,8 @@ class Worker:
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
         taken = self._process.write(encode_frame(start.packed(), body))
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
-        self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
+        bound_ms = run.timeout_ms + protocol.REPLAY_WALL_TIMES * run.replay_ms
+        self._clock = WallClock(bound_ms / 1000, run.pause_ms / 1000, over)
         self._watch = UseWatch(
             self._usage,
             run,
@@ -385,6 +386,10 @@ class Worker:
                 self._on_log(message, frame)
             case protocol.Done() | protocol.Failed():
                 self._finish(message, frame.body)
+            case protocol.Live():
+                if self._run and self._watch and self._clock and self._watch.live():
+                    self._clock.restart(self._run.timeout_ms / 1000)
+                self._owner.worker_says(self, frame.raw_header, frame.body)
             case _:
                 self._owner.worker_says(self, frame.raw_header, frame.body)
 
@@ -514,6 +519,11 @@ class Worker:
         if self._run is not None:
             self._tell_end(self._last_usage or Usage(0.0, 0))
 
+    def _replayed(self, usage: Usage) -> float:
+        """Returns the CPU seconds of `usage` that the run has used before it was live."""
+        live_at = 0.0 if self._watch is None else self._watch.live_at
+        return usage.cpu_seconds if live_at is None else live_at
+
     def _tell_end(
         self, usage: Usage, outcome: protocol.Done | protocol.Failed | None = None, body: bytes = b""
     ) -> None:
@@ -533,6 +543,7 @@ class Worker:
             detail=self.detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
+            replay_cpu_ms=max(0, int(self._replayed(usage) * 1000)),
             peak_bytes=max(usage.peak_bytes, group_peak),
             dropped_log_bytes=self._hearing.logs.dropped_bytes,
             reused=self._bond.served if self._bond is not None else 0,

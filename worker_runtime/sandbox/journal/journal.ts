@@ -75,7 +75,7 @@ function beginJournal(terms: Terms, run: Run): void {
   on = true;
   theRun = run;
   offline = terms.offline === true;
-  if (terms.events !== "") past = new Past(terms.events);
+  if (terms.events !== "" || (terms.past && !offline)) past = new Past(terms.events);
   else if (terms.time !== undefined) shift = terms.time - machineTime();
   first = journalTime();
   if (terms.wall_ms !== undefined) end = first + terms.wall_ms;
@@ -92,6 +92,8 @@ function takeEvents(stackOf: () => string): string {
   closeReadings();
   const text = unsent;
   unsent = "";
+  // What it asks in its last recorded turn may be nothing new: then no event comes until that is answered.
+  if (past?.over && !offline) schedule();
   return offline ? `${text}${placeOf(stackOf())}` : text;
 }
 

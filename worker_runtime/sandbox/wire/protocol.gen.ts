@@ -74,7 +74,9 @@ export interface Noted {
   t: "events";
 }
 
-/** The script has seen the last event of the recording that came with its start; from here on it is live. Once. */
+/** The script has seen the last event of the recording that came with its start; from here on it is live. Once.
+
+    Where its `Run` has a `replay_ms`, its time and its CPU time begin here. */
 export interface Live {
   t: "live";
 }

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
 from cellblock.cli.config_file import ConfigFile, UnreadableFile
 from cellblock.cli.importing.entries import Entry, entries_of
 from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.client_rules.concerning import under_rules
+from cellblock.config.client_rules.rules import Files, Server, shown
 from cellblock.config.file.formats import PROJECTS_KEY
 from cellblock.config.file.positions import Path as KeyPath
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """Holds one server of one client: its entry as `mcpServers` has it, and where that stands."""
 
@@ -55,14 +57,20 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
     for client in clients:
         known = CLIENTS[client]
         own = () if known.project is None else (project / known.project,)
+        found: list[Found] = []
         for file in dict.fromkeys((*own, *known.files(), *known.further())):
             if file in search.files or file in search.unreadable or not file.is_file():
                 continue
             raw = search.data(file)
             if file not in search.unreadable:
-                found = list(_servers(search, raw, client, file, project if file in own else None, project))
-                search.files[file] = len(found)
-                search.servers += found
+                here = list(_servers(raw, client, file, project if file in own else None, project))
+                search.files[file] = len(here)
+                found += here
+        rules = Files()
+        for one in found:
+            _restrict(one, found, project, rules)
+        search.servers += found
+        search.unreadable |= rules.unreadable
     return search
 
 
@@ -70,23 +78,28 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
 
 
 def _servers(
-    search: Search, raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
+    raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
 ) -> Iterator[Found]:
     config = entries_of(client, raw, file, wanted)
-    off = _switched_off(search, wanted) if client == "claude-code" and project is not None else ()
     for name, one in config.servers.items():
         of_project = wanted if one.path[0] == PROJECTS_KEY else project
-        if name in off and is_object(one.entry):
-            one.entry = {**one.entry, "disabled": True}
         yield Found(name, one.entry, client, file, one.path, config.inputs, of_project, one)
 
 
-def _switched_off(search: Search, project: Path) -> list[str]:
-    """Returns the servers of a project's `.mcp.json` that Claude Code has been told not to use."""
-    said = [search.data(project / f".claude/settings{kind}.json") for kind in ("", ".local")]
-    for file in CLIENTS["claude-code"].files():
-        projects = search.data(file).get(PROJECTS_KEY)
-        own = projects.get(str(project)) if is_object(projects) else None
-        said.append(own if is_object(own) else {})
-    lists = [one.get(key) for one in said for key in ("disabledMcpjsonServers", "disabledMcpServers")]
-    return [str(name) for listed in lists if is_array(listed) for name in listed]
+def _restrict(one: Found, found: Sequence[Found], project: Path, rules: Files) -> None:
+    """Adds to a server's entry what its client's settings say of it elsewhere."""
+    server = Server(one.name, one.entry, project, own=one.project is not None)
+    made = under_rules(one.client, server, rules)
+    one.entry = made.entry
+    one.conversion.restrictions = made.told
+    one.conversion.trouble = one.conversion.trouble or made.trouble
+    if _is_whole(one.entry):
+        # A client that merges its files has it say something of this server.
+        for other in found:
+            if other is not one and other.name == one.name and not _is_whole(other.entry):
+                where = shown(other.file, *map(str, other.path))
+                one.conversion.trouble = one.conversion.trouble or f"{where} says something of it, too"
+
+
+def _is_whole(entry: object) -> bool:
+    return is_object(entry) and ("command" in entry or "url" in entry)

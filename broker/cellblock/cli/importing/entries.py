@@ -1,12 +1,12 @@
 """Entries turns the servers of each client's file into entries of `mcpServers`, with what else is said of them there.
 
-What restricts a server's tools is kept as keys of the entry; times become settings; what is left is named.
+What an entry says of its server's tools is kept as keys; times become settings; what is left is named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -37,13 +37,15 @@ class Entry:
     """An entry is what a client's file says of one server.
 
     `entry` has our keys, `bounds` are settings of `upstream.servers`, `variables` those that the client keeps
-    elsewhere, `left` names what is not carried over, and `trouble` says why nothing is.
+    elsewhere, `restrictions` says what its client's other settings add to it, `left` names what is not carried over,
+    and `trouble` says why nothing is.
     """
 
     entry: Any
     path: KeyPath
     bounds: dict[str, int] = field(default_factory=dict[str, int])
     variables: list[str] = field(default_factory=list[str])
+    restrictions: tuple[str, ...] = ()
     left: list[str] = field(default_factory=list[str])
     trouble: str = ""
 
@@ -151,9 +153,7 @@ _CODEX_KEYS: Final = (
 )
 
 
-def _zed(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], _file: Path) -> Entry:
-    agent = _object(raw.get("agent"))
-    permissions = _object(_object(agent.get("tool_permissions")).get("tools"))
+def _zed(_name: str, entry: Mapping[str, Any], _raw: Mapping[str, Any], _file: Path) -> Entry:
     # Older files have the program in an object of its own.
     inner = entry.get("command")
     given = mapped({**entry, **_object(inner)} if is_object(inner) else entry, _literal)
@@ -166,22 +166,12 @@ def _zed(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], _file: Pat
     # Milliseconds in older versions.
     small = isinstance(seconds, int) and seconds < 1000
     _take_bound(one, given, "timeout", "call_timeout_ms", 1000 if small else 1)
-    rules = {
-        key.removeprefix(f"mcp:{name}:"): _object(value).get("default")
-        for key, value in permissions.items()
-        if key.startswith(f"mcp:{name}:")
-    }
-    _restrict(one, [t for t, rule in rules.items() if rule == "deny"], "disabledTools")
-    _restrict(one, [t for t, rule in rules.items() if rule == "confirm"], "askTools")
-    for profile, value in _objects(agent.get("profiles")):
-        if name in _object(value.get("context_servers")):
-            one.left.append(f"agent.profiles.{profile}")
     known = {"command", "path", "args", "env", "cwd", "url", "headers", "enabled", "timeout"}
     _leave(one, given, known)
     return one
 
 
-def _opencode(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], file: Path) -> Entry:
+def _opencode(_name: str, entry: Mapping[str, Any], _raw: Mapping[str, Any], file: Path) -> Entry:
     given = mapped(entry, lambda text: _with_braced(text, file))
     one = Entry(_kept(given, "cwd", "url", "headers", "enabled", "disabled"), ())
     command = given.get("command")
@@ -197,45 +187,9 @@ def _opencode(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], file:
         _take_bound(one, timeout, "request", "call_timeout_ms", 1)
     else:
         _take_bound(one, entry, "timeout", "connect_timeout_ms", 1)
-    _take_opencode_rules(one, name, raw)
     known = {"command", "environment", "cwd", "url", "headers", "enabled", "disabled", "timeout"}
     _leave(one, entry, known)
     return one
-
-
-def _take_opencode_rules(one: Entry, server: str, raw: Mapping[str, Any]) -> None:
-    """Takes what opencode says of a server's tools by patterns of `server_tool`; of several the last one counts."""
-    prefix = re.sub(r"[^a-zA-Z0-9_-]", "_", server) + "_"
-    permission = raw.get("permission")
-    rules = {pattern: "allow" if on else "deny" for pattern, on in _object(raw.get("tools")).items()}
-    rules |= {"*": permission} if isinstance(permission, str) else _object(permission)
-    off, asked, on = list[str](), list[str](), list[str]()
-    for pattern, rule in rules.items():
-        start, star, _ = pattern.partition("*")
-        if pattern.startswith(prefix):
-            tool = pattern[len(prefix) :]
-        elif star and prefix.startswith(start):
-            tool = "*"
-        else:
-            continue
-        if rule == "deny":
-            off.append(tool)
-        elif rule == "ask":
-            asked.append(tool)
-        elif rule == "allow" and tool == "*":
-            off, asked, on = [], [], []
-        elif rule == "allow":
-            on.append(tool)
-        else:
-            one.left.append(f"permission.{pattern}")
-    if on and "*" in off:
-        _restrict(one, on, "enabledTools")
-        off = [tool for tool in off if tool != "*"]
-    if on and "*" in asked:
-        _restrict(one, on, "autoApprove")
-        asked = [tool for tool in asked if tool != "*"]
-    _restrict(one, off, "disabledTools")
-    _restrict(one, asked, "askTools")
 
 
 def _goose(_name: str, entry: Mapping[str, Any], _raw: Mapping[str, Any], _file: Path) -> Entry | None:
@@ -283,11 +237,6 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "opencode": _opencode,
     "goose": _goose,
 }
-
-
-def _restrict(one: Entry, tools: Sequence[str], key: str) -> None:
-    if tools:
-        one.entry[key] = [*one.entry.get(key, ()), *tools]
 
 
 def _take_bound(one: Entry, given: Mapping[str, Any], key: str, setting: str, factor: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -12,10 +13,13 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.loopback import is_loopback
+from cellblock.cli.arguments import DEFAULT_ADDRESS
 from cellblock.cli.importing.clients import Found
 from cellblock.cli.importing.entries import mapped
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.entry_keys import slip_hint, slips
 from cellblock.config.file.problems import dotted, of_validation
 from cellblock.config.file.references import input_variable
@@ -27,8 +31,11 @@ Place = Literal["environment", "keyring", "file"]
 
 _INPUT: Final = re.compile(r"\$\{input:([^{}]+)\}")
 _PLACE: Final = re.compile(r"\$\{workspaceFolder(?:Basename)?\}")
-_OWN_WORDS: Final = re.compile(r"cellblock(?:[=@~<>!\[].*)?|cellblock\.cli")
-_OWN_ADDRESS: Final = "127.0.0.1:7433"
+_OWN_PROGRAM: Final = re.compile(r"cellblock(?:[=@~<>!\[].*)?")
+_OWN_MODULE: Final = re.compile(r"cellblock(?:\.cli)?")
+_PYTHON: Final = re.compile(r"python[\d.]*|py")
+_RUNNERS: Final = {"uvx": (), "uv": ("tool", "run"), "pipx": ("run",)}
+"""Maps programs that start another one to the words that may stand before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,7 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
+            "restrictions": list(self.found.conversion.restrictions if self.fate == "added" else ()),
             "left": self.found.conversion.left if self.fate == "added" else [],
         }
 
@@ -168,21 +176,41 @@ def make_plan(
 def runs_cellblock(entry: Mapping[str, Any]) -> bool:
     """Says whether an entry is Cellblock itself, which must not be behind itself."""
     args = entry.get("args")
-    words = [entry.get("command"), *(args if is_array(args) else [])]
-    if any(isinstance(word, str) and _OWN_WORDS.fullmatch(PurePath(word).name) for word in words):
-        return True
-    return _OWN_ADDRESS in str(entry.get("url", ""))
-
-
-def shown_path(file: Path) -> str:
-    """Writes a path with `~` for the user's own folder."""
+    words = [
+        word for word in (entry.get("command"), *(args if is_array(args) else [])) if isinstance(word, str)
+    ]
     try:
-        return f"~/{file.relative_to(Path.home())}"
+        parts = urlsplit(str(entry.get("url", "")))
+        port = parts.port
     except ValueError:
-        return str(file)
+        return False
+    here = is_loopback(parts.hostname) and port == int(DEFAULT_ADDRESS.rpartition(":")[2])
+    return here or _starts_cellblock(words)
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _starts_cellblock(words: Sequence[str]) -> bool:
+    """Says whether a command is Cellblock: its program, or what a runner, `env` or `python -m` starts. Any other word
+    may be a folder of the name."""
+    program = PurePath(words[0]).name if words else ""
+    if program == "env":
+        rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+        return _starts_cellblock(rest)
+    if _PYTHON.fullmatch(program):
+        return any(option == "-m" and _OWN_MODULE.fullmatch(module) for option, module in pairwise(words[1:]))
+    if program not in _RUNNERS:
+        return _OWN_PROGRAM.fullmatch(program) is not None
+    before = ""
+    for word in words[1:]:
+        if _OWN_PROGRAM.fullmatch(word):
+            return True
+        # What stands behind an option may be its value.
+        if not word.startswith("-") and not before.startswith("-") and word not in _RUNNERS[program]:
+            return False
+        before = word
+    return False
 
 
 def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:

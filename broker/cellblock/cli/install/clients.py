@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
+from cellblock.config.client_rules.places import claude_state, dot_config, settings_folder
 from cellblock.config.file.edit import KeyPath
 
 NAME: Final = "cellblock"
@@ -72,17 +72,6 @@ class Client:
         return (*self.servers, *(("servers",) if nested else ()), NAME)
 
 
-def settings_folder() -> Path:
-    """Returns the folder in which programs with windows keep their settings."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    return _dot_config()
-
-
-def _dot_config() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-
-
 def _is_own_folder(folder: Path) -> bool:
     return folder.is_dir() and folder not in (Path.home(), settings_folder())
 
@@ -93,7 +82,7 @@ def _home(*names: str) -> Callable[[], tuple[Path, ...]]:
 
 def _config(*names: str) -> Callable[[], tuple[Path, ...]]:
     """Returns what gives files in `~/.config`, on macOS too: these programs look there."""
-    return lambda: tuple(_dot_config() / name for name in names)
+    return lambda: tuple(dot_config() / name for name in names)
 
 
 def _settings(*names: str) -> Callable[[], tuple[Path, ...]]:
@@ -149,7 +138,7 @@ _CODES: Final = ("Code", "Code - Insiders", "VSCodium")
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude-code": Client(
         "Claude Code",
-        lambda: (Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home()) / ".claude.json",),
+        lambda: (claude_state(),),
         ".mcp.json",
         ("mcpServers",),
         _typed,

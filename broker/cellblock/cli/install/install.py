@@ -17,12 +17,13 @@ from cellblock.cli.config_file import ConfigFile
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
-from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock, shown_path
+from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock
 from cellblock.cli.importing.write import add_servers
 from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.own_file import OwnFile
 from cellblock.cli.streams import write_json
+from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
 from cellblock.config.file.formats import value_at
 from cellblock.config.secrets.named_secrets import NamedSecrets
@@ -54,6 +55,9 @@ class Step:
             "written": written,
             "backup": None if copy is None else str(copy),
             "taken_over": list(self.plan.added),
+            "stay": {
+                step.found.name: step.why for step in self.plan.steps if step.fate not in ("added", "present")
+            },
         }
 
 
@@ -213,6 +217,8 @@ def _as_text(step: Step, target: Path, paint: Painter) -> str:
         style = _SIGNS.get(line[:1])
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
+        restrictions = one.found.conversion.restrictions if one.fate == "added" else ()
+        lines += [f"  {one.found.name}: restricted as there: {told}" for told in restrictions]
         if one.fate == "added" and one.found.conversion.left:
             lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.conversion.left)}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")

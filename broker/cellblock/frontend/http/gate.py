@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -38,6 +39,7 @@ from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
 if TYPE_CHECKING:
     from cellblock.frontend.replicas.replicas import Replicas, Route
+    from cellblock.policy.counts import Counts
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -112,11 +114,12 @@ class Gate:
         hosts: `Host` headers that are right.
         origins: `Origin` headers that are right; a request without one comes from no web page.
         verifier: Knows the tokens; None where none is asked for.
-        ready: Whether scripts can run.
-        trouble: Says what is away that scripts run without.
+        ready: Whether scripts can run; given whether requests are being answered, which take workers.
+        trouble: Says what is wrong with what several brokers share.
         pages: The dashboard and the metrics; None where there are none.
         config: Stands for the configuration, for relays that have one of their own.
         replicas: The brokers that have the requests that are not this one's; None where it is alone.
+        counts: Counts, with those, how often clients ask.
     """
 
     def __init__(
@@ -130,14 +133,15 @@ class Gate:
         hosts: Collection[str],
         origins: Collection[str],
         verifier: TokenVerifier | None,
-        ready: Callable[[], bool],
+        ready: Callable[[bool], bool],
         trouble: Callable[[], str | None] = lambda: None,
         pages: Pages | None,
         config: str = "",
         replicas: Replicas | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self._app = app
-        self._replicas = replicas
+        self._replicas, self._counts = replicas, counts if replicas is not None else None
         self._read = READ if replicas is None else READ | replicas.headers
         self._settings = settings
         self._apart = apart
@@ -191,22 +195,33 @@ class Gate:
             self._quiet.set()
 
     async def drain(
-        self, bound: float, hurried: asyncio.Event, park: Callable[[], Awaitable[bool]] | None = None
+        self,
+        bound: float,
+        hurried: asyncio.Event,
+        park: Callable[[], Awaitable[bool]] | None = None,
+        beside: Callable[[], Awaitable[object]] | None = None,
     ) -> bool:
         """Takes nothing new, waits for what is in flight until `bound` seconds are over or `hurried` is set, and ends
-        the rest; where nobody hurries, behind what `park` does, which says whether it has ended anything.
+        the rest; where nobody hurries, behind what `park` does.
+
+        Args:
+            bound: In seconds.
+            hurried: Cuts the wait short.
+            park: Hands on what can be, and says whether it has ended anything.
+            beside: Waits for what is in flight without a request, as long as for the rest.
 
         Returns:
             Whether all ended by itself.
         """
         self.draining = True
-        ends = [asyncio.create_task(event.wait()) for event in (self._quiet, hurried)]
+        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(beside), hurried.wait())]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            is_quiet = ends[0].done()
         finally:
             for end in ends:
                 end.cancel()
-        if not self._quiet.is_set():
+        if not is_quiet:
             if park is not None and not hurried.is_set() and await park():
                 await self._quiet_soon()
             for exchange in self._posts:
@@ -250,6 +265,17 @@ class Gate:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
+    async def _quiet_with(self, beside: Callable[[], Awaitable[object]] | None) -> None:
+        """Waits until nothing is in flight, with a request or without."""
+        other = None if beside is None else asyncio.ensure_future(beside())
+        try:
+            await self._quiet.wait()
+            if other is not None:
+                await other
+        finally:
+            if other is not None:
+                other.cancel()
+
     async def _quiet_soon(self) -> None:
         """Waits for the answers to what has just been ended."""
         with contextlib.suppress(TimeoutError):
@@ -261,11 +287,12 @@ class Gate:
         self._take(f"stranger {network_of(scope.get('client'))}")
         if method not in ("GET", "HEAD"):
             raise Refused(405, (b"allow", b"GET, HEAD"))
-        if path == READY_PATH and (self.draining or not (self.busy or self._ready())):
-            raise busy(503, DRAIN_RETRY_SECONDS)
         kind = b"application/json" if path in self._public else b"text/plain"
         headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
         trouble = self._trouble() if path == READY_PATH else None
+        if path == READY_PATH and (self.draining or not self._ready(self.busy)):
+            said = b"" if trouble is None else f"not ready: {trouble}\n".encode()
+            return Page(503, said, (*headers, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS)))
         said = b"ok\n" if trouble is None else f"ok, but {trouble}\n".encode()
         return Page(200, self._public.get(path, said), headers)
 
@@ -350,7 +377,8 @@ class Gate:
 
         try:
             client = name or self._client(scope, access, route)
-            self._take(client)
+            # A session is at one broker.
+            self._take(client, elsewhere=name is None)
             # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
             if self.draining and is_here and session is None and version is None:
                 raise busy(503, DRAIN_RETRY_SECONDS)
@@ -415,11 +443,13 @@ class Gate:
         if not self._places.prove(client, holder):
             raise busy(503, CONNECTION_RETRY_SECONDS, TOO_MANY_CONNECTIONS)
 
-    def _take(self, client: str) -> None:
-        """Counts a request of a client."""
+    def _take(self, client: str, *, elsewhere: bool = False) -> None:
+        """Counts a request of a client, who may ask other brokers, too."""
         wait = self._rates.take(client, asyncio.get_running_loop().time())
         if wait:
             raise busy(429, wait)
+        if elsewhere and self._counts is not None:
+            self._counts.note(f"requests {client}", partial(self._rates.charge, client))
 
     def _client(self, scope: Scope, access: AccessToken | None, route: Route | None = None) -> str:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.
@@ -428,6 +458,9 @@ class Gate:
         came_from = address[0] if address else ""
         if route is not None and route.address is not None:
             came_from = route.address
+        if self._replicas is not None and access is not None and access.subject is not None:
+            # Addresses are the balancer's, and whichever broker it comes to knows it by its token.
+            return f"http {who}"
         return f"http {who} {came_from}"
 
 

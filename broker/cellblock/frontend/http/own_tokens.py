@@ -17,22 +17,22 @@ class OwnTokens:
 
     Args:
         token: That of the file.
+        on_named: Called when another one is shown.
+
+    Attributes:
         named: The others; None: there are none.
-        on_named: Called when one of those is shown.
     """
 
-    def __init__(
-        self, token: str, named: NamedTokens | None = None, on_named: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, token: str, on_named: Callable[[], object] = lambda: None) -> None:
         self._token = token.encode()
-        self._named = named
+        self.named: NamedTokens | None = None
         self._on_named = on_named
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
         if secrets.compare_digest(token.encode("latin-1"), self._token):
             return AccessToken(token="", client_id=SUBJECT, scopes=[])
-        name = self._named.name_of(token) if self._named is not None else None
+        name = self.named.name_of(token) if self.named is not None else None
         if name is None:
             return None
         self._on_named()

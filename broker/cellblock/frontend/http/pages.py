@@ -63,6 +63,10 @@ class KeptRuns(Protocol):
 class Servers(Protocol):
     """Knows the upstream servers, and starts one again."""
 
+    def not_started(self) -> dict[str, str]:
+        """Returns the servers whose entries refer to what is not there, each with why."""
+        ...
+
     def row(self, name: str) -> dict[str, Any] | None:
         """Returns a server's state; None when there is no such server."""
         ...
@@ -215,6 +219,8 @@ def _server_page(servers: Servers, method: str, name: str) -> Page:
         return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", b"GET, POST"),))
     if method == "POST" and not servers.restart(name):
         return Page(HTTPStatus.NOT_FOUND)
+    if not name:
+        return json_page({"not_started": servers.not_started()})
     row = servers.row(name)
     return Page(HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 

@@ -34,3 +34,9 @@ class Rates:
         if len(self._buckets) > MAX_CLIENTS:
             self._buckets.popitem(last=False)
         return 0 if allowed else max(1, math.ceil((1.0 - level) / self._rate))
+
+    def charge(self, client: str, amount: int) -> None:
+        """Takes what a client has taken elsewhere from its bucket, which may be as far below nothing as it may be
+        above: who asks several brokers has one bucket."""
+        if (bucket := self._buckets.get(client)) is not None:
+            self._buckets[client] = (max(-self._burst, bucket[0] - amount), bucket[1])

@@ -42,7 +42,6 @@ from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
-from cellblock.policy.named_tokens import NamedTokens
 
 if TYPE_CHECKING:
     from cellblock.frontend.replicas.replicas import Replicas
@@ -69,7 +68,6 @@ class HttpOptions:
 
     address: Address
     token_file: Path
-    named_tokens: NamedTokens | None = None
     no_auth: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -127,8 +125,7 @@ class HttpFrontend:
         self._hurried = asyncio.Event()
         self._drained = False
         self._gate: Gate | None = None
-        named = options.named_tokens
-        self._shared = settings.oauth is not None or (named is not None and named.any)
+        self._shared = settings.oauth is not None
         self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
@@ -190,7 +187,7 @@ class HttpFrontend:
         service: RunService,
         *,
         version: str,
-        ready: Callable[[], bool],
+        ready: Callable[[bool], bool],
         trouble: Callable[[], str | None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
         pages: Pages | None = None,
@@ -201,7 +198,7 @@ class HttpFrontend:
         Args:
             service: The broker.
             version: Of Cellblock.
-            ready: Whether scripts can run now.
+            ready: As for `Gate`.
             trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
@@ -210,6 +207,10 @@ class HttpFrontend:
         Returns:
             Whether all that was in flight ended by itself.
         """
+        if isinstance(self._verifier, OwnTokens):
+            self._verifier.named = service.tokens
+            if service.tokens.any:
+                self._share()
         splices = Splices()
         server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
         manager = SplicingManager(
@@ -237,6 +238,7 @@ class HttpFrontend:
             pages=pages,
             config=config_mark(self._options.config),
             replicas=replicas,
+            counts=service.counts,
         )
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -250,7 +252,7 @@ class HttpFrontend:
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config
-        async with keeping(config.outputs, config.state_dir) as kept:
+        async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(gate, on_serving)
             return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
 
@@ -284,6 +286,7 @@ class HttpFrontend:
                     self._settings.drain_ms / 1000,
                     self._hurried,
                     lambda: service.parked_runs.park(away=False),
+                    service.parked_runs.quiet,
                 )
                 self._drained = True
                 if not drained:
@@ -308,7 +311,7 @@ class HttpFrontend:
             return JwtVerifier(self._settings.oauth)
         if self._options.no_auth:
             return None
-        return OwnTokens(ensure_token(self._options.token_file), self._options.named_tokens, self._share)
+        return OwnTokens(ensure_token(self._options.token_file), self._share)
 
     async def _keep_keys_fresh(self) -> None:
         if isinstance(self._verifier, JwtVerifier):

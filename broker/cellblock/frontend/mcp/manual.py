@@ -17,7 +17,7 @@ from cellblock.config.schemas import SchemaRules
 from cellblock.config.sections import LimitSettings, Profile
 from cellblock.execution.request import KEYS
 from cellblock.frontend.front_config import FrontConfig
-from cellblock.frontend.mcp.opening import listed_within
+from cellblock.frontend.mcp.opening import left_out, listed_within
 
 UNWRAPPING: Final = (
     "structuredContent, if the result has it",
@@ -139,8 +139,8 @@ def _globals() -> str:
 
 
 EXTENDED_HINT: Final = (
-    "search_tools gives functions' TypeScript declarations as known now, inspect_tool one tool's schemas, "
-    "list_servers the servers. Where no output is declared, one run of a tool is enough: then its type is known."
+    "Where no output is declared, one run of a tool is enough: "
+    "search_tools and inspect_tool know then what it gives."
 )
 """Describes the tools of the `extended` profile."""
 
@@ -163,25 +163,26 @@ PROXY: Final = (
 
 
 def instructions(catalog: Catalog, profile: Profile = "default") -> str:
-    """Returns the server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at
-    most.
+    """Returns the server's instructions: when to use the tool, and the servers that its description has no room for;
+    `INSTRUCTIONS_CHARS` at most.
 
     Args:
         catalog: The servers that may be named.
         profile: The tools that the client sees.
     """
-    lines = [PROXY] if profile == "proxy" else [WHEN, *([EXTENDED_HINT] if profile == "extended" else [])]
-    if catalog.servers:
-        counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
-        lines.append(
-            f"Servers: {listed_within(counts, (INSTRUCTIONS_CHARS - len(' '.join(lines))) * 2 // 3)}."
-        )
-    starting = [one for one in catalog.unavailable if one in catalog.starting]
-    if starting:
-        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nServers, starting now: .")
-        lines.append(f"Servers, starting now: {listed_within(starting, left // 2)}.")
-    lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
-    if lost:
-        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nNot connected: .")
-        lines.append(f"Not connected: {listed_within(lost, left)}.")
+    if profile == "proxy":
+        # The names of its tools say which servers are there.
+        lines, named = [PROXY], [*catalog.unavailable]
+    else:
+        lines, named = [WHEN, *([EXTENDED_HINT] if profile == "extended" else [])], left_out(catalog)
+    starting = set(catalog.who_starts)
+    of: dict[str, list[str]] = {
+        "More servers": [one for one in named if one in catalog.servers and one not in starting],
+        "Servers, starting now": [one for one in named if one in starting],
+        "Not connected": [one for one in named if one not in catalog.servers and one not in starting],
+    }
+    for said, ids in of.items():
+        if ids:
+            left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len(f"\n{said}: .")
+            lines.append(f"{said}: {listed_within(ids, left // 2)}.")
     return "\n".join(lines)

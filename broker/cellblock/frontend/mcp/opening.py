@@ -23,7 +23,7 @@ PURPOSE: Final = (
 )
 
 RULES: Final = (
-    "- globalThis.__codemode_result__ is the result; what is not assigned to it is not returned.",
+    "- Assign what you want to see to globalThis.__codemode_result__: that is the result.",
     "- await every call: the run ends when the top level has settled. Promise.all makes calls at once.",
     "- A function takes one object. It returns structured content, else the tool's text: a string, which needs "
     "JSON.parse if it is JSON. A failed call throws.",
@@ -62,6 +62,18 @@ def opening(catalog: Catalog) -> str:
     end = absent(catalog, ABSENT_CHARS)
     room = OPENING_CHARS - sum(len(line) + 1 for line in (*lines, *end))
     return "\n".join([*lines, *rows_within(functions, room), *end])
+
+
+def left_out(catalog: Catalog) -> list[str]:
+    """Names the servers, connected or not, that the opening has no room for."""
+    shown: set[str] = set()
+    before = f"\n{HEADING}\n" if catalog.servers else "\nNo server is connected"
+    for line in opening(catalog).partition(before)[2].splitlines():
+        if line.startswith("- "):
+            shown.add(line[2:].split(" ")[0].removesuffix(":"))
+        elif line != MORE_IDS:
+            shown.update(line.rpartition(": ")[2].removesuffix(".").split(", "))
+    return [server_id for server_id in {**catalog.servers, **catalog.unavailable} if server_id not in shown]
 
 
 def absent(catalog: Catalog, room: int) -> list[str]:

@@ -23,8 +23,8 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import Splices
-from cellblock.apart.share import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.catalog.definitions import (
@@ -46,7 +46,7 @@ from cellblock.frontend.mcp.requests_back import ClientOfRun, by_requests
 from cellblock.frontend.mcp.resource_updates import ResourceUpdates
 from cellblock.frontend.mcp.run_tool import RunTool, told
 from cellblock.frontend.mcp.use import UseLog
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs
+from cellblock.frontend.outputs.kept import OutputPlace
 from cellblock.frontend.outputs.run_output import tokens_for
 from cellblock.frontend.service import RunService
 from cellblock.learning.sample import TooDeep, parse_document
@@ -211,7 +211,7 @@ class Proxy:
         *,
         owner_of: OwnerOf,
         splices: Splices | None,
-        kept: KeptOutputs | None,
+        kept: OutputPlace | None,
     ) -> None:
         self._service = service
         self._granted = granted

@@ -14,7 +14,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
@@ -34,22 +34,22 @@ class RequestStates:
     """Signs words, and reads those that it has signed.
 
     Args:
-        key: Gives the key that all brokers of a state directory share. Raises StoreError where there is none: then
-            words are signed with a key of this process, and good here alone.
+        keys: Gives the key that all brokers of a state directory share, and those that are accepted beside it. Raises
+            StoreError where there is none: then words are signed with a key of this process, and good here alone.
         clock: Gives Unix time in seconds.
         broker: Names this broker to others that share the key; empty where there are none.
     """
 
     def __init__(
         self,
-        key: Callable[[], Awaitable[bytes]],
+        keys: Callable[[], Awaitable[Sequence[bytes]]],
         clock: Callable[[], float] = time.time,
         broker: str = "",
     ) -> None:
-        self._give_key = key
+        self._give_keys = keys
         self._broker = broker
         self._clock = clock
-        self._key: bytes | None = None
+        self._keys: Sequence[bytes] = ()
 
     async def signed(self, run_id: str, principal: str, number: int, seconds: float) -> str:
         """Returns a word.
@@ -64,7 +64,7 @@ class RequestStates:
         if self._broker:
             payload.append(self._broker)
         data = json.dumps(payload, separators=(",", ":")).encode()
-        return f"{VERSION}.{text_of(data)}.{text_of(await self._tag(data))}"
+        return f"{VERSION}.{text_of(data)}.{text_of(next(await self._tags(data)))}"
 
     async def read(self, word: str, principal: str) -> tuple[str, int] | None:
         """Returns the run and the round that a word names; None for one that is forged, another principal's or too
@@ -91,18 +91,19 @@ class RequestStates:
             data, given = _bytes(body), _bytes(tag)
         except (ValueError, binascii.Error):
             return None
-        if not hmac.compare_digest(given, await self._tag(data)):
+        if not any(hmac.compare_digest(given, right) for right in await self._tags(data)):
             return None
         return json.loads(data)
 
-    async def _tag(self, data: bytes) -> bytes:
-        if self._key is None:
+    async def _tags(self, data: bytes) -> Iterator[bytes]:
+        """Gives the tag by each key, that of the one which signs first."""
+        if not self._keys:
             try:
-                self._key = await self._give_key()
+                self._keys = await self._give_keys()
             except StoreError as error:
                 logger.info("words for clients that come back are good in this process alone: %s", error)
-                self._key = secrets.token_bytes(TAG_BYTES)
-        return hmac.digest(self._key, data, hashlib.sha256)
+                self._keys = (secrets.token_bytes(TAG_BYTES),)
+        return (hmac.digest(key, data, hashlib.sha256) for key in self._keys)
 
 
 def digest_of(principal: str) -> str:

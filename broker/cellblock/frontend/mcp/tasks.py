@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ class Tasks:
 
     def __init__(self, service: RunService, owner_of: OwnerOf, shown: Shown) -> None:
         self._service, self._owner_of, self._shown = service, owner_of, shown
-        self._key: bytes | None = None
+        self._keys: Sequence[bytes] = ()
 
     async def created(self, context: Context, run_id: str | None) -> Task | None:
         """Returns what the call of a run that was parked is answered with; None where its client has no tasks, or the
@@ -68,7 +68,7 @@ class Tasks:
             status = await self._service.parked_runs.status(run_id, principal)
             if status is None:
                 return None
-            task = self._described(context, status, await self._id_of(run_id, principal))
+            task = self._described(context, status, (await self._ids_of(run_id, principal))[0])
         return task.model_copy(update={"result_type": "task", "input_requests": None})
 
     async def get(self, context: Context, params: TaskParams) -> Task:
@@ -100,13 +100,13 @@ class Tasks:
         """
         principal, (run_id, _, _) = self._owner_of(context).principal, task_id.partition(".")
         with unreadable():
-            right = await self._id_of(run_id, principal)
-            if not hmac.compare_digest(task_id.encode("utf-8", "replace"), right.encode("utf-8", "replace")):
+            given, right = task_id.encode("utf-8", "replace"), await self._ids_of(run_id, principal)
+            if not any(hmac.compare_digest(given, one.encode("utf-8", "replace")) for one in right):
                 return None
             status = await self._service.parked_runs.status(run_id, principal)
         if status is None:
             return None
-        task = self._described(context, status, right)
+        task = self._described(context, status, task_id)
         if task.status == "completed" and status.response is not None:
             task.result = await self._shown(context, status.response)
         return task
@@ -133,12 +133,13 @@ class Tasks:
             raise MCPError(types.INVALID_PARAMS, "There is no task of this id, or it has expired.")
         return task.task_id.partition(".")[0], task
 
-    async def _id_of(self, run_id: str, principal: str) -> str:
-        """Returns the id of a run's task, for one principal. Raises StoreError."""
-        if self._key is None:
-            self._key = await self._service.parked_runs.signing_key(PURPOSE)
+    async def _ids_of(self, run_id: str, principal: str) -> list[str]:
+        """Returns the id of a run's task, for one principal, and those with other keys that are accepted. Raises
+        StoreError."""
+        self._keys = self._keys or await self._service.parked_runs.signing_keys(PURPOSE)
         named = f"{run_id}.{digest_of(principal)}".encode("utf-8", "surrogatepass")
-        return f"{run_id}.{text_of(hmac.digest(self._key, named, hashlib.sha256)[:TAG_BYTES])}"
+        tags = (hmac.digest(key, named, hashlib.sha256)[:TAG_BYTES] for key in self._keys)
+        return [f"{run_id}.{text_of(tag)}" for tag in tags]
 
     def _described(self, context: Context, run: ParkedStatus, task_id: str) -> Task:
         task = Task(

@@ -16,27 +16,23 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
+from cellblock.base.shared_state import SharedState
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.outputs_disk import on_disk, write_within
+from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, Kept, NotKept, Output, OutputPlace, cut_at
+from cellblock.frontend.outputs.outputs_disk import write_within
+from cellblock.frontend.outputs.shared_outputs import SharedOutputs
 from cellblock_worker.base.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.frontend")
-
-ID_BYTES: Final = 24
-"""Sets the randomness in an output's id."""
-
-MAX_KEPT: Final = 256
-"""Bounds the outputs of one client: a list of them is read whole."""
 
 DISK_SECONDS: Final = 20.0
 """Bounds the time for the disk to write or read one output; 16 MiB take 10 ms."""
@@ -45,46 +41,11 @@ CLOSE_SECONDS: Final = 5.0
 """Bounds the time for the disk to remove everything at the end; what is left then, the next front-end removes at its
 start."""
 
-Part = Literal["result", "logs"]
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Holds what is to be kept: UTF-8 text."""
-
-    part: Part
-    mime_type: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970, `expires_at` on the loop's
-    clock."""
-
-    output_id: str
-    owner: Owner
-    part: Part
-    mime_type: str
-    size: int
-    pages: int
-    made_at: float
-    expires_at: float
-
-    @property
-    def on_disk(self) -> int:
-        """Returns what the output counts for, in bytes."""
-        return on_disk(self.size)
-
-
-class NotKept(Exception):
-    """There is no such output for this client (any more)."""
-
-
 class KeptOutputs:
-    """Keeps the outputs of one front-end. Owns its folder and its thread.
+    """Keeps the outputs of one front-end in files; an `OutputPlace`. Owns its folder and its thread.
 
     Args:
         settings: The caps.
@@ -148,6 +109,10 @@ class KeptOutputs:
             # Someone has tidied up behind our back, or it has gone while the request waited its turn.
             self._drop(kept)
             raise NotKept from None
+
+    async def listed(self, owner: Owner) -> list[Kept]:
+        """Returns what is kept for a client. See `OutputPlace`."""
+        return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
         """Returns what is kept for a client, newest first."""
@@ -225,12 +190,26 @@ class KeptOutputs:
 
 
 @contextlib.asynccontextmanager
-async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[KeptOutputs | None]:
+async def keeping(
+    settings: OutputSettings, state_dir: Path, shared: SharedState | None = None
+) -> AsyncGenerator[OutputPlace | None]:
     """Keeps the outputs of a front-end while it serves; None when none are to be kept.
+
+    Args:
+        settings: The caps.
+        state_dir: Where their folder is.
+        shared: Where they are kept in the place of files, when brokers share it.
 
     Raises:
         ConfigError: The folder for them cannot be made.
     """
+    if settings.inline_bytes is not None and shared is not None:
+        place = SharedOutputs(settings, shared)
+        try:
+            yield place
+        finally:
+            await place.close()
+        return
     parent = state_dir / OUTPUTS
     if settings.inline_bytes is None:
         # What a killed daemon has left goes also when the setting has been taken away since.
@@ -257,15 +236,8 @@ def _read(folder: Folder, name: str, start: int, size: int) -> str:
     with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as opened:
         opened.seek(start)
         data = opened.read(size + 3)
-    first = _character_from(data, 0)
-    return data[first : _character_from(data, max(first, size))].decode("utf-8")
-
-
-def _character_from(data: bytes, at: int) -> int:
-    """Finds where the next character begins."""
-    while at < len(data) and data[at] & 0xC0 == 0x80:
-        at += 1
-    return min(at, len(data))
+    first = cut_at(data, 0)
+    return data[first : cut_at(data, max(first, size))].decode("utf-8")
 
 
 def _remove(folder: Folder, name: str) -> None:

@@ -10,7 +10,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept
+from cellblock.frontend.outputs.kept import Kept, NotKept, OutputPlace
 
 PREFIX: Final = "cellblock://outputs/"
 
@@ -36,12 +36,12 @@ def resource_link(kept: Kept) -> types.ResourceLink:
     return types.ResourceLink(**_described(kept))
 
 
-def resources_of(kept: KeptOutputs, owner: Owner) -> list[types.Resource]:
+async def resources_of(kept: OutputPlace, owner: Owner) -> list[types.Resource]:
     """Returns a client's own outputs as resources, newest first."""
-    return [types.Resource(**_described(one)) for one in kept.list_for(owner)]
+    return [types.Resource(**_described(one)) for one in await kept.listed(owner)]
 
 
-async def read_resource(kept: KeptOutputs, owner: Owner, uri: str) -> types.ReadResourceResult:
+async def read_resource(kept: OutputPlace, owner: Owner, uri: str) -> types.ReadResourceResult:
     """Returns one page of an output.
 
     Raises:

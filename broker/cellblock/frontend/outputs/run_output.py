@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.raw import Splices
-from cellblock.apart.share import ByteBudget, OverBudget
 from cellblock.base.errors import CellblockError
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.media import MARK, Media, taken_out
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output
+from cellblock.frontend.outputs.kept import Kept, Output, OutputPlace
 from cellblock.frontend.outputs.kept_resources import output_uri, resource_link
 
 logger = logging.getLogger("cellblock.frontend")
@@ -42,7 +42,7 @@ _waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 async def tool_result(
     response: RunResponse,
-    kept: KeptOutputs | None,
+    kept: OutputPlace | None,
     owner: Owner,
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
@@ -104,7 +104,7 @@ def _error_first(data: dict[str, Any]) -> dict[str, Any]:
 async def _large_result(
     response: RunResponse,
     result: LargeResult,
-    kept: KeptOutputs | None,
+    kept: OutputPlace | None,
     owner: Owner,
     splices: Splices,
     more: Mapping[str, Any],
@@ -172,7 +172,7 @@ def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
 
 
 async def _keep_large(
-    data: dict[str, Any], kept: KeptOutputs, owner: Owner, result: bytes | None = None
+    data: dict[str, Any], kept: OutputPlace, owner: Owner, result: bytes | None = None
 ) -> list[Kept]:
     """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`."""
     settings = kept.settings

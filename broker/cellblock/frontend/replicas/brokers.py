@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,8 @@ out at once, by its refused connections."""
 
 ASK_SECONDS: Final = 5.0
 """Bounds one look at the table, with the connection to the database; both take milliseconds."""
+
+KIND: Final = "brokers"
 
 MIGRATIONS: Final = (
     """
@@ -71,11 +73,17 @@ class Brokers:
         server: PostgreSQL; whoever makes this closes it.
         name: Of this broker.
         url: Where others reach it, without a path.
+        hold: Returns when this broker may use the table; blocks. Raises StoreError.
+
+    Attributes:
+        has_looked: Whether it has seen once who there is.
     """
 
-    def __init__(self, server: PostgresServer, name: str, url: str) -> None:
+    def __init__(
+        self, server: PostgresServer, name: str, url: str, hold: Callable[[], object] = lambda: None
+    ) -> None:
         self.name, self.url = name, url.rstrip("/")
-        self._server = server
+        self._server, self._hold = server, hold
         self._thread = DaemonThread("cellblock-brokers")
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
@@ -85,6 +93,7 @@ class Brokers:
         self._beating: asyncio.Task[None] | None = None
         self._last = self._unbroken_since = 0.0
         self._failing = False
+        self.has_looked = False
 
     async def join(self) -> None:
         """Enters this broker, and goes on saying that it lives; bounded. Without the database it is entered later."""
@@ -107,10 +116,13 @@ class Brokers:
 
     async def peer(self, name: str) -> Peer | None:
         """Returns another broker that lives; one that is not known yet is looked for. While the database is away, what
-        was known last is true."""
+        was known last is true.
+
+        Raises:
+            StoreError: It is not known, and it cannot be looked for.
+        """
         if name not in self._peers and name != self.name:
-            with contextlib.suppress(StoreError):
-                await self._look()
+            await self._look()
         return self._peers.get(name)
 
     def another(self) -> Peer | None:
@@ -153,6 +165,7 @@ class Brokers:
     async def _look(self, *before: Statement) -> None:
         judges = self._judges
         rows = await self._ask(*before, (_ALL, (GONE_SECONDS,)))
+        self.has_looked = True
         self._peers = {
             name: Peer(name, url, draining)
             for name, url, draining, late in rows
@@ -176,8 +189,9 @@ class Brokers:
 
     def _done(self, statements: Sequence[Statement]) -> list[Any]:
         try:
+            self._hold()
             if self._connection is None:
-                self._server.migrate("brokers", MIGRATIONS)
+                self._server.migrate(KIND, MIGRATIONS)
                 self._connection = self._server.connect()
             rows: list[Any] = []
             with named_errors(self._connection):

@@ -81,9 +81,10 @@ class Passing:
 
     Args:
         connections: How many there may be.
+        name: What each broker's certificate is good for; None: the host of its URL.
     """
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, connections: int, name: str | None = None) -> None:
         options = [
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -92,6 +93,7 @@ class Passing:
         ]
         if (idle := getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))) is not None:
             options.append((socket.IPPROTO_TCP, idle, ALIVE_SECONDS))
+        self._for_tls = {} if name is None else {"sni_hostname": name}
         # No client around it: that would add headers, cookies, proxies of the environment and ways to follow.
         self._http = httpx2.AsyncHTTPTransport(
             verify=ssl.create_default_context(),
@@ -140,7 +142,7 @@ class Passing:
             url + MCP_PATH,
             headers=headers,
             content=body if scope["method"] == "POST" else None,
-            extensions={"timeout": bounds},
+            extensions={"timeout": bounds, **self._for_tls},
         )
         begun = asyncio.Event()
         answering = asyncio.create_task(self._answered(request, send, begun), name="relayed request")
@@ -190,11 +192,28 @@ class Passing:
 
     @contextlib.asynccontextmanager
     async def _response(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Response]:
-        response = await self._http.handle_async_request(request)
+        response = await self._sent(request)
         try:
             yield response
         finally:
             await response.aclose()
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends a request. Where a connection was used before, the other side may have closed it meanwhile: what may
+        be done twice is then sent once more."""
+        is_new = False
+
+        async def note(event: str, _: object) -> None:
+            nonlocal is_new
+            is_new |= event == "connection.connect_tcp.started"
+
+        request.extensions = {**request.extensions, "trace": note}
+        try:
+            return await self._http.handle_async_request(request)
+        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+            if is_new or request.method == "POST":
+                raise
+        return await self._http.handle_async_request(request)
 
 
 async def _hung_up(receive: Receive) -> None:

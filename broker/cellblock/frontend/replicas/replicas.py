@@ -17,7 +17,7 @@ from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header
 from starlette.types import Message, Receive, Scope, Send
 
 from cellblock.base.database import StoreError
-from cellblock.base.postgresql import PostgresServer
+from cellblock.base.presence import Presence
 from cellblock.frontend.http.exchange import Exchange
 from cellblock.frontend.http.refusal import Refused, busy
 from cellblock.frontend.mcp.list_changes import LISTEN
@@ -40,6 +40,9 @@ RETRY_SECONDS: Final = 5
 
 _WORD = re.compile(rb'"requestState"\s{0,8}:\s{0,8}"([\w.-]{1,%d})"' % MAX_CHARS)
 
+UNKNOWN: Final = (
+    "The broker that has this cannot be looked for while PostgreSQL is away. Ask again in a few seconds."
+)
 GONE: Final = "This session has ended with its broker. Begin a new one."
 
 
@@ -83,6 +86,11 @@ class Replicas:
         self._brokers, self._words, self._states = brokers, words, states
         self._passing, self._holder_of = passing, holder_of
         self._draining = False
+
+    @property
+    def ready(self) -> bool:
+        """Says whether this broker has seen once who there is: before, it does not know whose a session is."""
+        return self._brokers.has_looked
 
     async def drain(self) -> None:
         """Has the others take what is new; bounded."""
@@ -162,7 +170,11 @@ class Replicas:
             if route.session is not None or route.address is not None:
                 return False
             to = await self._named_in(headers, body)
-        peer = await self._brokers.peer(to) if to else None
+        try:
+            peer = await self._brokers.peer(to) if to else None
+        except StoreError:
+            # It may live: a session that is told to have ended loses what it holds.
+            raise busy(503, RETRY_SECONDS, UNKNOWN) from None
         try:
             if peer is None:
                 raise NotThere
@@ -209,27 +221,25 @@ def word_in(body: bytes) -> str | None:
 
 @contextlib.asynccontextmanager
 async def replicas(
-    service: RunService, database: str, url: str, connections: int
+    service: RunService, presence: Presence, url: str, passing: Passing
 ) -> AsyncGenerator[Replicas]:
     """Enters a broker among its replicas inside the block.
 
     Args:
         service: The broker.
-        database: The URL of the PostgreSQL by which they know each other.
+        presence: Says that it lives, to the PostgreSQL by which they know each other.
         url: Where the others reach it.
-        connections: How many requests it passes on at a time.
+        passing: Carries requests to them; closed at the end.
 
     Raises:
         StoreError: The key that they share is not there.
     """
     parked = service.parked_runs
-    words = Words(await parked.signing_key(PURPOSE))
-    server = PostgresServer(database)
-    brokers, passing = Brokers(server, service.replica, url), Passing(connections)
+    words = Words(await parked.signing_keys(PURPOSE))
+    brokers = Brokers(presence.server, service.replica, url, presence.hold)
     try:
         await brokers.join()
         yield Replicas(brokers, words, states_of(service), passing, parked.holder)
     finally:
         await brokers.leave()
         await passing.close()
-        server.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cellblock.frontend.mcp.request_state import text_of
@@ -22,21 +23,21 @@ class Words:
     """Signs words, and reads those that a replica has signed.
 
     Args:
-        key: The key that all replicas share.
+        keys: The key that all replicas share, and those that are accepted beside it.
     """
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = keys
 
     def session(self, session: bytes, broker: str) -> bytes:
         """Returns the id by which clients know a session of a broker."""
         data = b"%b.%b" % (session, broker.encode())
-        return b"%b.%b" % (data, self._tag(b"session", data))
+        return b"%b.%b" % (data, next(self._tags(b"session", data)))
 
     def read_session(self, word: bytes) -> tuple[bytes, str] | None:
         """Returns the session and the broker that an id names; None for one that is forged."""
         data, _, tag = word.rpartition(b".")
-        if len(word) > MAX_BYTES or not hmac.compare_digest(tag, self._tag(b"session", data)):
+        if len(word) > MAX_BYTES or not self._is_right(tag, b"session", data):
             return None
         session, _, broker = data.rpartition(b".")
         return session, broker.decode()
@@ -44,16 +45,20 @@ class Words:
     def mark(self, to: str, address: str) -> bytes:
         """Returns what marks a request of the client at an address that is passed on to a broker."""
         data = b"%b %b" % (to.encode(), address.encode())
-        return b"%b %b" % (self._tag(b"mark", data), address.encode())
+        return b"%b %b" % (next(self._tags(b"mark", data)), address.encode())
 
     def read_mark(self, mark: bytes, to: str) -> str | None:
         """Returns the address in a mark; None for one that is forged, or meant for another broker."""
         tag, _, address = mark.partition(b" ")
-        right = self._tag(b"mark", b"%b %b" % (to.encode(), address))
-        if len(mark) > MAX_BYTES or not hmac.compare_digest(tag, right):
+        if len(mark) > MAX_BYTES or not self._is_right(tag, b"mark", b"%b %b" % (to.encode(), address)):
             return None
         return address.decode()
 
-    def _tag(self, kind: bytes, data: bytes) -> bytes:
-        digest = hmac.digest(self._key, b"%b %b" % (kind, data), hashlib.sha256)
-        return text_of(digest[:TAG_BYTES]).encode()
+    def _is_right(self, tag: bytes, kind: bytes, data: bytes) -> bool:
+        return any(hmac.compare_digest(tag, right) for right in self._tags(kind, data))
+
+    def _tags(self, kind: bytes, data: bytes) -> Iterator[bytes]:
+        """Yields the tag by each key, that of the one which signs first."""
+        for key in self._keys:
+            digest = hmac.digest(key, b"%b %b" % (kind, data), hashlib.sha256)
+            yield text_of(digest[:TAG_BYTES]).encode()

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.loopback import is_loopback
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.misread import INTERNAL_ERROR, Misread
@@ -71,7 +72,7 @@ class Daemon:
         shown = token_file.exists() or not token_optional
         self._token = read_token(token_file) if shown else None
         self._own = own and self._token is not None
-        self._local, self._plain = _is_loopback(parts.hostname), parts.scheme == "http"
+        self._local, self._plain = is_loopback(parts.hostname), parts.scheme == "http"
         if self._token and self._plain and not self._local:
             raise ConfigError(f"--url {url} would send the token in the clear.", hint="Use https.")
         try:
@@ -248,10 +249,3 @@ async def _next_line(lines: StdinLines) -> bytes:
     while True:
         with contextlib.suppress(LineTooLong):
             return await lines.line()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -66,7 +66,7 @@ class StdioFront:
         from cellblock.frontend.outputs.kept_outputs import keeping
 
         config = self._service.front_config
-        async with keeping(config.outputs, config.state_dir) as kept:
+        async with keeping(config.outputs, config.state_dir, self._service.shared) as kept:
             self._server.open(kept)
             yield
 

@@ -14,10 +14,10 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
 from cellblock.base.errors import CellblockError
+from cellblock.base.shelf import Stamp
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.auth.errors import LoginEnded, login_hint
 from cellblock.upstream.auth.exchange import known_error_in
-from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream.auth")
 

@@ -8,7 +8,6 @@ parts are used, from tasks of their own.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import ValidationError
 
 from cellblock.base.json import is_object
+from cellblock.base.loopback import is_loopback
 from cellblock.upstream.auth.errors import LoginEnded, LoginError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.tls import tls_context
@@ -151,13 +151,7 @@ class CheckedProvider(OAuthClientProvider):
 def is_safe(url: str) -> bool:
     """Says whether a URL is https, or on this machine."""
     parts = urlsplit(url)
-    if parts.scheme == "https":
-        return True
-    host = parts.hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return parts.scheme == "https" or is_loopback(parts.hostname)
 
 
 async def renew(record: LoginRecord, bound: float) -> LoginRecord:

@@ -19,6 +19,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.shared_rows import SharedRows
 from cellblock.base.threads import start_daemon
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.secrets.redaction import Redactor, guard_loggers
@@ -36,8 +37,8 @@ from cellblock.upstream.auth.exchange import (
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.redirect import RedirectListener
 from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
-from cellblock.upstream.auth.store import LoginStore
-from cellblock.upstream.server_logins import can_log_in
+from cellblock.upstream.auth.store import LoginPlace
+from cellblock.upstream.server_logins import can_log_in, login_place
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
@@ -53,7 +54,7 @@ class Place:
     name: str
     config: ServerConfig
     auth: AuthSettings
-    state_dir: Path
+    where: Path | SharedRows
 
     @property
     def url(self) -> str:
@@ -61,12 +62,14 @@ class Place:
         assert self.config.url is not None
         return self.config.url
 
-    def store(self) -> LoginStore:
+    def store(self) -> LoginPlace:
         """Says where the server's login is kept."""
-        return LoginStore(self.state_dir, self.name, self.url, self.auth)
+        return login_place(self.where, self.name, self.url, self.auth)
 
 
-def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, state_dir: Path) -> Place:
+def place_of(
+    server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, where: Path | SharedRows
+) -> Place:
     """Finds the server of this name.
 
     Raises:
@@ -90,7 +93,7 @@ def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSetting
             f"{server} is reached without TLS: a token would be sent for all to read.",
             hint="Use its https URL.",
         )
-    return Place(server, config, auth, state_dir)
+    return Place(server, config, auth, where)
 
 
 async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
@@ -157,8 +160,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         scope for scope in wanted if storage.tokens.scope and scope not in storage.tokens.scope.split()
     ]
     less = f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
-    where = "in the system's keyring" if store.kept_in == "keyring" else f"in {store.file}"
-    return f"Logged in to {place.name}; the login is kept {where}.{less}"
+    return f"Logged in to {place.name}; the login is kept {store.where}.{less}"
 
 
 async def log_out(place: Place) -> str:

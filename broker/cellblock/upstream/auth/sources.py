@@ -11,14 +11,14 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
 
+from cellblock.base.shelf import Stamp
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.auth.bearer import Login
 from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError
 from cellblock.upstream.auth.exchange import MemoryStorage, drive, is_safe, known_error_in, renew
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock.upstream.auth.store import LoginStore
-from cellblock_worker.base.private_files import Stamp
+from cellblock.upstream.auth.store import LoginPlace
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -45,7 +45,7 @@ class KeptLogin(Login):
         redactor: As for `Login`.
     """
 
-    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, redactor: Redactor) -> None:
+    def __init__(self, server: str, store: LoginPlace, settings: AuthSettings, redactor: Redactor) -> None:
         super().__init__(server, redactor)
         self._store = store
         self._bound = settings.token_timeout_ms / 1000

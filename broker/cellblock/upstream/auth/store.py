@@ -15,25 +15,19 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from cellblock.base.json import is_object
+from cellblock.base.shelf import Stamp
 from cellblock.config.auth import AuthSettings
 from cellblock.config.secrets.keyrings import Keyring, KeyringError
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.definitions import file_stem
 from cellblock_worker.base.folders import Folder, InTheWay
-from cellblock_worker.base.private_files import (
-    OpenToOthers,
-    Stamp,
-    TooLarge,
-    read_private,
-    stamp_of,
-    write_private,
-)
+from cellblock_worker.base.private_files import OpenToOthers, TooLarge, read_private, stamp_of, write_private
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -50,8 +44,44 @@ LOCK_PAUSE_SECONDS: Final = 0.05
 T = TypeVar("T")
 
 
+class LoginPlace(Protocol):
+    """Keeps the login of one server at one URL: another URL is another login, so that no token goes astray;
+    `LoginStore` and `SharedLogin` do.
+
+    Attributes:
+        kept_in: Where the last record read or written is: `keyring`, `file` or `postgresql`.
+    """
+
+    kept_in: str | None
+
+    @property
+    def where(self) -> str:
+        """Says where it is, for people."""
+        ...
+
+    def stamp(self) -> Stamp | None:
+        """Changes whenever the login does; None without one."""
+        ...
+
+    def locked(self, bound: float) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keeps others from renewing or replacing this login. Raises LoginStoreError after `bound` seconds."""
+        ...
+
+    async def load(self) -> LoginRecord | None:
+        """Returns the login, or None; inside of `locked` as nobody can change it. Raises LoginStoreError."""
+        ...
+
+    async def save(self, record: LoginRecord) -> None:
+        """Keeps the login. Raises LoginStoreError: It cannot be kept."""
+        ...
+
+    async def delete(self) -> None:
+        """Forgets the login. Raises LoginStoreError: It is still there."""
+        ...
+
+
 class LoginStore:
-    """Keeps the login of one server at one URL: another URL is another login, so that no token goes astray.
+    """Keeps a login in the system's keyring or a file; a `LoginPlace`.
 
     Args:
         state_dir: Cellblock's state directory.
@@ -61,14 +91,16 @@ class LoginStore:
     """
 
     def __init__(self, state_dir: Path, server: str, url: str, settings: AuthSettings) -> None:
-        stem = file_stem(server, f"{server}\0{url}", HASH_CHARS)
-        self.file = state_dir / AUTH_DIR / f"{stem}.json"
+        self.file = state_dir / AUTH_DIR / f"{login_stem(server, url)}.json"
         self.kept_in: str | None = None
-        """Says where the last record read or written is: `keyring` or `file`."""
-
         self._url = url
         self._settings = settings
         self._keyring = Keyring(settings.keyring_timeout_ms / 1000)
+
+    @property
+    def where(self) -> str:
+        """Says where it is, for people."""
+        return "in the system's keyring" if self.kept_in == "keyring" else f"in {self.file}"
 
     def stamp(self) -> Stamp | None:
         """Changes whenever the login does; None without one."""
@@ -168,6 +200,11 @@ class LoginStore:
         return LoginStoreError(
             f"The login file {self.file} is damaged.", hint=f"Log in anew: rm {self.file}."
         )
+
+
+def login_stem(server: str, url: str) -> str:
+    """Returns what a server's login at a URL is called."""
+    return file_stem(server, f"{server}\0{url}", HASH_CHARS)
 
 
 def read_login(file: Path) -> bytes | None:

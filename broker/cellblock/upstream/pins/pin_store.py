@@ -1,4 +1,4 @@
-"""Keeps pins: one JSON file for each server, 0600, replaced as a whole."""
+"""Keeps pins: one JSON text for each server, replaced as a whole; in a file of mode 0600, or where brokers share it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shelf import NotShared, Stamp, shelf_in
 from cellblock.upstream.definitions import ToolDefinition, file_stem, from_json
 from cellblock.upstream.pins.pins import Pins
-from cellblock_worker.base.folders import Folder, InTheWay
-from cellblock_worker.base.private_files import Stamp, TooLarge, read_private, stamp_of, write_private
+from cellblock_worker.base.folders import InTheWay
+from cellblock_worker.base.private_files import TooLarge
 
 PINS_DIR: Final = "pins"
 """Names the folder of pins in the state directory."""
@@ -31,29 +33,28 @@ class PinError(CellblockError):
 
 
 class PinStore:
-    """Reads and writes the pin files in one directory, which is made when the first is written."""
+    """Reads and writes the pins of each server.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    Args:
+        where: The folder of their files, or the rows that brokers share.
+    """
 
-    def path(self, server: str) -> Path:
-        """Returns the file of a server; names that look alike in a file system have different ones."""
-        return self._directory / f"{file_stem(server, server, 12)}.json"
+    def __init__(self, where: Path | SharedRows) -> None:
+        # A tool is no secret, and what others may write is found out by its digest alone where it is in a file.
+        self.shelf: Final = shelf_in(where, PINS_DIR, MAX_FILE_BYTES, secret=False, stem=_stem)
 
     def stamp(self, server: str) -> Stamp | None:
-        """Returns the stamp of a server's file; None without one."""
-        return stamp_of(self.path(server))
+        """Returns the stamp of a server's pins; None without them."""
+        return self.shelf.stamp(server)
 
     def load(self, server: str) -> Pins | None:
         """Returns the pins of a server; None when it has none yet.
 
         Raises:
-            PinError: There is a file, and it cannot be read or is damaged.
+            PinError: There are some, and they cannot be read or are damaged; or it is not known whether there are.
         """
-        path = self.path(server)
         try:
-            with Folder.inside(self._directory) as folder:
-                raw = read_private(folder, path.name, MAX_FILE_BYTES, secret=False)
+            raw = self.shelf.read(server)
         except FileNotFoundError:
             return None
         except TooLarge:
@@ -70,17 +71,18 @@ class PinStore:
         """Writes a server's first pins; False when another process was faster.
 
         Raises:
-            PinError: The file cannot be written.
+            PinError: They cannot be written.
         """
         return self._write(server, pins, replace=False)
 
-    def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> None:
-        """Writes a server's pins over those that there are; given `only`, over no other version than that.
+    def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> bool:
+        """Writes a server's pins over those that there are; given `only`, over no other version than that, and says
+        whether it did.
 
         Raises:
-            PinError: The file cannot be written.
+            PinError: They cannot be written.
         """
-        self._write(server, pins, replace=True, only=only)
+        return self._write(server, pins, replace=True, only=only)
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -95,24 +97,33 @@ class PinStore:
             },
             "gone": sorted(pins.gone),
         }
+        # ASCII: a lone surrogate in an upstream's text is no UTF-8.
+        text = json.dumps(data, indent=1).encode("ascii")
         try:
-            with Folder.inside(self._directory, make=True) as folder:
-                # ASCII: a lone surrogate in an upstream's text is no UTF-8.
-                text = json.dumps(data, indent=1).encode("ascii")
-                return write_private(folder, self.path(server).name, text, replace=replace, only=only)
+            return self.shelf.write(server, text, replace=replace, only=only)
         except OSError as error:
             raise self._failed(server, "written", error) from None
 
     def _failed(self, server: str, what: str, error: OSError) -> PinError:
         if isinstance(error, InTheWay):
             return PinError(f"{error}.", hint="Move it away, or use another --state-dir.")
+        if isinstance(error, NotShared):
+            return PinError(
+                f"The pins of {server} cannot be {what}: {error.strerror}.",
+                hint="Wait until PostgreSQL is back.",
+            )
         return self._unusable(server, f"cannot be {what}: {error.strerror}")
 
     def _unusable(self, server: str, what: str) -> PinError:
         return PinError(
-            f"The pin file {self.path(server)} {what}.",
+            f"The pin file {self.shelf.where(server)} {what}.",
             hint=f"Mend it, or make it anew with `cellblock approve {shlex.quote(server)} --all`.",
         )
+
+
+def _stem(server: str) -> str:
+    """Returns how the file of a server is called: names that look alike in a file system have different ones."""
+    return file_stem(server, server, 12)
 
 
 def _read(data: Any, server: str) -> Pins:

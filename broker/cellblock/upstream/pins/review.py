@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellblock.base.errors import first_few
+from cellblock.base.shelf import Stamp
 from cellblock.catalog.model import Withheld
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
-from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -27,6 +27,10 @@ MAX_NAMED = 5
 MAX_NOTES = 64
 """Bounds how often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk
 busy."""
+
+
+_AGAIN = -1
+"""Is the stamp of no pins: they are looked at again before the next run, though none have been written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Reviewer:
         it starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
         if self._settings.for_server(server) == "off":
             return ()
+        self._store.shelf.wait()
         try:
             pins = self._load(server)
         except PinError:
@@ -104,10 +109,11 @@ class Reviewer:
         if reaction == "off":
             return Review(tuple(tools))
         stamp = self._store.stamp(server)
+        is_shared = self._store.shelf.is_shared
         try:
-            pins = self._pins(server, config, tools)
+            pins = self._pins(server, config, tools, may_write=not is_shared)
         except PinError as error:
-            self._open[server] = stamp
+            self._open[server] = _AGAIN if is_shared and stamp is None else stamp
             return self._without_pins(server, reaction, tools, error)
         if pins is None:
             return Review(tuple(tools))
@@ -133,11 +139,18 @@ class Reviewer:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _pins(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Pins | None:
+    def _pins(
+        self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], *, may_write: bool = True
+    ) -> Pins | None:
         pins = self._load(server)
         # An empty list is nothing to trust: the first tools would be taken for new ones.
         if pins is not None or not tools:
             return pins
+        if not may_write:
+            # Whatever is first here may be second to another broker.
+            raise PinError(
+                f"The pins of {server} could not be written yet.", hint="Wait until PostgreSQL is back."
+            )
         first = first_pins(fingerprint(config), tools)
         if self._store.create(server, first):
             logger.info("upstream %s: %d tools are pinned", server, len(tools))
@@ -163,6 +176,7 @@ class Reviewer:
         if isinstance(self._read.get(server, (None, None))[1], PinError):
             # What was wrong need not be the file itself.
             self._read.pop(server, None)
+        self._store.shelf.wait()
         # The review says so.
         with contextlib.suppress(PinError):
             stamp = self._store.stamp(server)

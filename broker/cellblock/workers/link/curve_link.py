@@ -21,7 +21,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import KeyPair, prepare_listener
 from cellblock_worker.wire.loop_socket import LoopSocket
-from cellblock_worker.wire.wire_events import explain, watch
+from cellblock_worker.wire.wire_events import Watch, explain
 
 logger = logging.getLogger("cellblock.transport")
 
@@ -85,17 +85,17 @@ class CurveLink:
         self._ended = 0
         # A context of its own: what strangers send keeps no thread of the host on this machine busy.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._to_close: list[LoopSocket | KeyGuard] = []
+        self._to_close: list[Watch | LoopSocket | KeyGuard] = []
         try:
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             prepare_listener(router, endpoint, own)
             self._to_close.append(KeyGuard(self._context, allowed))
-            self._to_close.append(watch(router, self._on_wire))
+            self._to_close.insert(0, Watch(router, self._on_wire))
             self._socket = LoopSocket(
                 router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
-            self._to_close.insert(0, self._socket)
+            self._to_close.insert(1, self._socket)
             self._socket.bind(endpoint)
             self.endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
         except Exception:

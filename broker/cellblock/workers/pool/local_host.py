@@ -17,7 +17,7 @@ from zmq import ZMQError
 from cellblock.base.callbacks import tell
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.launch.spawning import spawn
 
 logger = logging.getLogger("cellblock.pool")
@@ -49,6 +49,35 @@ def restart_pause(failures: int) -> float:
         return 0.0
     # The exponent is bounded for the sake of the float only.
     return min(RESTART_FIRST_SECONDS * 2 ** min(failures - 2, 16), RESTART_MAX_SECONDS)
+
+
+def open_log(file: Path, stack: contextlib.ExitStack) -> int:
+    """Returns what a process's stderr is appended to; `stack` closes it."""
+    try:
+        with Folder.inside(file.parent) as folder:
+            log = folder.open(file.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
+        stack.callback(os.close, log)
+        bound_log(log)
+    except OSError as error:
+        # A full disk must not keep runs from being served: the log is what can be done without.
+        logger.warning("%s is not written: %s", file.name, error)
+        return asyncio.subprocess.DEVNULL
+    return log
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Closes a process's lifeline, waits `STOP_BOUND_SECONDS`, then kills it."""
+    if process.returncode is not None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_BOUND_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 class LocalHost:
@@ -84,6 +113,7 @@ class LocalHost:
         self._greeted = False
         self.refusal: str | None = None
         self.last_failure = ""
+        self._log_start = 0
 
     @property
     def pid(self) -> int | None:
@@ -112,17 +142,8 @@ class LocalHost:
     async def stop(self) -> None:
         """Closes the lifeline, waits `STOP_BOUND_SECONDS`, then kills."""
         self._stopping = True
-        process = self._process
-        if process is not None and process.returncode is None:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                async with asyncio.timeout(STOP_BOUND_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        if self._process is not None:
+            await ended(self._process)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -140,9 +161,12 @@ class LocalHost:
                 code = await self._run_once(identity)
                 why = f"the worker host exited with code {code}"
                 if code == EXIT_REFUSED:
-                    why = f"the worker host refuses to serve: {self._last_words()}"
+                    said = self._last_words(REFUSED_PREFIX) or f"see {self._log_file}"
+                    why = f"the worker host refuses to serve: {said}"
                     if not self._established:
-                        self.refusal = self._last_words()
+                        self.refusal = said
+                elif said := self._last_words(CANNOT_PREFIX):
+                    why = f"the worker host cannot start now: {said}"
             except (OSError, ZMQError, RuntimeError) as error:
                 # RuntimeError: no thread could be started to wait for the process.
                 why = f"the worker host cannot be started: {error}"
@@ -158,32 +182,25 @@ class LocalHost:
             failures = 0 if lasted else failures + (1 if self._greeted else 2)
             await asyncio.sleep(restart_pause(failures))
 
-    def _last_words(self) -> str:
-        """Returns what a host that will not serve wrote last."""
+    def _last_words(self, prefix: str) -> str:
+        """Returns what this host wrote last behind these words; empty where it wrote no such line."""
         try:
             with Folder.inside(self._log_file.parent) as folder:
                 log = folder.open(self._log_file.name, os.O_RDONLY)
-            with os.fdopen(log, encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
+            with os.fdopen(log, "rb") as file:
+                file.seek(self._log_start)
+                lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
-        said = [line for line in lines if line.startswith(REFUSED_PREFIX)]
-        return said[-1].removeprefix(REFUSED_PREFIX) if said else f"see {self._log_file}"
+        said = [line for line in lines if line.startswith(prefix)]
+        return said[-1].removeprefix(prefix) if said else ""
 
     async def _run_once(self, identity: bytes) -> int:
         config = self._make_config(identity.hex())
         environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
         with contextlib.ExitStack() as stack:
-            log = asyncio.subprocess.DEVNULL
-            try:
-                with Folder.inside(self._log_file.parent) as folder:
-                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                    log = folder.open(self._log_file.name, flags, alone=True)
-                stack.callback(os.close, log)
-                bound_log(log)
-            except OSError as error:
-                # A full disk must not keep runs from being served: the log is what can be done without.
-                logger.warning("the worker host has no log: %s", error)
+            log = open_log(self._log_file, stack)
+            self._log_start = os.fstat(log).st_size if log >= 0 else 0
             self._process = await spawn(
                 sys.executable,
                 "-m",
@@ -197,7 +214,7 @@ class LocalHost:
             )
         assert self._process.stdin is not None
         # The first line is the configuration; the pipe then stays open as the host's lifeline.
-        self._process.stdin.write(config.model_dump_json().encode() + b"\n")
+        self._process.stdin.write(config.to_json().encode() + b"\n")
         return await self._exit_of(self._process)
 
     async def _exit_of(self, process: asyncio.subprocess.Process) -> int:

@@ -124,6 +124,7 @@ class Pool:
         self._links: list[HostLink] = []
         self._closed = False
         self._greeted = False
+        self._last_failure = ""
         self._told_waiting = 0
         self._telling: asyncio.TimerHandle | None = None
 
@@ -230,6 +231,7 @@ class Pool:
 
     def host_gone(self, identity: bytes, why: str) -> None:
         """Tells every run of a host whose process is gone."""
+        self._last_failure = why
         host = self._hosts.pop(identity, None)
         if host is None:
             return
@@ -303,7 +305,7 @@ class Pool:
             return
         capacity = 0 if hello.shared else hello.capacity
         self._hosts[identity] = host = _Host(identity, link, capacity=capacity, hello=hello)
-        self._greeted = True
+        self._greeted, self._last_failure = True, ""
         self._on_host_greeted(identity)
         if hello.shared and self._told_waiting:
             self._say(host, protocol.Demand(waiting=self._told_waiting))
@@ -383,8 +385,9 @@ class Pool:
         if not self._hosts:
             what = "No worker host came back" if self._greeted else "The worker host was not ready"
             why = "" if self._greeted else ": it is still starting, or does not start"
+            last = f" Last: {self._last_failure}." if self._last_failure else ""
             return HostUnavailable(
-                f"{what} {bound}{why}.",
+                f"{what} {bound}{why}.{last}",
                 hint="Try again in a moment; `cellblock doctor`, and host.log in the state directory, say why.",
             )
         return Overloaded(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final
 
 import zmq
 
 from cellblock.base.errors import ConfigError
-from cellblock.config.sections import HostSettings, IsolationSettings
+from cellblock.config.hosts import HostSettings
+from cellblock.config.sections import IsolationSettings
 from cellblock.workers.link.curve_link import CurveLink, other_version
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.endpoints import EndpointError
-from cellblock_worker.wire.keys import KeyFileError, read_key_file
+from cellblock_worker.wire.keys import KeyFileError, KeyPair, make_pair, pair_of, read_key_file
 
 NAMESPACES: Final = "namespaces"
 SECCOMP: Final = "seccomp"
 """Begins an entry of a host's `missing` that has no bubblewrap."""
+
+ON_RAY: Final = b"cellblock: the pair of hosts on Ray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,44 @@ class Terms:
     reuse: bool = False
 
 
-def listen_for_hosts(hosts: HostSettings, terms: Terms, pool: Pool) -> CurveLink:
+def own_pair(hosts: HostSettings) -> KeyPair:
+    """Reads the broker's pair, or makes one where only hosts on Ray are to know it. Raises ConfigError."""
+    if hosts.key is None:
+        return make_pair()
+    try:
+        return read_key_file(hosts.key.expanduser())
+    except KeyFileError as error:
+        raise ConfigError(
+            f"cellblock.hosts.key: {error}.", hint="Correct the file or its permissions."
+        ) from None
+
+
+def pair_on_ray(own: KeyPair) -> KeyPair:
+    """Returns the pair of a broker's hosts on Ray: brokers that share a key file share the hosts, and nobody keeps two
+    secrets. The broker's secret cannot be found by it."""
+    return pair_of(hashlib.blake2b(ON_RAY, key=own.secret, digest_size=32).digest())
+
+
+def listen_for_hosts(hosts: HostSettings, own: KeyPair, terms: Terms, pool: Pool) -> CurveLink:
     """Opens the wire for hosts on other machines; the caller closes it.
 
     Raises:
-        ConfigError: The key file or the endpoint cannot be used.
+        ConfigError: The endpoint cannot be used.
     """
-    assert hosts.listen is not None and hosts.key is not None
+    assert hosts.listen is not None
+    allowed = {key: name for name, key in hosts.allowed_keys.items()}
+    if hosts.ray is not None:
+        allowed[pair_on_ray(own).public] = "hosts on Ray"
     try:
-        own = read_key_file(hosts.key.expanduser())
         return CurveLink(
             hosts.listen,
             own=own,
-            allowed={key: name for name, key in hosts.allowed_keys.items()},
+            allowed=allowed,
             max_message_bytes=terms.message_bytes,
             events=pool,
             judge=lambda hello: refusal(hello, terms),
             on_gone=pool.host_gone,
         )
-    except KeyFileError as error:
-        raise ConfigError(
-            f"cellblock.hosts.key: {error}.", hint="Correct the file or its permissions."
-        ) from None
     except (EndpointError, zmq.ZMQError) as error:
         raise ConfigError(
             f"cellblock.hosts.listen: {hosts.listen} cannot be listened on: {error}.",

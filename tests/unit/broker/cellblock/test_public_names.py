@@ -16,8 +16,8 @@ import pytest
 import cellblock
 from cellblock.base.internal import is_internal
 
-SECTIONS: Final = cellblock.CellblockSettings
-"""Its fields are the configuration file's, for which docs/configuration.md is the reference."""
+SECTIONS: Final = (cellblock.CellblockSettings, cellblock.PolicySettings, cellblock.Grant)
+"""Their fields are the configuration file's, for which docs/configuration.md is the reference."""
 
 WORD: Final = re.compile(r"(?<![\w.])[A-Z]\w+")
 
@@ -46,7 +46,7 @@ def annotations_of(name: str, public: Any) -> Iterator[tuple[str, str, dict[str,
         space = {**names_for_checkers(inspect.getmodule(public)), **public.__globals__}
         for what, text in public.__annotations__.items():
             yield f"{name}({what})", str(text), space
-    elif inspect.isclass(public) and public is not SECTIONS:
+    elif inspect.isclass(public) and public not in SECTIONS:
         space: dict[str, Any] = {}
         for module in modules_of(public):
             space = {**module, **space}

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,11 +20,17 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.config.auth import AuthSettings
+from cellblock.config.journal import JournalSettings
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import AuditSettings, ServerConfig
 from cellblock.frontend.http.token import ensure_token
+from cellblock.frontend.mcp.use import add_uses
 from cellblock.frontend.outputs.outputs_disk import write_within
+from cellblock.journal.place import FilePlace
+from cellblock.journal.rows import Head, Piece
 from cellblock.learning.store import Store
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.store import read_login, write_login
@@ -31,7 +38,7 @@ from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock_worker.base.folders import Contents, InTheWay
-from support.foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
+from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
 
 PLACES = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(NAMES), st.sampled_from(KINDS))
 
@@ -91,10 +98,25 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as stream:
             stream.write("said")
 
-    database = tuple(f"schemas.sqlite3{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+    def journals() -> None:
+        place = FilePlace(state, AuthSettings(keyring="off"))
+        with contextlib.closing(place.opened(place.key, JournalSettings())) as store:
+            store.write(Head("r1", "cli", time.time(), ended=time.time()), [Piece("facts", b"{}")])
+            assert store.read("r1") is not None
+
+    def named() -> None:
+        tokens = NamedTokens(state)
+        with contextlib.suppress(ConfigError):
+            tokens.create("ci")
+        # Whoever has made what is at its name.
+        tokens.revoke("ci")
+
+    database, kept = (
+        tuple(f"{name}.sqlite3{ending}" for ending in DATABASE_ENDINGS) for name in ("schemas", "journals")
+    )
     logs = ("logs", "logs/host.log", "logs/upstream-plain.log")
     return {
-        "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database)),
+        "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database, *kept)),
         "sockets": (lambda: SocketDir(state).close(), ("run",)),
         "outputs": (outputs, ("outputs",)),
         "store": (lambda: Store(state / "schemas.sqlite3").close(), database),
@@ -103,6 +125,9 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         "audit": (audit, ("audit.jsonl", "audit.jsonl.1")),
         "token": (lambda: ensure_token(state / "token"), ("token",)),
         "log": (lambda: asyncio.run(log()), ()),
+        "journals": (journals, (*kept, "journals.key")),
+        "named tokens": (named, ("tokens", "tokens/ci.json")),
+        "use": (lambda: add_uses(state, [("cli", "plain")]), ()),
     }
 
 
@@ -171,7 +196,7 @@ def test_in_a_directory_that_is_used_for_the_first_time(things: list[tuple[str, 
     with directory() as top:
         state, foreign = top / "s", Foreign(top / "outside")
         for folder, name, kind in things:
-            if folder.startswith(("pins", "auth")) and kind == "file":
+            if folder.startswith(("pins", "auth", "tokens")) and kind == "file":
                 continue
             foreign.plant(
                 state / folder.replace("OWN", "broker-00000000").replace("LEFT", "mine") / name, kind
@@ -203,3 +228,13 @@ def test_a_name_that_is_needed_is_named(tmp_path: Path, kind: str) -> None:
                 assert life(top / "s", foreign), need
             finally:
                 assert foreign.seen() == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+def test_what_clients_use_is_not_kept_where_something_else_has_its_name(kind: str) -> None:
+    with directory() as top:
+        foreign = Foreign(top / "outside")
+        foreign.plant(top / "s" / "cellblock-used.json", kind)
+        before = foreign.seen()
+        assert life(top / "s") == set()
+        assert foreign.seen() == before

@@ -14,7 +14,8 @@ from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number
 from cellblock.base.presence import Presence
-from support.postgresql import Cutting, Postgres
+from support.certificates import certificate
+from support.postgresql import Cutting, Postgres, installed_binaries
 from support.waits import until
 
 MIGRATIONS = ("CREATE TABLE things (name TEXT NOT NULL)",)
@@ -159,3 +160,23 @@ def test_a_wrong_url_is_told_without_its_password() -> None:
     with pytest.raises(ConfigError) as said:
         PostgresServer("postgresql://me:hunter2@localhost/x?no_such=1")
     assert "hunter2" not in str(said.value)
+
+
+@pytest.mark.skipif(installed_binaries() is None, reason="the wheel's PostgreSQL is built without TLS")
+def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).mkdir()
+    right, wrong = (certificate(tmp_path / name, host="localhost") for name in ("right", "wrong"))
+    there = Postgres(tls=right)
+    try:
+        url = f"postgresql://postgres@localhost:{there.port}/postgres?sslmode=verify-full&sslrootcert="
+        server = PostgresServer(f"{url}{right[0]}")
+        with server.connection() as connection:
+            seen = connection.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()
+        server.close()
+        assert seen == (True,)
+        for other in (f"{url}{wrong[0]}", f"{url}{right[0]}".replace("localhost", "127.0.0.1")):
+            with pytest.raises(Away, match="certificate"):
+                PostgresServer(other).connect()
+    finally:
+        there.close()

@@ -32,6 +32,25 @@ def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, widt
     assert columns(cell(text, width)) == width
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("", 0, ""),
+        ("a", 0, ""),
+        ("abc", 1, "…"),
+        ("abcd", 4, "abcd"),
+        ("abcde", 4, "abc…"),
+        ("a\tb", 3, "a·b"),
+    ],
+)
+@pytest.mark.parametrize("first", ["x", "ä"])
+def test_where_text_is_cut(text: str, width: int, shown: str, first: str) -> None:
+    """Text that is ASCII is measured in another way."""
+    assert plain(text, width) == shown
+    if width > 1:
+        assert plain(first + text, width + 1) == first + shown
+
+
 @given(st.text(max_size=60), st.integers(-1, 40))
 def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str, width: int) -> None:
     lines = wrapped(text, width)

@@ -171,6 +171,31 @@ def test_a_deprecated_tool_comes_after_what_replaces_it_unless_it_is_named() -> 
     assert found(index, "deprecated calls")[0] == "one/list_deprecated"
 
 
+def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardly_fits() -> None:
+    tools = [
+        ToolEntry(
+            "create_issue", "create_issue", "Create an issue in a repository. DEPRECATED: use add_issue."
+        ),
+        ToolEntry("create_issue_old", "create_issue_old", "This is deprecated. Create an issue."),
+        ToolEntry("add_issue", "add_issue", "Add an issue to a repository."),
+        ToolEntry("issue_create_many", "issue_create_many", "Create several issues at once."),
+        ToolEntry("new_issue_form", "new_issue_form", "Open the form for an issue that is to be created."),
+        ToolEntry("star", "star", "Star something of a repository."),
+    ]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    hits = index.search("create an issue in the repository")
+    names = [hit.tool.tool_name for hit in hits]
+    old = {"create_issue", "create_issue_old"}
+    fits = {"add_issue", "issue_create_many"}
+    assert max(map(names.index, fits)) < min(map(names.index, old)), names
+    assert max(map(names.index, old)) < names.index("star"), names
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert index.search("create_issue_old")[0].tool.tool_name == "create_issue_old", "it is named"
+    alone = SearchIndex(catalog_of(one=tools[:2]))
+    assert len(alone.search("create an issue")) == 2
+
+
 def test_words_written_apart_and_abbreviations() -> None:
     tools = [ToolEntry(name, "a") for name in ("set_timezone", "time_of_day", "navigate_back")]
     index = SearchIndex(catalog_of(one=tools, rest=OTHERS))

@@ -9,7 +9,18 @@ import pytest
 
 from cellblock.catalog import search_words
 from cellblock.catalog.search_text import MAX_QUERY_TERMS
-from cellblock.catalog.search_words import MAX_PHRASE_WORDS, PHRASE_SHARE, Wanted, wanted_by, word_groups
+from cellblock.catalog.search_words import (
+    FROM_SPEECH,
+    GENERAL_FAR,
+    GENERAL_FILE,
+    GENERAL_NEAR,
+    MAX_PHRASE_WORDS,
+    PHRASE_SHARE,
+    VERB_SHARE,
+    Wanted,
+    wanted_by,
+    word_groups,
+)
 
 FILE = Path(search_words.__file__).with_name("search_words.txt")
 LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
@@ -40,10 +51,28 @@ def test_a_word_of_many_groups_stands_for_less(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "words.txt"
     path.write_text("# a comment\nread: open\nnavigate: open  # another\nlaunch: open start\ninvoice: bill\n")
     monkeypatch.setattr(search_words, "_FILE", path)
-    related, phrases = word_groups.__wrapped__()
+    monkeypatch.setattr(search_words, "GENERAL_FILE", tmp_path / "general.txt")
+    (tmp_path / "general.txt").write_text("# a licence: of the list\ninvoice: account bill | reckoning\n")
+    related, phrases, verbs = word_groups.__wrapped__()
     assert related["open"]["read"] == related["open"]["launch"] < related["bill"]["invoic"]
     assert set(related["start"]) == {"launch", "open"}
-    assert phrases == frozenset()
+    assert phrases == verbs == frozenset()
+    # What the general list says comes behind the groups of our own.
+    assert related["bill"]["invoic"] == FROM_SPEECH
+    assert related["account"] == {"invoic": GENERAL_NEAR} and related["reckon"] == {"invoic": GENERAL_FAR}
+
+
+def test_verbs_of_intent_weigh_less_than_what_they_are_about() -> None:
+    verbs = word_groups().verbs
+    assert {"creat", "delet", "list"} <= verbs and "invoic" not in verbs
+    weights = {one.stem: one.weight for one in wanted_by("delete the invoice", (), (), verbs)}
+    assert weights == {"delet": VERB_SHARE, "invoic": 1.0}
+    assert [one.weight for one in wanted_by("delete", (), (), verbs)] == [1.0], "there is nothing else"
+
+
+def test_the_general_word_list_has_its_licence_with_it() -> None:
+    text = GENERAL_FILE.read_text("utf-8")
+    assert "WordNet 3.1" in text and "Princeton University" in text and "royalty is hereby granted" in text
 
 
 def test_the_words_of_one_name_do_not_stand_for_each_other() -> None:

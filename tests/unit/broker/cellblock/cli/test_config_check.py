@@ -11,7 +11,7 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.cli.config_check import check_config
 from cellblock.config.settings import load_settings
-from support.entries import CELLBLOCK
+from support.cellblock_zygote import forked_cellblock
 
 BROKEN = """{
   "mcpServers": {
@@ -102,19 +102,24 @@ def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(BROKEN)
     done = subprocess.run(
-        [CELLBLOCK, "config", "check", "--config", file], capture_output=True, text=True, timeout=60
+        [forked_cellblock(), "config", "check", "--config", file], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1 and done.stderr == ""
     assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
     assert done.stdout.endswith("5 errors\n")
     assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
     machine = subprocess.run(
-        [CELLBLOCK, "config", "check", "--json", "--config", file], capture_output=True, text=True, timeout=60
+        [forked_cellblock(), "config", "check", "--json", "--config", file],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     report = json.loads(machine.stdout)
     assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
     # Every other command says the same errors, all of them, and where they are.
-    other = subprocess.run([CELLBLOCK, "types", "--config", file], capture_output=True, text=True, timeout=60)
+    other = subprocess.run(
+        [forked_cellblock(), "types", "--config", file], capture_output=True, text=True, timeout=60
+    )
     assert other.returncode == 2 and other.stdout == ""
     assert f"{file}:8:56: cellblock.limits.timeout_ms.maximum" in other.stderr
 
@@ -169,7 +174,11 @@ def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
     line = "mcpServers.a.argss: unknown key"
     for words in (["config", "check"], ["run", "script.js"], ["serve", "--stdio"], ["types"]):
         done = subprocess.run(
-            [CELLBLOCK, *words, "--config", file], capture_output=True, text=True, timeout=60, input=""
+            [forked_cellblock(), *words, "--config", file],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            input="",
         )
         said = done.stdout + done.stderr
         assert done.returncode == (1 if words[0] == "config" else 2), said

@@ -28,6 +28,12 @@ def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) 
     assert parsed(listen=listen, local=local, **KEYS).listen == listen
 
 
+def test_hosts_on_ray_need_no_key_of_yours() -> None:
+    ray = parsed(listen="tcp://0.0.0.0:7070", local=False, ray={"connect": ["dns://brokers:7070"]}).ray
+    assert ray is not None and (ray.min, ray.max, ray.resources) == (1, 8, {"CPU": 2})
+    assert parsed(listen="tcp://0.0.0.0:7070", ray={}, **KEYS).ray is not None
+
+
 @pytest.mark.parametrize(
     ("hosts", "place", "said"),
     [
@@ -44,6 +50,14 @@ def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) 
         ),
         ({"key": "k"}, "cellblock.hosts", "only with `listen`"),
         ({"local": False}, "cellblock.hosts", "no script could run"),
+        ({"ray": {}}, "cellblock.hosts", "only with `listen`"),
+        ({"listen": "tcp://h:1", "ray": {"min": 3, "max": 2}}, "cellblock.hosts.ray", "min 3 is over max 2"),
+        (
+            {"listen": "tcp://h:1", "ray": {"connect": ["h:1"]}},
+            "cellblock.hosts.ray.connect",
+            "tcp://HOST:PORT",
+        ),
+        ({"listen": "tcp://h:1", "ray": {"resources": {"CPU": 0}}}, "cellblock.hosts.ray.resources.CPU", ""),
         ({"lisen": "tcp://h:1"}, "cellblock.hosts.lisen", ""),
     ],
 )

@@ -21,14 +21,14 @@ def state(**section: Any) -> StateSettings:
 
 def test_files_are_the_default_and_need_no_key() -> None:
     made = state()
-    assert (made.url, made.key_bytes, made.is_shared) == ("sqlite:", None, False)
-    assert state(key=KEY).key_bytes == bytes(range(32))
+    assert (made.url, made.keys, made.is_shared) == ("sqlite:", (), False)
+    assert state(key=KEY).keys == (bytes(range(32)),)
 
 
 def test_what_is_shared_has_a_key_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARED_KEY", KEY)
     made = state(url=SHARED, key="${env:SHARED_KEY}")
-    assert made.is_shared and made.key_bytes == bytes(range(32))
+    assert made.is_shared and made.keys == (bytes(range(32)),)
 
 
 @pytest.mark.parametrize(

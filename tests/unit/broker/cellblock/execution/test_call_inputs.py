@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.apart.raw import RawJson
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.execution.calls import ToolCalls
 from cellblock.schemas.cache import ValidatorCache
@@ -72,6 +73,34 @@ async def test_a_violation_never_reaches_the_upstream_and_says_all_that_the_spec
         "received": 'string "a"',
         "example": {"path": "text"},
     }
+
+
+UNIQUE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"rows": {"type": "array", "uniqueItems": True}},
+}
+MANY_WAYS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "rows": {"type": "array", "items": {"anyOf": [{"type": "integer", "maximum": n} for n in range(400)]}}
+    },
+}
+ROWS = list(range(-5_000, 0))
+
+
+@pytest.mark.parametrize(
+    ("schema", "misfit"),
+    [(UNIQUE, [*ROWS, ROWS[0]]), (MANY_WAYS, [*ROWS, 1_000])],
+    ids=["of one keyword", "of all of it"],
+)
+async def test_an_input_over_the_work_bound_is_validated_apart(schema: JsonSchema, misfit: list[int]) -> None:
+    """Neither is large: a few kilobytes, which the loop decodes."""
+    body = json.dumps({"rows": ROWS}, separators=(",", ":")).encode()
+    ok, _, inputs = await call(schema, body)
+    assert ok and inputs == [RawJson(body)], "it has come back from a process"
+    ok, error, inputs = await call(schema, json.dumps({"rows": misfit}).encode())
+    assert (ok, inputs) == (False, [])
+    assert error["errorClass"] == "SchemaValidationError"
 
 
 @pytest.mark.parametrize("depth", [129, 20_000])

@@ -8,12 +8,16 @@ import pytest
 
 from cellblock.catalog.model import Catalog
 from cellblock.execution.journaled import MAX_EVENT_BYTES
+from cellblock.execution.run import REPLAY_CPU_MS
 from cellblock.journal.journal import MAX_BYTES, Journal
 from cellblock.journal.recording import RecordedCall
 from cellblock.journal.room import JournalRoom
+from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from support.memory_host import BOUND, HostedRun, Play, World, codes
+from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
+from support.memory_keeper import MemoryKeeper, Park
+from support.virtual_time import VirtualTimeLoop
 
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
@@ -146,21 +150,37 @@ def filled(journal: Journal, size: int) -> None:
     assert journal.ask(1, "call", "s", "t", b"x" * size, None) is None
 
 
-def test_journals_have_a_bound_together() -> None:
-    room = JournalRoom(1000)
-    first, second = Journal(None, room=room), Journal(None, room=room)
-    filled(first, 600)
-    filled(second, 600)
+def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
+    room = JournalRoom(1000, 1500)
+
+    def of(client: str, size: int) -> Journal:
+        journal = Journal(None, room=room, client=client)
+        filled(journal, size)
+        return journal
+
+    first, second = of("one", 600), of("one", 600)
     assert first.lost is None
-    assert second.lost == "the journals of all runs hold over 1000 bytes"
+    assert second.lost == "the journals of its client have over 1000 bytes in all"
     assert (second.size, second.trace) == (0, [])
-    third = Journal(None, room=room)
-    filled(third, 300)
+    third = of("one", 300)
     assert third.lost is None
-    del first, third
-    fourth = Journal(None, room=room)
-    filled(fourth, 1000)
+    assert of("other", 601).lost == "the journals of all together have over 1500 bytes"
+    fourth = of("other", 600)
     assert fourth.lost is None
+    del first, third, fourth
+    fifth = of("one", 1000)
+    assert fifth.lost is None
+
+
+def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
+    room = JournalRoom(1000, 1000)
+    first = Journal(None, room=room, client="one")
+    filled(first, 600)
+    past = first.snapshot()
+    assert Journal(past, room=room, client="one").lost is not None, "while both hold it"
+    first.let_go()
+    second = Journal(past, room=room, client="one")
+    assert (second.lost, second.size, first.size) == (None, 600, 0)
 
 
 def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
@@ -198,4 +218,111 @@ async def test_intents_and_answers_are_told() -> None:
         ("listServers", True, b'[{"serve'),
     ]
     assert recording.catalog["servers"]["tools"]["tools"] == [["echo", "echo"]]
+    await world.close()
+
+
+def written(parks: list[Park]) -> MemoryKeeper:
+    """A keeper whose disk takes each park at once."""
+
+    def on_park(park: Park) -> None:
+        parks.append(park)
+        park.written.set_result(True)
+
+    return MemoryKeeper(on_park)
+
+
+def asking(keeper: MemoryKeeper) -> World:
+    return World(keeper=keeper, tools={"asks": echo}, policy={"default": {"approve": ["tools.asks"]}})
+
+
+def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
+    """A run that is parked three times: its own time and CPU time count over all its processes, its replays apart."""
+    parks: list[Park] = []
+    use = [(400, 0), (900, 650), (800, 790)]
+    """What each process has used, and had when it was live."""
+
+    async def play(run: HostedRun) -> None:
+        parked = len(parks)
+        run.leased()
+        await asyncio.sleep(3)
+        if parked:
+            for call_id in range(1, parked + 1):
+                assert await run.call(call_id, "asks", {}) == (True, {})
+            run.say(protocol.Live())
+            await asyncio.sleep(1)
+        run.call(parked + 1, "asks", {})
+        await run.cancelled.wait()
+        cpu_ms, replay_cpu_ms = use[parked]
+        run.ended("cancelled", cpu_ms=cpu_ms, replay_cpu_ms=replay_cpu_ms)
+
+    async def three_parks() -> list[protocol.Run]:
+        keeper = written(parks)
+        world = asking(keeper)
+        host = await world.host(play, confirms=False)
+        request = {"code": "1", "limits": {"maxCpuMs": 1000, "timeoutMs": 5000}, "durable": True}
+        assert (await world.executor.run(request)).parked
+        for _ in use[1:]:
+            kept = keeper.woken(parks[-1], {len(parks): Verdict.ACCEPTED})
+            kept.earlier_cpu_ms = parks[-1].kept.earlier_cpu_ms
+            assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+        await world.close()
+        return [run.message for run in host.runs]
+
+    loop = VirtualTimeLoop()
+    first, second, third = loop.run_until_complete(three_parks())
+    loop.close()
+    assert [park.kept.earlier_cpu_ms for park in parks] == [400, 650, 660]
+    assert (first.cpu_ms, first.replay_ms, first.timeout_ms) == (1000, 0, 5000)
+    assert (second.cpu_ms, second.replay_ms) == (600, 1000 + REPLAY_CPU_MS)
+    assert third.cpu_ms == 350
+    # Three seconds, one, and what passes until each is parked.
+    assert second.timeout_ms == pytest.approx(2000, abs=200)
+    assert third.timeout_ms == pytest.approx(1000, abs=300)
+
+
+async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> None:
+    async def waits(run: HostedRun) -> None:
+        run.leased()
+
+    async def parks_again(run: HostedRun) -> None:
+        run.leased()
+        run.say(protocol.Live())
+        run.call(1, "asks", {})
+        await run.cancelled.wait()
+        replayed = REPLAY_CPU_MS + 2_000
+        run.ended("cancelled", cpu_ms=replayed + 5, replay_cpu_ms=replayed)
+
+    parks: list[Park] = []
+    world = asking(written(parks))
+    first = await world.host(waits)
+    run = world.begin(durable=True)
+    await first.until_runs(1)
+    await turns()
+    await world.host(parks_again, identity=b"another", confirms=False)
+    world.lose(first)
+    async with asyncio.timeout(BOUND):
+        assert (await run).parked
+    assert parks[0].kept.earlier_cpu_ms == 2_005
+    await world.close()
+
+
+async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> None:
+    """It makes calls that are new: all that it uses is the script's own."""
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.call(1 + len(parks), "asks", {})
+        await run.cancelled.wait()
+        run.ended("cancelled", cpu_ms=300, replay_cpu_ms=300 if parks[1:] else 0)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = asking(keeper)
+    await world.host(play, confirms=False)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
+    kept.earlier_cpu_ms = 300
+    async with asyncio.timeout(BOUND):
+        assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+    assert parks[1].kept.earlier_cpu_ms == 600
     await world.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, ConfigError, Grantee, InvalidRequest, tool
+from cellblock import Broker, ConfigError, Grantee, InvalidRequest, Media, ToolAnswer, tool
 from cellblock.config.settings import parse_settings
 from support.entries import settings
 from support.waits import within
@@ -85,6 +86,40 @@ async def test_a_call_of_a_model_gets_the_response_as_text(broker: Broker) -> No
     assert failed.is_error and failed.text.startswith('{"diagnostics"') and "no pears" in failed.text
 
 
+def test_each_api_gets_images_in_its_own_form() -> None:
+    answer = ToolAnswer(
+        "a", False, None, (Media("image", "image/png", "AA=="), Media("audio", "audio/wav", "BB=="))
+    )
+    assert answer.content("anthropic") == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+    ]
+    assert answer.content("openai") == [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+    ]
+    assert answer.content("mcp") == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        {"type": "audio", "data": "BB==", "mimeType": "audio/wav"},
+    ]
+    with pytest.raises(InvalidRequest, match="mcp, openai, anthropic"):
+        answer.content("gemini")  # pyright: ignore[reportArgumentType]
+
+
+async def test_an_image_of_a_result_is_beside_the_text(broker: Broker) -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 22).decode()
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+    answer = await within(
+        broker.handle_tool_call("codemode_run", {"code": f"export default {json.dumps(block)};"})
+    )
+    assert answer.media == (Media("image", "image/png", data),)
+    assert (
+        json.loads(answer.text)["result"]["data"] == "[image/png, 30 bytes: image block 1 of this response]"
+    )
+    assert answer.response is not None and answer.response.result == block
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -139,3 +174,33 @@ def test_names_of_a_programs_own_are(tmp_path: Path) -> None:
     names = [READERS, "tenant:42:ann", "user:ann@example.com"]
     read = settings(tmp_path, {}, policy={"clients": {name: {"readOnly": True} for name in names}})
     assert list(read.cellblock.policy.clients) == names
+
+
+async def test_declarations_that_were_deferred_come_with_the_first_script_that_names_the_server(
+    tmp_path: Path,
+) -> None:
+    """001, 4.4: once for each client, on success as on failure, and not to who was given them before."""
+    fails = {**calling("price"), "code": calling("price")["code"].replace("'pear'", "1")}
+
+    async def brought(client: str, arguments: dict[str, Any]) -> str:
+        answer = await within(broker.handle_tool_call("codemode_run", arguments, client=client))
+        text = json.loads(answer.text).get("declarations", {}).get("local", "")
+        assert answer.declarations == ({"local": text} if text else {})
+        return text
+
+    async with Broker(settings(tmp_path, {}), tools=[price, buy]) as broker:
+        assert "function price(" not in (await broker.tool_definition("openai", budget=0))["description"]
+        await broker.tool_definition("openai", budget=0, client="team:a")
+        assert await brought("embedding", {"code": "export default 1"}) == "", "it names no server"
+        first = await brought("embedding", calling("price"))
+        assert "function price(" in first and "function buy(" in first
+        assert await brought("embedding", calling("buy")) == "", "once"
+        assert "function price(" in await brought("team:a", fails), "of its own, and with a script that fails"
+        asked = {"code": "export default 1", "requestedCapabilities": ["local"]}
+        assert "function price(" in await brought("team:b", asked), "a request names it, too"
+        await broker.tool_definition("anthropic", client="team:c")
+        assert await brought("team:c", calling("price")) == "", "the description had them"
+        await broker.declarations(client="team:d")
+        assert await brought("team:d", calling("price")) == "", "so had the declarations"
+    async with Broker(settings(tmp_path, {}, frontend={"first_reference_chars": 0}), tools=[price]) as broker:
+        assert await brought("team:e", calling("price")) == ""

@@ -14,7 +14,7 @@ def test_what_a_sandbox_writes_are_events(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x1", "a", "1", "a1 ", "a1\n", "c1*", "a-1", "@1:2", "a12345678901", "\u0661"]
+    "text", ["x1", "a", "1", "a1 ", "a1\n", "c1*", "a-1", "@1:2", "a12345678901", "\u0661", "a\u0661"]
 )
 def test_other_texts_are_none(text: str) -> None:
     assert not is_events(text)

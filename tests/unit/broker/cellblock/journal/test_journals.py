@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from benchmarks import state as measuring
+from cellblock.apart.budget import ByteBudget
 from cellblock.base.database import Away, StoreError
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.presence import Presence
+from cellblock.base.shared_state import SharedState
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
-from cellblock.journal import journals
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, SharedPlace, journals_in, opened_file
 from cellblock.journal.rows import Head, Piece, WrongPiece
@@ -127,23 +126,27 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
         hangs.wait(WAIT_BOUND_SECONDS)
 
     monkeypatch.setattr(JournalStore, "write", hang)
-    monkeypatch.setattr(journals, "WAITING_BYTES", 100)
+    monkeypatch.setattr(kept, "_waiting", ByteBudget(90, 100, "one client", "runs that wait for the disk"))
     first = kept.write(head(), pieces, 80)
     await until(is_there.is_set, "it hangs")
     assert not await kept.is_written(first, 0.01)
     # Nobody else waits in vain: this would take the test's bound.
     behind = kept.write(head("r4"), pieces, 1)
     assert not await kept.is_written(behind, 10 * WAIT_BOUND_SECONDS)
-    assert not await kept.is_written(kept.write(head("r2"), pieces, 80))
-    assert "wait for the disk" in caplog.text
+    assert not await kept.is_written(kept.write(head("r2"), pieces, 80, client="other"))
+    assert "wait for the disk of all together" in caplog.text
+    # One client does not take what there is for others.
+    assert kept.write(head("r5"), pieces, 15).done()
+    other = kept.write(head("r6"), pieces, 15, client="other")
+    assert not other.done()
     hangs.set()
     await until(behind.done, "it goes on")
-    assert await kept.is_written(first)
+    assert await kept.is_written(first) and await kept.is_written(other)
     assert await kept.is_written(kept.write(head("r3"), pieces, 80))
 
 
 async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals, tmp_path: Path) -> None:
-    store = opened_file(journals_in(tmp_path), lambda: b"\1" * 32, JournalSettings())
+    store = opened_file(journals_in(tmp_path), lambda: (b"\1" * 32,), JournalSettings())
     store.write(head("theirs"), PIECES)
     store.close()
     assert await kept.is_written(kept.write(head("ours"), pieces))
@@ -153,7 +156,7 @@ async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals
 
 
 async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
-    store = opened_file(journals_in(tmp_path), lambda: b"\1" * 32, JournalSettings())
+    store = opened_file(journals_in(tmp_path), lambda: (b"\1" * 32,), JournalSettings())
     long_ago = time.time() - 1_000_000
     for number in range(120):
         store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
@@ -179,14 +182,12 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
 
 
 @pytest.fixture
-async def shared(postgres_server: PostgresServer) -> AsyncGenerator[Journals]:
-    presence = Presence(postgres_server)
-    presence.start()
-    made = Journals(SharedPlace(postgres_server, b"\1" * 32, presence), JournalSettings(mode="all"))
+async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
+    shared_state.start({})
+    made = Journals(SharedPlace(shared_state), JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
-    presence.close()
 
 
 async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
@@ -213,11 +214,10 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
 
 
 async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
-    postgres_server: PostgresServer, postgres: Postgres, caplog: pytest.LogCaptureFixture
+    shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
-    presence = Presence(postgres_server)
-    presence.start()
-    made = Journals(SharedPlace(postgres_server, b"\1" * 32, presence), JournalSettings(mode="all"))
+    presence = shared_state.start({})
+    made = Journals(SharedPlace(shared_state), JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     postgres.stop()
     try:
@@ -227,7 +227,6 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
         assert not await made.is_written(writing)
         assert "the last runs are not kept: PostgreSQL" in caplog.text
     finally:
-        presence.close()
         postgres.start()
 
 

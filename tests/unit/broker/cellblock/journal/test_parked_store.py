@@ -18,7 +18,16 @@ from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
 from cellblock.journal.place import KIND, opened_file
-from cellblock.journal.rows import Head, Piece, TakenAway, TooLarge, WrongPiece, parked_questions, waiting_in
+from cellblock.journal.rows import (
+    Head,
+    OneRunFailed,
+    Piece,
+    TakenAway,
+    TooLarge,
+    WrongPiece,
+    parked_questions,
+    waiting_in,
+)
 from cellblock.journal.store import JournalStore
 from cellblock.journal.tables import POSTGRES_MIGRATIONS
 
@@ -38,8 +47,8 @@ PRAGMA user_version = 1;
 def opened(kept_in: Path | PostgresServer, **settings: Any) -> JournalStore:
     made = JournalSettings(**settings)
     if isinstance(kept_in, Path):
-        return opened_file(kept_in / JOURNALS, lambda: KEY, made)
-    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: KEY, made)
+        return opened_file(kept_in / JOURNALS, lambda: (KEY,), made)
+    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (KEY,), made)
 
 
 def question(call: int) -> ParkedQuestion:
@@ -239,6 +248,36 @@ def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path
     assert store.end("r", "PARKED_EXPIRED", expired=NOW + 101)
     assert store.end("s", "CANCELLED", "token:ann") and not store.end("s", "CANCELLED")
     assert store.take("s", "b") is None
+    store.close()
+
+
+def test_retention_leaves_a_run_that_goes_on(kept_in: Path | PostgresServer) -> None:
+    """However long ago it began, and however much is kept: it has waited for days, and somebody goes on with it."""
+    store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
+    park(store, 1, size=600_000)
+    store.answer("r", "accepted")
+    assert store.take("r", "b") is not None
+    for number in range(5):
+        store.write(Head(f"x{number}", "cli", NOW + 1e6, NOW + 1e6, "ok"), [Piece("facts", bytes(100_000))])
+    while store.tidy(NOW + 1e6):
+        pass
+    assert store.owned() == [("r", "b")] and len(store.heads()) == 5, "the oldest of those that are over went"
+    while store.tidy(NOW + 2e6):
+        pass
+    assert [one.id for one in store.heads()] == ["r"]
+    assert store.adopt("r", "b", "c") is not None, "nor when its broker has died"
+    store.close()
+
+
+def test_a_call_of_a_run_that_is_gone_is_not_written_in_silence(kept_in: Path | PostgresServer) -> None:
+    """Whoever is to make the call would make one of which no later owner knows."""
+    store = opened(kept_in)
+    under_way = Head("r", "token:ann", NOW, state="running")
+    store.write(under_way, [Piece("recording", b"x")], "b")
+    assert store.delete("r")
+    with pytest.raises(OneRunFailed, match="deleted"):
+        store.write(under_way, [Piece("call", b"sent")], "b")
+    assert store.heads() == []
     store.close()
 
 

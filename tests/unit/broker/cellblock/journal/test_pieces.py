@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty
 from cellblock.journal import pieces
+from cellblock.journal.journal import MAX_BYTES
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
 from cellblock.journal.rows import Piece
 
@@ -69,4 +71,18 @@ def test_a_large_result_has_a_piece_of_its_own() -> None:
     assert kept[1:] == [Piece("result", b'{"a":[1]}')]
     found = pieces.recording_in(kept)
     assert found is not None
-    assert found.response == {"logs": [], "result": {"a": [1]}, "diagnostics": []}
+    assert found.response == {"logs": [], "result": RawJson(b'{"a":[1]}'), "diagnostics": []}
+    shown = pieces.recording_in(kept, decoded=True)
+    assert shown is not None
+    assert shown.response == {"logs": [], "result": {"a": [1]}, "diagnostics": []}
+
+
+def test_what_a_run_may_hold_is_read_in_a_moment() -> None:
+    """The journals' thread reads it, and holds the interpreter for as long: whatever the events are."""
+    half = MAX_BYTES // 2
+    calls = [call(number, answer=b" " * 2**20, ok=True) for number in range(1, half // 2**20)]
+    kept = pieces.whole(replace(BEGUN, events="c1" * (half // 2), calls=calls))
+    before = time.thread_time()
+    found = pieces.recording_in(kept)
+    assert time.thread_time() - before < 0.1
+    assert found is not None and len(found.events) == half and len(found.calls) == len(calls)

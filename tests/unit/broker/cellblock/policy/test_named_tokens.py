@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.named_tokens import MAX_FILE_BYTES, NamedTokens
 from cellblock.policy.policy import Policy
+from support.shared_rows import Where
 
 TOOLS = tuple(ToolEntry(name, name) for name in ("read", "write"))
 FILES = ServerEntry(
@@ -38,29 +40,39 @@ def test_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert [issued.name for issued in tokens.all()] == ["ci", "other"]
 
 
-def test_another_process_sees_it_come_and_go(tmp_path: Path) -> None:
-    here, there = NamedTokens(tmp_path), NamedTokens(tmp_path)
+def test_another_process_sees_it_come_and_go(place_of_broker: Callable[[], Where]) -> None:
+    def look() -> None:
+        if not isinstance(there_in, Path):
+            there_in.read()
+
+    there_in = place_of_broker()
+    here, there = NamedTokens(place_of_broker()), NamedTokens(there_in)
     assert not there.any and there.all() == []
-    token = here.create("ci")
+    token = here.create("ci", grants=Grant(tools=["files.read"]))
+    look()
     assert there.any and there.name_of(token) == "ci"
+    assert there.grant_of("token:ci") == Grant(tools=["files.read"])
     here.revoke("ci")
+    look()
     assert there.name_of(token) is None and not there.any
     # A new one of the same name is another token.
     again = here.create("ci")
+    look()
     assert there.name_of(token) is None and there.name_of(again) == "ci"
 
 
-def test_of_many_that_make_one_name_at_once_one_succeeds(tmp_path: Path) -> None:
+def test_of_many_that_make_one_name_at_once_one_succeeds(place_of_broker: Callable[[], Where]) -> None:
     def make(_: int) -> str | None:
         try:
-            return NamedTokens(tmp_path).create("ci")
+            return NamedTokens(place_of_broker()).create("ci")
         except ConfigError:
             return None
 
     with ThreadPoolExecutor(8) as threads:
         made = [token for token in threads.map(make, range(32)) if token is not None]
-    assert len(made) == 1 and NamedTokens(tmp_path).name_of(made[0]) == "ci"
-    assert [file.name for file in (tmp_path / "tokens").iterdir()] == ["ci.json"]
+    tokens = NamedTokens(place_of_broker())
+    assert len(made) == 1 and tokens.name_of(made[0]) == "ci"
+    assert [issued.name for issued in tokens.all()] == ["ci"]
 
 
 def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:

@@ -147,6 +147,19 @@ def test_the_fix_is_one_line(code: str, statement: str) -> None:
     assert fix(IMPORT + code) == statement
 
 
+@pytest.mark.parametrize("word", ["const", "let", "var"])
+def test_a_result_that_is_a_variable_of_the_scripts_own_is_told(word: str) -> None:
+    code = f"{word} __codemode_result__ = 5;"
+    said = f"`{word} __codemode_result__` makes a variable of the script's own: leave out `{word}`."
+    assert find_imports(code.encode(), 2).fix == said
+    for right in (
+        "__codemode_result__ = 5;",
+        f"globalThis.{code.split(' ', 1)[1]} {code}",
+        "const a__codemode_result__ = 5;",
+    ):
+        assert "leave out" not in (find_imports(right.encode(), 2).fix or "")
+
+
 def test_no_fix_where_the_result_is_named() -> None:
     assert fix("globalThis.__codemode_result__ = undefined;") is None
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
+from tree_sitter import Node
 
 from cellblock.execution.outcome import with_unawaited
 from cellblock.execution.response import Diagnostic
-from cellblock.script.imports import find_imports
+from cellblock.script.imports import find_imports, import_nodes
 from cellblock.script.source import prepare
-from cellblock.script.unawaited import MAX_TOLD, Unawaited
+from cellblock.script.trees import parse
+from cellblock.script.unawaited import MAX_TOLD, Unawaited, unawaited_calls
 
 IMPORTS = """import * as f from "@codemode/servers/files"; import { read, write as w } from "@codemode/servers/x";
 """
+
+
+def parsed(code: str) -> tuple[Node, bytes]:
+    source = code.encode()
+    return parse(source, typescript=False, is_late=lambda: False), source
 
 
 def found(code: str) -> tuple[Unawaited, ...]:
@@ -32,10 +40,24 @@ def found(code: str) -> tuple[Unawaited, ...]:
         "async function main() { await read() } main();",
         "const go = async () => { await read() }; go().catch(console.error)",
         "f?.list()",
+        "f['list']({})",
+        "const g = f; g.list({})",
+        "const { list } = f; list({})",
+        "let list; list = f.list; list({})",
+        "const x = await import('@codemode/servers/x'); x.get();",
+        "const { get: one } = await import('@codemode/servers/x'); one();",
+        "(await import('@codemode/servers/x')).get();",
+        "const [x] = await Promise.all([import('@codemode/servers/x')]); x.get();",
+        "import('@codemode/servers/x').then((x) => { x.get(); });",
+        "const api = { f, w }; api.f.list({});",
+        "const api = { f, w }; api.w({});",
+        "[1].forEach((id) => f.get({ id }));",
+        "[1].map((id) => f.get({ id }));",
+        "function outer() { async function inner() { await read() } inner(); } outer();",
     ],
 )
 def test_calls_that_are_thrown_away(code: str) -> None:
-    assert [call.used for call in found(code)] == [False]
+    assert [call.kind for call in found(code)] == ["dropped"]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +78,44 @@ def test_calls_that_are_thrown_away(code: str) -> None:
         "console.log(f.list())",
         "(f.a())[0]",
         "f.list() ? 1 : 2",
+        "const p = f.a(); globalThis.__codemode_result__ = { p };",
+        "globalThis.__codemode_result__ = { a: 1, b: [f.a()] };",
+        "globalThis.__codemode_result__ = [1].map((id) => f.get({ id }));",
+        "const all = [1].map((id) => read({ id })); globalThis.__codemode_result__ = { all };",
     ],
 )
 def test_promises_that_are_used_as_values(code: str) -> None:
-    assert [call.used for call in found(code)] == [True]
+    assert [call.kind for call in found(code)] == ["used"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        ("ids.forEach(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("ids.forEach(async function (id) { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("const go = async (id) => { await f.a(id); }; ids.forEach(go);", "each", "Promise.all(ids.map"),
+        ("ids.forEach(async (id) => { for await (const x of id) f.b; });", "each", "for … of"),
+        ("ids.map(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("await ids.map(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("const all = ids.map(async (id) => await f.a(id)); console.log(all.length);", "each", "Promise.all"),
+        (
+            "globalThis.__codemode_result__ = ids.map(async (id) => await f.a(id));",
+            "list",
+            "Promise.all(ids.map",
+        ),
+        (
+            "const all = await ids.map(async (id) => await f.a(id)); globalThis.__codemode_result__ = { all };",
+            "list",
+            "Promise.all(ids.map(async …))",
+        ),
+        ("console.log(JSON.stringify(ids.map(async (id) => await f.a(id))));", "list", "Promise.all(ids.map"),
+    ],
+)
+def test_async_callbacks_that_nothing_waits_for(code: str, kind: str, hint: str) -> None:
+    script = prepare(f"{IMPORTS}const ids = [1];{code}", lambda _: "data:,", "data:,")
+    assert [call.kind for _, call in script.unawaited] == [kind]
+    (told,) = with_unawaited([], script)
+    assert hint in (told.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +126,6 @@ def test_promises_that_are_used_as_values(code: str) -> None:
         "const p = f.a(); await Promise.all([p]);",
         "await Promise.all([f.a(), f.b()])",
         "const ps = [1].map(x => f.a(x)); await Promise.all(ps)",
-        "void f.a()",
         "return f.a()",
         "const go = () => f.a(); await go()",
         "async function main() { return 1 } main();",
@@ -93,11 +148,45 @@ def test_promises_that_are_used_as_values(code: str) -> None:
         "for await (const x of await f.a()) {}",
         "Promise.all([f.a()]).then(x=>x)",
         "console.log(await f.list())",
-        "const f2 = f.a; f2()",
+        "const f2 = f.a; await f2()",
+        "const { a } = f; await a();",
+        "const x = await import('@codemode/servers/x'); await x.get();",
+        "await (await import('@codemode/servers/x')).get();",
+        "const r = (await (await import('@codemode/servers/x')).get()).items;",
+        "JSON.parse(await (f).read({})).map((one) => one.id);",
+        "const x = { get() {} }; x.get();",
+        "{ const f = { a() {} }; f.a(); }",
+        "const { read } = other; { const read = () => 1; read(); }",
+        "await Promise.all([1].map(async (id) => { await f.a(id); }))",
+        "const all = [1].map(async (id) => { await f.a(id); }); await Promise.all(all);",
+        "const all = [1].map((id) => f.a(id)); for (const p of all) await p;",
+        "for await (const x of [1].map((id) => f.a(id))) x;",
+        "for await (const x of [1].map(async (id) => await f.a(id))) x;",
+        "await Promise.allSettled([1].map((id) => f.a(id)).filter(Boolean));",
+        "const run = (list) => list.map(async (id) => await f.a(id)); await Promise.all(run([1]));",
+        "function all() { return [1].map(async (id) => await f.a(id)); } await Promise.all(all());",
+        "[1].forEach(async (id) => { console.log(id); });",
+        "[1].forEach(async (id) => { const later = async () => { await f.a(id); }; todo.push(later); });",
+        "await new Promise((done) => [1].forEach(async (id) => { await f.a(id); done(); }));",
+        "const jobs = []; [1].forEach((id) => { jobs.push(f.a(id)); }); await Promise.all(jobs);",
+        "const m = new Map([1].map((id) => [id, f.a(id)])); for (const p of m.values()) await p;",
+        "const p = f.a(); globalThis.__codemode_result__ = { p: await p };",
     ],
 )
 def test_what_may_be_awaited_is_left_alone(code: str) -> None:
     assert found(code) == ()
+
+
+def test_a_script_that_says_itself_that_it_does_not_wait_is_not_warned() -> None:
+    script = prepare(
+        f"{IMPORTS}void f.a(); globalThis.__codemode_result__ = 1;", lambda _: "data:,", "data:,"
+    )
+    late = Diagnostic(
+        severity="warning", code="CALLS_NOT_AWAITED", message="1 call had no answer yet.", hint="h"
+    )
+    (told,) = with_unawaited([late], script)
+    assert (told.severity, told.message, told.hint) == ("info", late.message, None)
+    assert with_unawaited([], script) == []
 
 
 def test_only_tools_count() -> None:
@@ -120,9 +209,20 @@ def test_each_is_told_at_its_place_and_the_sandbox_s_notice_with_the_first() -> 
     assert with_unawaited([late], prepare("1", lambda _: None, "")) == [late]
 
 
-def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take() -> None:
-    """To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it."""
-    code = f"{IMPORTS}(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}".encode()
+SLOW = [
+    # To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it.
+    f"(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}",
+    "".join(f"async function g{number}() {{ await 0 }} g{number}();" for number in range(1_500)),
+    f"const {{ {', '.join(f'n{number}' for number in range(10_000))} }} = f;",
+    f"const p = [1].map(async () => {{ await 0; }}); globalThis.__codemode_result__ = {{ {'p, ' * 20_000} }};",
+    f"const a0 = f; {''.join(f'const a{number + 1} = a{number};' for number in range(4_000))} a4000.x();",
+]
+
+
+@pytest.mark.parametrize("code", SLOW, ids=["deep", "own", "names", "places", "aliases"])
+def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take(code: str) -> None:
+    root, source = parsed(f"{IMPORTS}{code}")
+    imports = import_nodes(root, source, math.inf)
     began = time.thread_time()
-    assert find_imports(code, 0.012).unawaited == ()
+    unawaited_calls(root, source, [*imports[0], *imports[1]], began + 0.012)
     assert time.thread_time() - began < 0.5

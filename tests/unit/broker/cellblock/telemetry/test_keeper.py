@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.presence import Presence
+from cellblock.base.shared_state import SharedState
+from cellblock.catalog.model import Catalog
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.execution.events import RunFacts
 from cellblock.journal.journals import Journals
+from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
 from cellblock.telemetry.keeper import Keeper
 from support.postgresql import Postgres
@@ -35,11 +38,10 @@ QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input=
 
 
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
-    postgres_server: PostgresServer, postgres: Postgres
+    shared_state: SharedState, postgres: Postgres
 ) -> None:
-    presence = Presence(postgres_server)
-    presence.start()
-    journals = Journals(SharedPlace(postgres_server, b"\1" * 32, presence), JournalSettings())
+    presence = shared_state.start({})
+    journals = Journals(SharedPlace(shared_state), JournalSettings())
     kept = Keeper(journals, JournalSettings(), presence).opened(
         "cli", client="c", may_park=True, durable=False
     )
@@ -61,4 +63,27 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     await kept.before_call(1)
     assert await journals.heads() == [], "it stands as parked"
     await journals.close()
-    presence.close()
+
+
+async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
+    place = FilePlace(tmp_path, AuthSettings(keyring="off"))
+    journals = Journals(place, JournalSettings())
+    kept = Keeper(journals, JournalSettings(), Owner(tmp_path)).opened(
+        "cli", client="c", may_park=True, durable=True
+    )
+    assert kept is not None
+    first = kept.journal
+    first.begin(
+        made_by="",
+        deno="",
+        request={"code": ""},
+        body=b"{}",
+        conventions=True,
+        limits={},
+        message_bytes=1,
+        catalog=Catalog(),
+    )
+    assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
+    kept.goes_on(first.snapshot())
+    assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
+    await journals.close()

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from cellblock.apart.light import LIGHT_BYTES
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import checker as module
@@ -55,6 +56,30 @@ def compilers(checker: TypeChecker) -> list[psutil.Process]:
 def network_of(pid: int) -> str:
     """The network namespace of a process."""
     return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+async def test_a_report_of_megabytes_is_read_as_far_as_the_loop_may(
+    check: Check, checker: TypeChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each word of the script is one that nothing declares."""
+    reports: list[list[Any]] = []
+    request = CompilerSession.request
+
+    async def told(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
+        answer = await request(self, method, params)
+        if method == "textDocument/diagnostic":
+            reports.append(answer["items"])
+        return answer
+
+    monkeypatch.setattr(CompilerSession, "request", told)
+    words = "".join(f"n{number};\n" for number in range(30_000))
+    found = await check(words)
+    assert found.gave_up is None and found.faults[0].line == 1
+    pid = checker.pid
+    assert (await check("let fine = 1;")).faults == ()
+    assert checker.pid == pid, "the compiler was not lost for it"
+    sizes = [len(json.dumps(report)) for report in reports]
+    assert 200_000 < max(sizes) < 2 * LIGHT_BYTES, sizes
 
 
 async def test_the_second_check_is_the_same_process(checker: TypeChecker, check: Check) -> None:

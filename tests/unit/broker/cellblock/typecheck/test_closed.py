@@ -116,6 +116,32 @@ KEYS = [
     ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
     ("await t.edit({ path: 'a', oldText: 'b' });", {"oldText": "each element of `edits`"}),
     ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
+    # However the function is reached.
+    ("const { list_issues } = t; await list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const { list_issues: list } = t; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const list = t.list_issues; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const api = t; await api.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t['list_issues']({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t?.list_issues?.({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    (f"const m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 1 }});", {"lable": "`label`"}),
+    (
+        f"const {{ edit }} = await import('{SPECIFIER}'); await edit({{ path: 'a', 'dry_run': true }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    (f"await (await import('{SPECIFIER}')).list_issues({{ lable: 'bug' }});", {"lable": "`label`"}),
+    (
+        f"let m; m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 'bug' }});",
+        {"lable": "`label`"},
+    ),
+    (
+        f"const [m] = await Promise.all([import('{SPECIFIER}')]); await m.edit({{ path: 'a', dry_run: 1 }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    (
+        f"import('{SPECIFIER}').then(async ({{ edit }}) => {{ await edit({{ path: 'a', dry_run: 1 }}); }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
     # given already, so that is not what was meant
     ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "The tool takes"}),
 ]
@@ -161,7 +187,7 @@ TEXTS = [
     ("const rows = await t.rows({}); for (const row of rows) console.log(row);", "JSON.parse(rows)"),
     ("const rows = await t.rows({}); console.log([...rows]);", "JSON.parse(rows)"),
     ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
-    ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse first"),
+    ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse(rows)"),
     ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
     (
         "const rows = await t.rows({}); for (let n = 0; n < rows.length; n++) f(rows[n].id); function f() {}",
@@ -174,6 +200,41 @@ TEXTS = [
     ("const one = await t.one({}); console.log({ ...one, done: true });", "JSON.parse(one)"),
     ("let one; try { one = await t.one({}); } finally { console.log(one.title); }", "JSON.parse(one).title"),
     ("console.log((await t.one({})).title);", "JSON.parse(…).title"),
+    # Behind guards, which say nothing of texts.
+    ("const one = await t.one({}); console.log((one.labels ?? []).length);", "JSON.parse(one).labels"),
+    ("const one = await t.one({}); console.log(one.labels?.length || 0);", "JSON.parse(one).labels"),
+    ("const one = await t.one({}); console.log(one?.title ?? 'none');", "JSON.parse(one).title"),
+    ("const one = await t.one({}); if (one.title) console.log(1);", "JSON.parse(one).title"),
+    ("const { title = 'none' } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+    (
+        "const one = await t.one({}); const { title = 'none' } = one; console.log(title);",
+        "JSON.parse(…).title",
+    ),
+    (
+        "const rows = await t.rows({}); console.log(rows.map?.((row) => row.id) ?? []);",
+        "JSON.parse(rows).map",
+    ),
+    (
+        "const rows = (await t.rows({})) ?? []; console.log(rows.filter && rows.filter(Boolean));",
+        "JSON.parse(rows).filter",
+    ),
+    (
+        "const a = await t.one({}); const b = JSON.parse(await t.rows({})); console.log(a.title ?? b[0].title);",
+        "JSON.parse(a).title",
+    ),
+    (
+        "const rows = await t.rows({}); console.log(Array.isArray(rows) ? rows.length : 0);",
+        "JSON.parse(rows)",
+    ),
+    # One character after the other.
+    ("const rows = await t.rows({}); for (const k in rows) console.log(k);", "JSON.parse(rows)"),
+    ("const rows = await t.rows({}); console.log([rows[0]]);", "JSON.parse(rows)"),
+    (
+        "const rows = await t.rows({}); const out = []; for (let n = 0; n < rows.length; n++) out.push(rows[n]);",
+        "JSON.parse(rows)",
+    ),
+    ("console.log((await t.rows({}))[0]);", "JSON.parse(…)"),
+    ("const [rows] = await Promise.all([t.rows({})]); console.log(rows?.[0]);", "JSON.parse(rows)"),
 ]
 
 
@@ -225,6 +286,19 @@ GUARDED = [
     "const raw = await t.one({}); const one = typeof raw === 'string' ? JSON.parse(raw) : raw; console.log(one.id);",
     "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
     "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
+    # Texts that the script knows for texts, or may.
+    "const raw = await t.rows({}); const rows = Array.isArray(raw) ? raw : JSON.parse(raw); console.log(rows.length);",
+    "const rows = JSON.parse(await t.rows({})); console.log(Array.isArray(rows) ? rows.length : 0);",
+    "const raw = await t.one({}); const one = raw.title ? raw : JSON.parse(raw); console.log(one.id);",
+    "const raw = await t.one({}); const one = raw?.id ?? JSON.parse(raw).id; console.log(one);",
+    "const raw = await t.one({}); if (typeof raw !== 'string') console.log(raw.title ?? 1);",
+    "const raw = await t.rows({}); const rows = raw[0] === '[' ? JSON.parse(raw) : []; console.log(rows.length);",
+    "const read = (x) => (x.id ? x : JSON.parse(x)); const raw = await t.one({}); [read(raw), raw.id ?? 1].at(0);",
+    "const rows = await t.rows({}).then(JSON.parse); console.log(rows[0].title); for (const k in rows) console.log(k);",
+    "const rows = JSON.parse(await t.rows({})); console.log(rows[0].id, rows[0]?.x ?? 1); for (const k in rows) k;",
+    "const page = JSON.parse(await t.one({})); for (const key in page) console.log(page[key], key[0]);",
+    "const text = await t.edit({ path: 'a' }); console.log(text[0], text.length); for (const k in text) text[k];",
+    "const text = await t.rows({}); console.log(text.at(0), text.charAt(1), text.split('\\n')[0], text.trim()[1]);",
 ]
 
 
@@ -291,3 +365,11 @@ async def test_what_may_be_anything_is_taken_for_no_json_text(
 async def test_a_list_of_json_texts_is_a_list(closed: Closed) -> None:
     [fault] = (await closed("const all = await Promise.all([1].map(() => t.rows({}))); all.titel;")).faults
     assert "It is an array: read `titel` of its elements." in (fault.hint or "")
+
+
+async def test_an_array_is_not_told_to_be_observed_by_a_tool_that_is_called_like_its_field(
+    closed: Closed,
+) -> None:
+    """`rows` is a tool, and here the name of a field that no array has."""
+    [fault] = (await closed("const all = [await t.get_issue({ id: 1 })]; all.rows;")).faults
+    assert fault.hint == "It is the array itself: leave out `.rows`."

@@ -56,7 +56,11 @@ TOOLS = (
     ToolEntry(
         "list",
         "list",
-        input_schema={"type": "object", "properties": {"status": STATUS}},
+        # What is left of the status where it is not open is an enum of its own, here.
+        input_schema={
+            "type": "object",
+            "properties": {"status": STATUS, "other": {"enum": ["in_progress", "closed"]}},
+        },
         output_schema={
             "type": "object",
             "properties": {"issues": {"type": "array", "items": ISSUE}},
@@ -158,6 +162,7 @@ QUIET = [
     # What an `if` around has excluded.
     "if (i.status === 'open') f(); else if (i.status === 'open') f(); function f() {}",
     "issues.map((x) => { if (x.status === 'open') return 1; return x.status === 'open' && x.title ? 2 : 0; });",
+    "if (i.status !== 'open') console.log(i.status === 'open');",
     "const { state } = o; if (state === 'OPEN') f(); else if (state === 'OPEN') f(); function f() {}",
     # Several names for the same thing.
     "issues.filter((x) => x.status === 'done' || x.status === 'closed' || x.status === 'finished');",

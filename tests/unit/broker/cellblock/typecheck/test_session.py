@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cellblock.apart.light import LIGHT_BYTES
 from cellblock.typecheck.session import MAX_HEADER_BYTES, MAX_MESSAGE_BYTES, Decoder, FramingError, encode
 
 
@@ -37,3 +38,13 @@ def test_other_header_lines_are_read_over() -> None:
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(FramingError):
         Decoder().feed(data)
+
+
+def test_of_a_long_message_the_beginning_is_read() -> None:
+    items = [{"message": "é" * 100, "range": {"start": {"line": number}}} for number in range(10_000)]
+    sent = encode({"id": 7, "result": {"items": items}}) + encode({"id": 8})
+    long, short = Decoder().feed(sent)
+    found = long["result"]["items"]
+    assert long["id"] == 7 and short["id"] == 8
+    assert 200 < len(found) < LIGHT_BYTES // 100
+    assert found == items[: len(found)], "one that is cut is none"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,23 @@ def test_the_numbers_are_those_of_the_kernels_headers(column: int, header: str) 
         if name in NUMBERS and int(number) != NUMBERS[name][column]
     }
     assert wrong == {}
+
+
+def test_the_version_of_deno_is_the_installed_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    version = confinement.deno_version.__wrapped__
+    assert version() == importlib.metadata.version("deno")
+    (tmp_path / "deno-2.9.99.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "absent"), str(tmp_path), *sys.path])
+    assert version() == "2.9.99"
+    # In an egg, as other installers leave it.
+    (tmp_path / "deno-2.9.99.dist-info").rename(tmp_path / "other")
+    (tmp_path / "deno.egg-info").write_text("Metadata-Version: 2.1\nName: deno\nVersion: 2.9.100\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert version() == "2.9.100"
+    monkeypatch.setattr(sys, "path", [])
+    assert version() is None
 
 
 @pytest.fixture

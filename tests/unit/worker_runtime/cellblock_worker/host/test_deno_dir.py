@@ -19,6 +19,8 @@ from cellblock_worker.wire.endpoints import ipc_folder
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 
 HEAP_MB = 64
+WANTED = asyncio.Event()
+WANTED.set()
 BOUND_SECONDS = 60.0
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +40,7 @@ def wrapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 async def filled(wrapped: None, tmp_path: Path) -> AsyncIterator[Path]:
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
     await owner.serve()
     yield tmp_path / deno_dir.FOLDER_NAME / "shown"
     owner.close()
@@ -111,7 +113,7 @@ async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_sta
     (filled.parent / "filled").mkdir()
     (filled.parent / "filled" / "dep_analysis_cache_v2-wal").write_text("of a host that was killed")
     (filled.parent / "mine.txt").write_text("precious")
-    owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB, shown)
+    owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB, WANTED, shown)
     await owner.serve()
     assert names(filled.parent) == ["mine.txt", "shown"]
     with caplog.at_level(logging.WARNING, "cellblock.host"):
@@ -122,7 +124,7 @@ async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_sta
 async def test_without_bubblewrap_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deno_dir, "IDLE_PAUSE_SECONDS", 0.0)
     confinement.use_isolation("off")
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
     await owner.serve()
     assert "--setenv" not in confinement.launch(HEAP_MB).command
     owner.close()
@@ -133,7 +135,7 @@ async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
     wrapped: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    owner = deno_dir.DenoDir(tmp_path / "file", HEAP_MB, shown)
+    owner = deno_dir.DenoDir(tmp_path / "file", HEAP_MB, WANTED, shown)
     with caplog.at_level(logging.WARNING, "cellblock.host"):
         await owner.serve()
     assert "without a DENO_DIR" in caplog.text
@@ -141,8 +143,25 @@ async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
     owner.close()
 
 
+async def test_nothing_is_made_before_it_is_wanted(wrapped: None, tmp_path: Path) -> None:
+    wanted, made = asyncio.Event(), asyncio.Event()
+
+    async def told() -> None:
+        made.set()
+
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, wanted, told)
+    task = asyncio.create_task(owner.serve())
+    # All that it did before it waited for that.
+    await asyncio.wait([task], timeout=0.2)
+    assert not task.done() and names(tmp_path) == []
+    wanted.set()
+    await asyncio.wait_for(task, BOUND_SECONDS)
+    assert made.is_set() and names(tmp_path) == [deno_dir.FOLDER_NAME]
+    owner.close()
+
+
 async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path: Path) -> None:
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
     task = asyncio.create_task(owner.serve())
     await until_there(tmp_path / deno_dir.FOLDER_NAME)
     task.cancel()

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 import zmq
-from pydantic import ValidationError
 
+from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host import host as host_module
 from cellblock_worker.host.host import Host, HostConfig
@@ -57,7 +57,7 @@ class Broker:
         self._changed.set()
 
     def say(self, message: protocol.Message, token: bytes = b"", body: bytes = b"") -> None:
-        self.raw(token, pack_header(message.model_dump()), body)
+        self.raw(token, pack_header(vars(message)), body)
 
     def raw(self, *parts: bytes) -> None:
         self.socket.send([bytes.fromhex(IDENTITY), *parts])
@@ -104,7 +104,10 @@ def config(endpoint: str, **changes: Any) -> HostConfig:
         "max_message_bytes": 1 << 20,
         "max_old_space_mb": 64,
     }
-    return HostConfig.model_validate({**values, **changes})
+    return HostConfig.read({**values, **changes})
+
+
+BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=3_600_000, principal_warm=1)
 
 
 @pytest.fixture
@@ -164,11 +167,25 @@ async def test_the_warm_target_is_kept_and_can_be_changed(
     fake_workers.run(ECHO)
     _, broker = await start_host(warm=2)
     await broker.status(warm=2, booting=0)
-    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    broker.say(protocol.Run(**vars(RUN)), b"one", b"1")
     await broker.end_of(b"one")
     await broker.status(warm=2, running=0, booting=0)
     broker.say(protocol.Pool(warm=3))
     await broker.status(warm=3)
+
+
+async def test_it_says_when_it_has_booted_many(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "DENO_DIR_BOOTS", 3)
+    fake_workers.run(ECHO)
+    host, broker = await start_host(warm=2)
+    await broker.status(warm=2, booting=0)
+    assert not host.has_booted_many.is_set()
+    broker.say(protocol.Run(**vars(RUN)), b"one", b"1")
+    await broker.end_of(b"one")
+    await broker.status(warm=2, running=0, booting=0)
+    assert host.has_booted_many.is_set()
 
 
 async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run(
@@ -177,7 +194,7 @@ async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run
     fake_workers.run(ECHO)
     _, broker = await start_host(warm=3, idle_warm=1, idle_after_ms=500)
     await broker.status(warm=1, booting=0)
-    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    broker.say(protocol.Run(**vars(RUN)), b"one", b"1")
     await broker.end_of(b"one")
     await broker.status(warm=3, running=0)
 
@@ -285,7 +302,7 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
     broker.say(RUN, b"token", b"{}")
     await broker.until(lambda: "call" in broker.run_of(b"token"))
     broker.say(protocol.Reply(id=1, ok=True), b"another", b"foreign")
-    turned = dict(reversed(protocol.Reply(id=1, ok=True).model_dump().items()))
+    turned = dict(reversed(vars(protocol.Reply(id=1, ok=True)).items()))
     broker.raw(b"token", pack_header(turned), b"in another order")
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"mine")
     await broker.end_of(b"token")
@@ -423,8 +440,24 @@ async def test_stopping_ends_every_run_and_kills_every_worker(
     ids=str,
 )
 def test_configurations_that_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(BadRecord):
         config("ipc:///x", **change)
+
+
+@pytest.mark.parametrize("reuse", [None, BOUNDS])
+def test_a_configuration_is_read_as_it_was_written(reuse: ReuseBounds | None) -> None:
+    made = config("ipc:///x", reuse=reuse, total_memory_bytes=1 << 40, log_level="debug")
+    assert HostConfig.from_json(made.to_json().encode()) == made
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", '{"connect": "ipc:///x"}', "{"])
+def test_what_is_no_configuration(text: str) -> None:
+    with pytest.raises(ValueError):
+        HostConfig.from_json(text.encode())
+    written = json.loads(config("ipc:///x").to_json())
+    for wrong in ({"max_runs": 1}, {**vars(BOUNDS), "idle_ms": 0}, [], 1):
+        with pytest.raises(BadRecord):
+            HostConfig.from_json(json.dumps({**written, "reuse": wrong}).encode())
 
 
 async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(
@@ -450,7 +483,6 @@ while True:
     frame(str(os.getpid()).encode(), t="done", ms=0)
     ready()
 """
-BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=3_600_000, principal_warm=1)
 
 
 async def _pid_of(broker: Broker, token: bytes) -> int:
@@ -482,7 +514,7 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
     fake_workers.run(AGAIN)
     _, broker = await start_host(warm=1, reuse=BOUNDS)
     tokens = (f"run {number}".encode() for number in itertools.count())
-    old, new = RUN.model_copy(update={"key": "old 1"}), RUN.model_copy(update={"key": "new 1"})
+    old, new = RUN.replace(key="old 1"), RUN.replace(key="new 1")
     await _reused(broker, old, tokens)
     broker.say(old, busy := next(tokens), b"calls")
     await broker.until(lambda: "call" in broker.run_of(busy))
@@ -550,5 +582,5 @@ async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
     (hello,) = broker.of(protocol.Hello)
     assert any(layer.startswith("reuse: ") for layer in hello.missing)
     assert not any(layer.startswith("reuse: ") for layer in hello.layers)
-    broker.say(RUN.model_copy(update={"key": "a"}), b"run", b"1")
+    broker.say(RUN.replace(key="a"), b"run", b"1")
     await _gone(await _pid_of(broker, b"run"))

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_worker.wire.keys import KeyFileError, make_key_file, parse_public_key, read_key_file
+from cellblock_worker.wire.keys import (
+    KeyFileError,
+    line_of,
+    make_key_file,
+    make_pair,
+    pair_of,
+    parse_public_key,
+    read_key_file,
+    read_line,
+)
 
 
 def test_a_pair_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
@@ -73,6 +82,15 @@ def test_what_is_no_key_file_is_refused_with_its_reason(tmp_path: Path) -> None:
 def test_a_secret_is_in_no_text(tmp_path: Path) -> None:
     pair = make_key_file(tmp_path / "a.key")
     assert pair.secret.hex() not in repr(pair) and str(pair.secret) not in repr(pair)
+
+
+def test_a_pair_passes_a_pipe_and_any_32_bytes_are_one() -> None:
+    pair = make_pair()
+    assert read_line(line_of(pair)) == pair != make_pair() and line_of(pair).endswith(b"\n")
+    assert pair_of(b"s" * 32) == pair_of(b"s" * 32) != pair_of(b"t" * 32)
+    for line in (b"", b"\n", b"curve-secret-key 00\n"):
+        with pytest.raises(KeyFileError, match="stdin"):
+            read_line(line)
 
 
 @pytest.mark.parametrize("text", ["", "0" * 63, "0" * 65, "g" * 64, "A" * 64, "0" * 64 + "\n"])

@@ -62,8 +62,8 @@ def wire(message: Message) -> dict[str, Any]:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.t)
 def test_a_packed_message_has_all_its_fields_in_their_order(message: Message) -> None:
-    assert message.packed() == pack_header(message.model_dump())
-    assert list(wire(message)) == list(type(message).model_fields)
+    assert message.packed() == pack_header(vars(message))
+    assert list(wire(message)) == list(type(message).fields)
 
 
 def test_the_examples_cover_every_message_of_every_direction() -> None:
@@ -91,8 +91,7 @@ def test_extra_missing_and_mistyped_fields_are_refused(message: Message) -> None
         parse({**header, "surprise": 1})
     for name in header:
         without = {key: value for key, value in header.items() if key != name}
-        field = type(message).model_fields[name]
-        if name == "t" or field.is_required():
+        if name == "t" or name not in vars(type(message)):
             with pytest.raises(FrameError):
                 parse(without)
         for wrong in ([1], 1.5, {"a": 1}, b"x"):
@@ -136,10 +135,10 @@ def test_the_error_names_the_place_and_repeats_no_value() -> None:
     "message", [m for m in MESSAGES if isinstance(m, protocol.FromWorker)], ids=lambda m: m.t
 )
 def test_the_cap_of_a_workers_message_is_known_by_how_its_header_begins(message: protocol.FromWorker) -> None:
-    raw = pack_header(message.model_dump())
+    raw = pack_header(vars(message))
     assert protocol.worker_body_cap(raw) == message.max_body
     protocol.check_canonical(message, raw)
-    turned = pack_header(dict(reversed(message.model_dump().items())))
+    turned = pack_header(dict(reversed(vars(message).items())))
     if turned != raw:
         with pytest.raises(FrameError, match="not canonical"):
             protocol.worker_body_cap(turned)
@@ -159,7 +158,7 @@ def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
 
 
 def test_messages_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(AttributeError, match="frozen"):
         protocol.Cancel().t = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -52,7 +52,7 @@ async def test_the_first_call_of_a_run_has_the_first_number(rehearse: bool) -> N
     plan = {"main": main, "modules": {"@codemode/servers/real": server}, "refused": {}}
     made.lease(b"token", make_run(), json.dumps(plan).encode())
     await owner.until("says")
-    made.deliver(pack_header(protocol.Reply(id=1, ok=True).model_dump()), b'"answer"')
+    made.deliver(pack_header(vars(protocol.Reply(id=1, ok=True))), b'"answer"')
     assert (await owner.end()).reason == "finished"
     said = [(header["t"], header.get("id"), header.get("server"), body) for header, body in owner.said]
     assert said == [("call", 1, "real", b"{}"), ("done", None, None, b'"answer"')]
@@ -67,7 +67,7 @@ async def test_one_that_fails_at_it_is_no_worker_and_says_so_at_once(
     script_of_it: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"main": module(script_of_it), "modules": {}, "refused": {}}
-    frame = encode_frame(pack_header(protocol.Warm().model_dump()), json.dumps(plan).encode())
+    frame = encode_frame(pack_header(vars(protocol.Warm())), json.dumps(plan).encode())
     assert frame != WARM_FRAME
     monkeypatch.setattr(worker, "WARM_FRAME", frame)
     owner = Owner()

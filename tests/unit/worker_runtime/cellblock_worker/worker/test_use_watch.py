@@ -40,6 +40,12 @@ class Heard:
         async with asyncio.timeout(BOUND):
             await self.changed.wait()
 
+    async def a_kill(self) -> None:
+        async with asyncio.timeout(BOUND):
+            while not self.killed:
+                self.changed.clear()
+                await self.changed.wait()
+
 
 class Blind(UsageReader):
     """Of a process that is there, on a machine without another descriptor."""
@@ -63,8 +69,16 @@ def watch(
     kernel_limits: bool = True,
     cpu_ms: int = 60_000,
     memory: int = 1 << 40,
+    replay_ms: int = 0,
 ) -> UseWatch:
-    run = protocol.Run(timeout_ms=1, cpu_ms=cpu_ms, memory_bytes=memory, log_bytes=1, message_bytes=1)
+    run = protocol.Run(
+        timeout_ms=1,
+        cpu_ms=cpu_ms,
+        memory_bytes=memory,
+        log_bytes=1,
+        message_bytes=1,
+        replay_ms=replay_ms,
+    )
     return UseWatch(
         reader,
         run,
@@ -85,6 +99,27 @@ async def test_a_run_over_its_cpu_time_is_killed_once(pid: int) -> None:
     watching.cancel()
     used = watching.now()
     assert used is not None and used.cpu_seconds >= 0.04
+
+
+@pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
+async def test_the_cpu_time_of_a_replay_is_bounded_apart(pid: int) -> None:
+    heard = Heard()
+    watching = watch(heard, UsageReader(pid), cpu_ms=100, replay_ms=60_000)
+    async with asyncio.timeout(BOUND):
+        while (used := watching.now()) is None or used.cpu_seconds < 0.2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert heard.killed == [] and watching.live() and not watching.live(), "once"
+    await heard.a_kill()
+    watching.cancel()
+    live_at, used = watching.live_at, watching.now()
+    assert heard.killed == [("cpu", "over maxCpuMs = 100")]
+    assert live_at is not None and used is not None and live_at >= 0.2
+    assert used.cpu_seconds - live_at >= 0.1
+    endless = Heard()
+    watching = watch(endless, UsageReader(pid), replay_ms=40)
+    await endless.a_kill()
+    watching.cancel()
+    assert [reason for reason, _ in endless.killed] == ["cpu"] and watching.live_at is None
 
 
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)

@@ -51,6 +51,21 @@ def test_time_runs_out(loop: VirtualTimeLoop) -> None:
     assert world.over_at == pytest.approx(5)
 
 
+@pytest.mark.parametrize("stands", [False, True])
+def test_the_time_of_a_run_that_has_come_back_begins_anew(loop: VirtualTimeLoop, *, stands: bool) -> None:
+    world = World(loop, 100, 100)
+    if stands:
+        world.clock.stop()
+    world.wait(50)
+    world.clock.restart(5)
+    world.wait(3)
+    assert world.over_at is None
+    if stands:
+        world.clock.go_on()
+    world.wait(10)
+    assert world.over_at == pytest.approx(58 if stands else 55)
+
+
 def test_what_stands_still_does_not_count(loop: VirtualTimeLoop) -> None:
     world = World(loop, 5, 100)
     world.wait(4)

@@ -108,7 +108,7 @@ def examples() -> list[dict[str, Any]]:
         protocol.Start(log_bytes=2**40, message_bytes=2**24),
         protocol.Reply(id=200, ok=False),
     ]
-    return [message.model_dump() for message in messages]
+    return [vars(message) for message in messages]
 
 
 def in_js_order(header: dict[str, Any]) -> dict[str, Any]:

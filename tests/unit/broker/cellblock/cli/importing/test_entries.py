@@ -48,7 +48,6 @@ ZED = """{ // mine
   "agent": {
     "tool_permissions": {"tools": {
       "mcp:fs:delete": {"default": "deny"}, "mcp:fs:write": {"default": "confirm"}, "terminal": {"default": "deny"}}},
-    "profiles": {"ask": {"context_servers": {"fs": {"tools": {"read": false}}}}},
   },
   "context_servers": {
     "fs": {"source": "custom", "command": "fs", "args": ["${X}"], "env": {}, "timeout": 90},
@@ -172,7 +171,6 @@ def test_zed(home: Path) -> None:
         "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
     }
     assert plan.bounds == {"fs": {"call_timeout_ms": 90_000}, "old": {"call_timeout_ms": 90_000}}
-    assert plan.steps[0].found.conversion.left == ["agent.profiles.ask"]
     assert plan.steps[3].why == "an extension of Zed starts it"
 
 

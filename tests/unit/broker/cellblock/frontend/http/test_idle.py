@@ -46,7 +46,7 @@ async def test_a_client_is_there_while_it_asks_or_listens() -> None:
         hosts=[HOST],
         origins=[],
         verifier=None,
-        ready=lambda: True,
+        ready=lambda busy: True,
         pages=None,
         config="mark",
     )

@@ -18,7 +18,8 @@ async def test_only_the_very_token_is_accepted() -> None:
 async def test_a_named_one_says_whom_it_is_for(tmp_path: Path) -> None:
     shown: list[bool] = []
     named = NamedTokens(tmp_path)
-    verifier = OwnTokens("a" * 43, named, lambda: shown.append(True))
+    verifier = OwnTokens("a" * 43, lambda: shown.append(True))
+    verifier.named = named
     token = named.create("ci")
     access = await verifier.verify_token(token)
     assert access is not None and access.subject == access.client_id == "token:ci" and shown == [True]

@@ -24,8 +24,8 @@ BOUND = 20.0
 def held() -> HeldRuns:
     """Runs whose words are signed with a key."""
 
-    async def key() -> bytes:
-        return bytes(32)
+    async def key() -> tuple[bytes]:
+        return (bytes(32),)
 
     return HeldRuns(RequestStates(key))
 

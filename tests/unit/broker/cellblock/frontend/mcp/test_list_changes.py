@@ -195,7 +195,7 @@ async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -
     async with Client(made, mode="legacy"):
         service.show(server("files", "read", "write"))
         async with Client(made, mode="legacy") as late:
-            assert "files: 2 tools" in (late.instructions or "")
+            assert "- files: read, write" in ((await late.list_tools()).tools[0].description or "")
 
 
 async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(

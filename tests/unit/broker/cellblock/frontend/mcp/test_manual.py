@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from cellblock.config.settings import LimitSettings, Profile, Settings, parse_se
 from cellblock.daemon.assembly import front_config
 from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
+from cellblock.frontend.mcp.opening import opening
 
 MAX_CHARS = 5_000
 """About 1,250 tokens: what an agent is asked to read before its first script."""
@@ -29,19 +31,42 @@ def catalog_of(functions: int, servers: int, absent: int = 0) -> Catalog:
     return Catalog(1, entries, {f"absent-{number}": "HTTP 401" for number in range(absent)})
 
 
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[\w-]+", text)
+
+
+def phrases(text: str) -> set[tuple[str, ...]]:
+    """Each five words in a row."""
+    words = [word.lower() for word in words_of(text)]
+    return set(zip(*(words[at:] for at in range(5)), strict=False))
+
+
 @pytest.mark.parametrize("profile", ["default", "extended"])
-@pytest.mark.parametrize(("servers", "absent"), [(0, 0), (3, 1), (400, 0), (3, 400), (400, 400)])
-def test_the_instructions_are_short_and_repeat_nothing_of_the_manual(
+@pytest.mark.parametrize(("servers", "absent"), [(0, 0), (3, 1), (60, 0), (400, 0), (3, 400), (400, 400)])
+def test_the_instructions_are_short_and_repeat_nothing_of_the_description(
     servers: int, absent: int, profile: Profile
 ) -> None:
     catalog = catalog_of(5, servers, absent)
     text = instructions(catalog, profile)
-    assert len(text) <= INSTRUCTIONS_CHARS
-    assert text == instructions(catalog, profile)
-    assert not set(manual(DEFAULTS).splitlines()) & set(text.splitlines())
-    assert ("server-0: 5 tools" in text) == (servers > 0)
-    assert ("Not connected: absent-0" in text) == (absent > 0)
-    assert ("more." in text) == (400 in (servers, absent))
+    assert len(text) <= INSTRUCTIONS_CHARS and text == instructions(catalog, profile)
+    told = opening(catalog)
+    assert not phrases(f"{told}\n{manual(DEFAULTS)}") & phrases(text)
+    ids = {*catalog.servers, *catalog.unavailable}
+    shown, named = ids & set(words_of(told)), ids & set(words_of(text))
+    assert not shown & named, "each server is named by one of the two"
+    assert (shown == ids) == (max(servers, absent) <= 3 or (servers, absent) == (60, 0))
+    # What neither has room for is counted.
+    assert shown | named == ids or "more." in text
+    assert bool(named) == (shown != ids)
+
+
+def test_in_the_profile_proxy_the_names_of_tools_say_which_servers_there_are() -> None:
+    assert words_of(instructions(catalog_of(5, 3, 2), "proxy"))[-4:] == [
+        "Not",
+        "connected",
+        "absent-0",
+        "absent-1",
+    ]
 
 
 def test_every_limit_is_told_with_the_settings_own_figures() -> None:
@@ -88,7 +113,7 @@ def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], 
 
 def test_the_extended_profile_is_told_of() -> None:
     assert "search_tools" in instructions(Catalog(), "extended")
-    assert "search_tools gives" not in instructions(Catalog())
+    assert "search_tools" not in instructions(Catalog())
 
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,9 +14,9 @@ from cellblock.frontend.mcp.request_state import RequestStates
 RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
 
 
-def states(key: bytes = b"k" * 32, now: float = 1_000.0) -> RequestStates:
-    async def give() -> bytes:
-        return key
+def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> RequestStates:
+    async def give() -> Sequence[bytes]:
+        return (key, *others)
 
     return RequestStates(give, lambda: now)
 
@@ -31,8 +32,8 @@ async def test_a_word_names_its_run_and_round_for_its_principal_until_its_time()
 
 
 async def test_a_word_names_its_broker_to_those_that_share_the_key() -> None:
-    async def key() -> bytes:
-        return b"k" * 32
+    async def key() -> Sequence[bytes]:
+        return (b"k" * 32,)
 
     word = await RequestStates(key, broker="broker-a").signed(RUN, ANN, 1, 60)
     there = RequestStates(key, broker="broker-b")
@@ -41,6 +42,14 @@ async def test_a_word_names_its_broker_to_those_that_share_the_key() -> None:
     assert await states(key=b"x" * 32).broker_in(word) is None
     for other in (word[:-1], word.replace(".", "", 1), "", await states().signed(RUN, ANN, 1, 60)):
         assert await there.broker_in(other) is None
+
+
+async def test_while_keys_change_two_are_accepted() -> None:
+    both = states(b"n" * 32, 1_000.0, b"k" * 32)
+    assert await both.read(await states().signed(RUN, ANN, 3, 60), ANN) == (RUN, 3)
+    new = await both.signed(RUN, ANN, 3, 60)
+    assert await states(b"n" * 32).read(new, ANN) == (RUN, 3)
+    assert await states().read(new, ANN) is None
 
 
 async def test_nothing_but_the_word_itself_is_taken() -> None:
@@ -69,7 +78,7 @@ async def test_nothing_but_the_word_itself_is_taken() -> None:
 
 
 async def test_without_a_key_words_are_good_in_this_process() -> None:
-    async def none() -> bytes:
+    async def none() -> Sequence[bytes]:
         raise StoreError("there is no disk")
 
     here, there = RequestStates(none), RequestStates(none)

@@ -38,8 +38,8 @@ class Runs:
         self.answered: list[Mapping[int, Answer]] = []
         self.stopped: list[str] = []
 
-    async def signing_key(self, purpose: str) -> bytes:
-        return self.key + purpose.encode()
+    async def signing_keys(self, purpose: str) -> list[bytes]:
+        return [self.key + purpose.encode()]
 
     async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
         if self.broken:

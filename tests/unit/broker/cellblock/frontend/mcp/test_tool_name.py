@@ -14,11 +14,12 @@ from mcp import Client, MCPError
 
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog
+from cellblock.cli.install.clients import CLIENTS
 from cellblock.config.settings import FrontendSettings
 from cellblock.daemon.assembly import front_config
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.frontend.mcp.mcp_server import FrontServer
-from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, ToolNames
+from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, ToolNames
 from cellblock.policy.policy import Policy
 from support.entries import settings
 from support.waits import within
@@ -86,11 +87,35 @@ async def test_the_name_is_the_clients_and_both_are_taken(
             await within(one.session.call_tool("run", {"code": "fine"}))
 
 
+INSTALLED = {
+    "claude-code": ["claude-code"],
+    "claude-desktop": ["claude-ai"],
+    "cursor": ["cursor-vscode", "Cursor"],
+    "vscode": ["Visual Studio Code", "Visual Studio Code - Insiders", "Visual-Studio-Code"],
+    "codex": ["codex-mcp-client"],
+    "gemini": ["gemini-cli-mcp-client"],
+    "windsurf": ["windsurf-client", "Windsurf"],
+    "zed": ["Zed"],
+    "opencode": ["opencode"],
+    "goose": ["goose", "goose-cli", "goose-desktop"],
+}
+"""Maps the clients that `install` knows to what they call themselves."""
+
+
+def test_a_name_is_decided_for_each_client_that_can_be_installed() -> None:
+    assert INSTALLED.keys() == CLIENTS.keys()
+    names = ToolNames(FrontendSettings())
+    for client_names in INSTALLED.values():
+        for name in client_names:
+            assert (name.lower() in WITHOUT_DOTS) != (name.lower() in WITH_DOTS), name
+            assert names.shown_to(name) == (TOOL_NAME if name.lower() in WITH_DOTS else PLAIN_NAME)
+
+
 def test_the_table_is_documented_with_sources() -> None:
     section = CLIENTS_PAGE.read_text("utf-8").partition("### What the tool is called")[2].partition("\n#")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     documented = {name.lower(): row for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
-    assert set(documented) == {*WITHOUT_DOTS, "…/copilot-intellij"}
+    assert set(documented) == {*WITHOUT_DOTS, *WITH_DOTS, "…/copilot-intellij"}
     assert all("](https://" in row for row in documented.values())
     assert ToolNames(FrontendSettings()).shown_to("") == TOOL_NAME
 

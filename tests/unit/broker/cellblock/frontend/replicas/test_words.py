@@ -8,8 +8,8 @@ from cellblock.frontend.mcp.request_state import MAX_CHARS
 from cellblock.frontend.replicas.replicas import word_in
 from cellblock.frontend.replicas.words import Words
 
-WORDS = Words(b"k" * 32)
-OTHERS = Words(b"o" * 32)
+WORDS = Words([b"k" * 32])
+OTHERS = Words([b"o" * 32])
 
 
 def test_a_session_names_its_broker() -> None:
@@ -66,3 +66,13 @@ def test_what_a_text_says_is_no_word() -> None:
     assert word_in(body(requestState="x" * (MAX_CHARS + 1))) is None
     assert word_in(body(requestState=None)) is None
     assert word_in(b'"requestState"' + b" " * 1_000_000 + b'"requestState"' * 100_000) is None
+
+
+def test_while_keys_change_two_are_accepted() -> None:
+    both = Words([b"k" * 32, b"o" * 32])
+    for word in (WORDS.session(b"one", "broker-a"), OTHERS.session(b"one", "broker-a")):
+        assert both.read_session(word) == (b"one", "broker-a")
+    assert both.session(b"one", "broker-a") == WORDS.session(b"one", "broker-a")
+    for mark in (WORDS.mark("broker-a", "::1"), OTHERS.mark("broker-a", "::1")):
+        assert both.read_mark(mark, "broker-a") == "::1"
+        assert both.read_mark(mark, "broker-b") is None

@@ -6,15 +6,28 @@ import asyncio
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
+from cellblock.base.postgresql import PostgresServer
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock.upstream.auth.store import MAX_BYTES, LoginStore, locked, read_login, write_login
+from cellblock.upstream.auth.store import (
+    MAX_BYTES,
+    LoginPlace,
+    LoginStore,
+    locked,
+    read_login,
+    write_login,
+)
+from cellblock.upstream.server_logins import login_place
+from support.postgresql import Postgres
+from support.shared_rows import Where, rows_of
+from support.waits import until_found
 
 URL = "https://notes.example/mcp"
 SETTINGS = AuthSettings(keyring="off")
@@ -44,6 +57,94 @@ async def test_a_login_comes_back_as_it_was_and_only_for_its_url(tmp_path: Path)
     await store.delete()
     assert await store.load() is None
     assert [file.name for file in store.file.parent.iterdir()] == []
+
+
+async def test_a_login_is_the_same_wherever_it_is_kept(place_of_broker: Callable[[], Where]) -> None:
+    def login(name: str = "notes", url: str = URL) -> LoginPlace:
+        return login_place(place_of_broker(), name, url, SETTINGS)
+
+    here = login()
+    assert (await here.load(), here.stamp()) == (None, None)
+    async with here.locked(5):
+        await here.save(record())
+    first, found = here.stamp(), await login().load()
+    assert found is not None and found.model_copy(update={"expires_at": None}) == record().model_copy(
+        update={"expires_at": None}
+    )
+    async with here.locked(5):
+        await here.save(record().with_tokens(None))
+    assert here.stamp() != first
+    ended = await login().load()
+    assert ended is not None and ended.tokens is None
+    for name, url in (("notes", "https://notes.example/other"), ("notes2", URL), ("\udcff", URL)):
+        assert await login(name, url).load() is None
+    await here.delete()
+    assert (await here.load(), await login().load()) == (None, None)
+    await here.delete()
+
+
+async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
+    place_of_broker: Callable[[], Where],
+) -> None:
+    places = [login_place(place_of_broker(), "notes", URL, SETTINGS) for _ in range(4)]
+    await places[0].save(record())
+
+    async def add(number: int, place: LoginPlace) -> None:
+        for turn in range(3):
+            async with place.locked(60):
+                found = await place.load()
+                assert found is not None
+                await place.save(found.wanting(f"scope-{number}-{turn}"))
+
+    await asyncio.gather(*(add(number, place) for number, place in enumerate(places)))
+    async with places[0].locked(5):
+        found = await places[0].load()
+        assert found is not None and len((found.wanted_scope or "").split()) == 12
+        # Whoever waits, waits for so long.
+        with pytest.raises(LoginStoreError):
+            async with places[1].locked(0.1):
+                pass
+        # Who gives up waiting holds nothing.
+        waiting = asyncio.create_task(_hold(places[2]))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    async with places[1].locked(60):
+        pass
+
+
+async def _hold(place: LoginPlace) -> None:
+    async with place.locked(60):
+        await asyncio.Event().wait()
+
+
+async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
+    postgres: Postgres, postgres_server: PostgresServer
+) -> None:
+    def login(*, patient: bool) -> LoginPlace:
+        return login_place(rows_of(postgres_server), "notes", URL, SETTINGS, patient=patient)
+
+    broker, command = login(patient=True), login(patient=False)
+    await broker.save(record())
+    postgres.stop()
+    try:
+        with pytest.raises(LoginStoreError, match="PostgreSQL"):
+            await command.save(record().with_tokens(None))
+        await broker.save(record().wanting("older"))
+        await broker.save(record().wanting("renewed"))
+        with pytest.raises(LoginStoreError, match="PostgreSQL"):
+            async with broker.locked(5):
+                pass
+        found = await broker.load()
+        assert found is not None and found.wanted_scope is None, "what is known"
+    finally:
+        postgres.start()
+
+    async def written() -> bool:
+        found = await login(patient=False).load()
+        return found is not None and found.wanted_scope == "renewed"
+
+    await until_found(written, "it is written")
 
 
 async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(tmp_path: Path) -> None:

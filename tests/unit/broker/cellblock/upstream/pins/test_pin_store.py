@@ -1,4 +1,4 @@
-"""Pin files: private, whole or not at all, and never believed when they are damaged."""
+"""Pins: whole or not at all, and never believed when they are damaged; private, where they are files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from cellblock.upstream.definitions import canonical, digest, from_json
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Pins
+from support.shared_rows import Where
 
 
 def pins(description: str = "d") -> Pins:
@@ -26,7 +28,14 @@ def store(tmp_path: Path) -> PinStore:
     return PinStore(tmp_path / "state" / "pins")
 
 
-def test_what_was_written_is_read(store: PinStore) -> None:
+@pytest.fixture
+def either(place_of_broker: Callable[[], Where]) -> PinStore:
+    """Pins in files, and in rows that brokers share."""
+    return PinStore(place_of_broker())
+
+
+def test_what_was_written_is_read(either: PinStore) -> None:
+    store = either
     assert store.load("files") is None and store.stamp("files") is None
     assert store.create("files", pins())
     assert store.load("files") == pins()
@@ -40,24 +49,25 @@ def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(sto
     gone = replace(pins(), gone=frozenset({"a"}))
     store.replace("files", gone)
     assert store.load("files") == gone
-    data = json.loads(store.path("files").read_bytes())
+    data = json.loads(Path(store.shelf.where("files")).read_bytes())
     del data["gone"]
-    store.path("files").write_text(json.dumps(data))
+    Path(store.shelf.where("files")).write_text(json.dumps(data))
     assert store.load("files") == pins()
 
 
-def test_another_version_than_the_one_that_was_read_is_not_replaced(store: PinStore) -> None:
+def test_another_version_than_the_one_that_was_read_is_not_replaced(either: PinStore) -> None:
+    store = either
     store.create("files", pins())
     read = store.stamp("files")
     store.replace("files", pins("approved meanwhile"))
-    store.replace("files", pins("late"), only=read)
+    assert not store.replace("files", pins("late"), only=read)
     assert store.load("files") == pins("approved meanwhile")
     store.replace("files", pins("in time"), only=store.stamp("files"))
     assert store.load("files") == pins("in time")
-    assert list(store.path("files").parent.iterdir()) == [store.path("files")]
 
 
-def test_first_pins_never_replace_others(store: PinStore) -> None:
+def test_first_pins_never_replace_others(either: PinStore) -> None:
+    store = either
     assert store.create("files", pins())
     assert not store.create("files", pins("other"))
     assert store.load("files") == pins()
@@ -67,7 +77,7 @@ def test_files_are_private_and_nothing_is_left_beside_them(store: PinStore) -> N
     store.create("files", pins())
     store.create("files", pins())
     store.replace("files", pins())
-    path = store.path("files")
+    path = Path(store.shelf.where("files"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert list(path.parent.iterdir()) == [path]
@@ -84,13 +94,14 @@ def test_a_full_disk_is_not_made_fuller(store: PinStore, monkeypatch: pytest.Mon
         for write in (store.replace, store.create):
             with pytest.raises(PinError, match="No space left"):
                 write("files", pins("other"))
-    assert list(store.path("files").parent.iterdir()) == [store.path("files")]
+    assert list(Path(store.shelf.where("files")).parent.iterdir()) == [Path(store.shelf.where("files"))]
     assert store.load("files") == pins()
 
 
-def test_every_server_has_a_file_of_its_own_in_the_directory(store: PinStore) -> None:
+def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -> None:
+    store = either
     names = ["a/b", "a_b", "../../x", "A", "a", "é", "", "n" * 5_000, "\ud800"]
-    paths = {store.path(name) for name in names}
+    paths = {Path(store.shelf.where(name)) for name in names}
     assert len(paths) == len(names)
     assert len({path.parent for path in paths}) == 1
     for name in names:
@@ -100,7 +111,7 @@ def test_every_server_has_a_file_of_its_own_in_the_directory(store: PinStore) ->
 
 def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
     store.create("files", pins())
-    store.path("files").rename(store.path("other"))
+    Path(store.shelf.where("files")).rename(Path(store.shelf.where("other")))
     with pytest.raises(PinError):
         store.load("other")
 
@@ -108,9 +119,9 @@ def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
 def test_pins_behind_a_link_are_not_believed_and_not_written(store: PinStore, tmp_path: Path) -> None:
     """Whoever can put a link there would have other definitions trusted, or the first list once more."""
     store.create("files", pins())
-    folder, planted = store.path("files").parent, PinStore(tmp_path / "planted")
+    folder, planted = Path(store.shelf.where("files")).parent, PinStore(tmp_path / "planted")
     planted.create("files", pins("swapped"))
-    held = planted.path("files").read_bytes()
+    held = Path(planted.shelf.where("files")).read_bytes()
     folder.rename(tmp_path / "aside")
     for target in ("planted", "empty", "nowhere"):
         (tmp_path / "empty").mkdir(exist_ok=True)
@@ -123,7 +134,9 @@ def test_pins_behind_a_link_are_not_believed_and_not_written(store: PinStore, tm
             with pytest.raises(PinError, match="pins is a symbolic link"):
                 use("files")
         folder.unlink()
-    assert planted.path("files").read_bytes() == held and list((tmp_path / "empty").iterdir()) == []
+    assert (
+        Path(planted.shelf.where("files")).read_bytes() == held and list((tmp_path / "empty").iterdir()) == []
+    )
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
@@ -131,7 +144,7 @@ def test_a_pin_file_that_is_none_is_not_read_and_not_replaced(
     store: PinStore, tmp_path: Path, kind: str
 ) -> None:
     store.create("files", pins())
-    path = store.path("files")
+    path = Path(store.shelf.where("files"))
     path.rename(tmp_path / "elsewhere")
     if kind == "pipe":
         os.mkfifo(path)
@@ -180,18 +193,18 @@ DAMAGE = [
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStore, damage: bytes) -> None:
     store.create("files", pins())
-    store.path("files").write_bytes(damage)
+    Path(store.shelf.where("files")).write_bytes(damage)
     with pytest.raises(PinError) as caught:
         store.load("files")
-    assert str(store.path("files")) in caught.value.message
+    assert str(Path(store.shelf.where("files"))) in caught.value.message
     assert "cellblock approve files --all" in caught.value.hint
 
 
 def test_a_definition_that_was_edited_is_noticed(store: PinStore) -> None:
     store.create("files", pins())
-    data = json.loads(store.path("files").read_bytes())
+    data = json.loads(Path(store.shelf.where("files")).read_bytes())
     data["tools"]["a"]["definition"]["description"] = "edited"
-    store.path("files").write_text(json.dumps(data))
+    Path(store.shelf.where("files")).write_text(json.dumps(data))
     with pytest.raises(PinError):
         store.load("files")
 

@@ -8,11 +8,17 @@ from pathlib import Path
 import mcp_types as types
 import pytest
 
+from cellblock.base import shared_rows
+from cellblock.base.postgresql import PostgresServer
+from cellblock.base.shared_rows import SharedRows
+from cellblock.base.state_keys import StateKeys
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.review import MAX_NOTES, Review, Reviewer
+from support.postgresql import Postgres
+from support.shared_rows import KEY, rows_of
 
 CONFIG = ServerConfig(command="x")
 
@@ -125,6 +131,57 @@ async def test_an_error_that_has_passed_is_forgotten(tmp_path: Path) -> None:
     assert names(waiting.review("s", CONFIG, tools(a="1"))) == (["a"], [])
 
 
+async def test_what_one_broker_has_pinned_another_holds_tools_against(
+    postgres_server: PostgresServer,
+) -> None:
+    here_rows, there_rows = rows_of(postgres_server), rows_of(postgres_server)
+    here, there = (
+        Reviewer(PinSettings(reaction="quarantine"), PinStore(rows)) for rows in (here_rows, there_rows)
+    )
+    await here.prepare("s", CONFIG, tools(a="1"))
+    assert names(here.review("s", CONFIG, tools(a="1"))) == (["a"], [])
+    # The other one has not looked since.
+    changed = tools(a="2")
+    await there.prepare("s", CONFIG, changed)
+    assert names(there.review("s", CONFIG, changed)) == ([], ["a"])
+    store = PinStore(here_rows)
+    pins = store.load("s")
+    assert pins is not None and not there.approved_meanwhile("s")
+    store.replace("s", pins.approving(pins.origin, changed))
+    there_rows.read()
+    assert there.approved_meanwhile("s")
+    await there.prepare("s", CONFIG, changed)
+    assert names(there.review("s", CONFIG, changed)) == (["a"], [])
+
+
+async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
+    postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_rows, "FIRST_SECONDS", 0.05)
+    first = Reviewer(PinSettings(reaction="quarantine"), PinStore(rows_of(postgres_server)))
+    await first.prepare("s", CONFIG, tools(a="1"))
+    rows = SharedRows(postgres_server, StateKeys((KEY,)))
+    waiting = Reviewer(PinSettings(reaction="quarantine", servers={"w": "warn"}), PinStore(rows))
+    postgres.stop()
+    try:
+        for server in ("s", "new", "w"):
+            await waiting.prepare(server, CONFIG, tools(a="2"))
+        assert names(waiting.review("s", CONFIG, tools(a="2"))) == ([], ["a"])
+        assert names(waiting.review("new", CONFIG, tools(a="2"))) == ([], ["a"])
+        said = waiting.review("w", CONFIG, tools(a="2"))
+        assert names(said) == (["a"], []) and "PostgreSQL was not reached yet" in said.warnings[0]
+    finally:
+        postgres.start()
+    rows.read()
+    for server, expected in (("s", ([], ["a"])), ("new", (["a"], []))):
+        assert waiting.approved_meanwhile(server), "it is looked at again"
+        await waiting.prepare(server, CONFIG, tools(a="2"))
+        assert names(waiting.review(server, CONFIG, tools(a="2"))) == expected
+    # On the loop nothing is written.
+    assert names(waiting.review("later", CONFIG, tools(a="2"))) == ([], ["a"])
+    assert PinStore(rows).load("later") is None
+
+
 def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
     mixed = reviewer(tmp_path, "quarantine", lenient="warn", free="off")
     for server in ("strict", "lenient", "free"):
@@ -137,7 +194,7 @@ def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
     reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
-    path = PinStore(tmp_path).path("s")
+    path = Path(PinStore(tmp_path).shelf.where("s"))
     path.write_text("{")
     review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
     assert names(review) == ([], ["a"])

@@ -66,7 +66,7 @@ class Peer:
             self.heard.append(message)
 
     def say(self, message: protocol.Message | dict[str, Any]) -> None:
-        header = message if isinstance(message, dict) else message.model_dump()
+        header = message if isinstance(message, dict) else vars(message)
         self.socket.send((b"", pack_header(header), b""))
 
 
@@ -205,7 +205,7 @@ async def test_strangers_that_talk_nonsense_or_nothing_are_cut_off(
 
 async def test_without_its_guard_nobody_gets_in(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """ZAP_ENFORCE_DOMAIN: libzmq would otherwise let in every key when no authenticator answers."""
-    scene.link._to_close[1].close()
+    scene.link._to_close[-1].close()
     peer = scene.keyed(scene.host)
     peer.say(HELLO)
     await until(lambda: "refused a connection" in caplog.text, "the log says that it was refused")
@@ -226,16 +226,16 @@ async def test_a_connection_that_ends_is_known_at_once(scene: Scene) -> None:
     ("hello", "said"),
     [
         (
-            HELLO.model_copy(update={"protocol": 7}),
+            HELLO.replace(protocol=7),
             f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
         ),
         (
-            {**HELLO.model_dump(), "protocol": 7, "news": True},
+            {**vars(HELLO), "protocol": 7, "news": True},
             f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
         ),
-        ({**HELLO.model_dump(), "capacity": -1}, "malformed"),
-        (HELLO.model_copy(update={"message_bytes": 5000}), "--max-message-bytes 16777216"),
-        (HELLO.model_copy(update={"heap_mb": 64}), "--max-memory-mb 256"),
+        ({**vars(HELLO), "capacity": -1}, "malformed"),
+        (HELLO.replace(message_bytes=5000), "--max-message-bytes 16777216"),
+        (HELLO.replace(heap_mb=64), "--max-memory-mb 256"),
     ],
 )
 async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
@@ -254,7 +254,7 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
 
 def test_required_isolation_is_required_of_every_host() -> None:
     section = CellblockSettings.model_validate({"isolation": "required"})
-    bare = HELLO.model_copy(update={"missing": ["namespaces: the kernel refuses"]})
+    bare = HELLO.replace(missing=["namespaces: the kernel refuses"])
     required, default = host_terms(section), host_terms(CellblockSettings())
     assert "isolation" in (refusal(bare, required) or "")
     assert refusal(HELLO, required) is None and refusal(bare, default) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.apart.share import ByteBudget, OverBudget
+from cellblock.apart.budget import ByteBudget, OverBudget
 
 
 def test_each_and_all_together_are_bounded() -> None:

@@ -1,0 +1,74 @@
+"""Budget bounds bytes in memory, for each of those who share it and for all together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+CLIENT_BYTES: Final = 64 * 1024 * 1024
+ALL_BYTES: Final = 128 * 1024 * 1024
+"""Caps the large bodies that are in memory, of one client and of all."""
+
+
+class OverBudget(Exception):
+    """A budget does not allow more bytes; the text says whose, and how many, without a full stop."""
+
+
+class ByteBudget:
+    """Counts bytes by whose they are. Nothing waits: what is over a bound is refused.
+
+    Args:
+        each: Most bytes for one key.
+        whole: Most bytes for all keys together.
+        of: What a key is, for the refusal, such as "this client".
+        what: What is counted, for the refusal.
+    """
+
+    def __init__(self, each: int, whole: int, of: str, what: str = "large messages") -> None:
+        self._each = each
+        self._whole = whole
+        self._of = of
+        self._what = what
+        self._held: Counter[str] = Counter()
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        """Returns how many bytes are held now."""
+        return self._total
+
+    def held_for(self, key: str) -> int:
+        """Returns how many bytes are held now for one key."""
+        return self._held.get(key, 0)
+
+    def take(self, key: str, size: int) -> None:
+        """Counts `size` more bytes for `key`; `give_back` must follow.
+
+        Raises:
+            OverBudget: That would be too many. Nothing is counted then.
+        """
+        held = self.held_for(key)
+        if held + size > self._each:
+            raise OverBudget(f"the {self._what} of {self._of} have over {self._each} bytes in all")
+        if self._total + size > self._whole:
+            raise OverBudget(f"the {self._what} of all together have over {self._whole} bytes")
+        self._held[key] = held + size
+        self._total += size
+
+    def give_back(self, key: str, size: int) -> None:
+        """Counts out what `take` has counted."""
+        self._total -= size
+        self._held[key] -= size
+        if not self._held[key]:
+            del self._held[key]
+
+    @contextmanager
+    def holding(self, key: str, size: int) -> Generator[None]:
+        """Counts bytes as long as the context lasts. Raises OverBudget as `take`."""
+        self.take(key, size)
+        try:
+            yield
+        finally:
+            self.give_back(key, size)

@@ -1,0 +1,150 @@
+"""Shared_logins keep logins where brokers share them, sealed; one broker at a time renews one, and others wait.
+
+A token that was renewed is the only one that is still good, so one that cannot be written is held, and written when
+PostgreSQL is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from cellblock.base.database import Away, StoreError
+from cellblock.base.shared_rows import SharedRows
+from cellblock.upstream.auth.errors import LoginStoreError
+from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.store import login_stem
+
+if TYPE_CHECKING:
+    from cellblock.base.postgresql import Connection
+
+logger = logging.getLogger("cellblock.upstream.auth")
+
+KIND: Final = "logins"
+
+AGAIN_SECONDS: Final = 1.0
+"""Separates two tries to write a login while PostgreSQL is away."""
+
+
+class SharedLogin:
+    """Keeps the login of one server at one URL; a `LoginPlace`.
+
+    Args:
+        rows: Where.
+        server: The server's name in `mcpServers`.
+        url: Its URL there.
+        patient: Whether a login that cannot be written is held until it can be: this process goes on.
+    """
+
+    def __init__(self, rows: SharedRows, server: str, url: str, *, patient: bool) -> None:
+        self.kept_in: str | None = None
+        self._rows, self._server, self._url, self._patient = rows, server, url, patient
+        self._name = login_stem(server, url)
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def where(self) -> str:
+        """Says where it is, for people."""
+        return "where brokers share it, in PostgreSQL"
+
+    def stamp(self) -> int | None:
+        """Changes whenever the login does; None without one."""
+        return self._rows.version(KIND, self._name)
+
+    @contextlib.asynccontextmanager
+    async def locked(self, bound: float) -> AsyncGenerator[None]:
+        """Keeps other brokers from renewing or replacing this login. See `LoginPlace`."""
+
+        def lock() -> Connection:
+            held = self._rows.lock(f"login {self._name}", bound)
+            try:
+                self._rows.read()
+            except BaseException:
+                held.close()
+                raise
+            return held
+
+        taking = asyncio.ensure_future(asyncio.to_thread(lock))
+        try:
+            with self._worded("locked"):
+                held = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_given_up)
+            raise
+        try:
+            yield
+        finally:
+            # In this thread: it says goodbye and waits for nothing.
+            held.close()
+
+    async def load(self) -> LoginRecord | None:
+        """Returns the login, or None. See `LoginPlace`."""
+        with self._worded("read"):
+            body = self._rows.body(KIND, self._name)
+        if body is None:
+            return None
+        self.kept_in = "postgresql"
+        try:
+            record = LoginRecord.model_validate_json(body)
+        except ValidationError:
+            raise LoginStoreError(f"The login of {self._server} is damaged.", hint="Log in anew.") from None
+        return record if record.server_url == self._url else None
+
+    async def save(self, record: LoginRecord) -> None:
+        """Keeps the login. See `LoginPlace`."""
+        body = record.model_dump_json(exclude_none=True).encode()
+        if self._writing is not None:
+            # What it holds is older.
+            self._writing.cancel()
+            self._writing = None
+        self.kept_in = "postgresql"
+        try:
+            await asyncio.to_thread(self._rows.put, KIND, self._name, body)
+        except Away as error:
+            if not self._patient:
+                raise self._failed("written", error) from None
+            logger.warning("the login of %s is written when PostgreSQL is back: %s", self._server, error)
+            self._writing = asyncio.create_task(self._write(body), name=f"login of {self._server}")
+        except StoreError as error:
+            raise self._failed("written", error) from None
+
+    async def delete(self) -> None:
+        """Forgets the login. See `LoginPlace`."""
+        with self._worded("removed"):
+            await asyncio.to_thread(self._rows.remove, KIND, self._name)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _write(self, body: bytes) -> None:
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS)
+            try:
+                await asyncio.to_thread(self._rows.put, KIND, self._name, body)
+            except Away:
+                continue
+            except StoreError as error:
+                logger.error("the login of %s is lost, as it cannot be written: %s", self._server, error)
+            return
+
+    @contextlib.contextmanager
+    def _worded(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except StoreError as error:
+            raise self._failed(what, error) from None
+
+    def _failed(self, what: str, error: StoreError) -> LoginStoreError:
+        return LoginStoreError(
+            f"The login of {self._server} cannot be {what}: {error}.",
+            hint="Try again when PostgreSQL is back.",
+        )
+
+
+def _given_up(taking: asyncio.Future[Connection]) -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().close()

@@ -1,0 +1,75 @@
+"""What a daemon's environment lacks is told by every command that speaks with the daemon, and shown on its pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from support.entries import CELLBLOCK, plain_server
+from support.http_daemon import INITIALIZE, Daemon, daemon
+from support.waits import within
+
+LACKING = {**plain_server(), "env": {"TOKEN": "${env:NOT_SET_FOR_THE_DAEMON}"}}
+TOLD = "the daemon does not start the server lacking: the environment variable NOT_SET_FOR_THE_DAEMON is not set."
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    servers = {"plain": plain_server(), "lacking": LACKING}
+    light = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+    async with daemon(tmp_path_factory.mktemp("lacking"), servers=servers, **light) as running:
+        yield running
+
+
+async def said(served: Daemon, *words: str, given: bytes | None = None) -> tuple[int | None, str, str]:
+    options = ["--state-dir", str(served.folder / "s"), "--url", served.url]
+    stdin = None if given is None else PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(str(CELLBLOCK), *words, *options), stdin=stdin, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await within(process.communicate(given))
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["top", "--once"],
+        ["top", "--once", "--json"],
+        ["dashboard", "--no-open"],
+        ["logs", "plain"],
+        ["restart", "plain"],
+    ],
+)
+async def test_each_command_that_asks_a_daemon_tells_it(served: Daemon, words: list[str]) -> None:
+    code, _, err = await said(served, *words)
+    assert code == 0, err
+    assert err.count(TOLD) == 1
+
+
+async def test_a_relay_tells_it_behind_its_first_answer(served: Daemon) -> None:
+    code, out, err = await said(
+        served, "connect", "--no-start", given=json.dumps(INITIALIZE).encode() + b"\n"
+    )
+    assert code == 0 and "serverInfo" in out, err
+    assert err.count(TOLD) == 1
+
+
+async def test_it_cannot_be_restarted_and_is_shown_with_the_others(served: Daemon) -> None:
+    code, _, err = await said(served, "restart", "lacking")
+    assert code == 2 and TOLD in err
+    async with httpx2.AsyncClient(headers=served.auth, trust_env=False) as http:
+        state = (await http.get(served.url.replace("/mcp", "/dashboard/state"))).json()
+        metrics = (await http.get(served.url.replace("/mcp", "/metrics"))).text
+    row = next(one for one in state["upstreams"] if one["name"] == "lacking")
+    assert (row["state"], row["reason"]) == ("not started", TOLD.split(": ", 1)[1].removesuffix("."))
+    assert 'cellblock_upstream_up{server="lacking"} 0' in metrics
+    _, out, _ = await said(served, "top", "--once")
+    _, out, _ = await said(served, "top", "--once")
+    assert re.search(r"lacking .* not started: ", out)

@@ -1,0 +1,235 @@
+"""Worker hosts on a Ray cluster of several raylets: placed, killed with a node, scaled, shared, gone at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, tool
+from cellblock.workers.pool.remote_hosts import pair_on_ray
+from cellblock_worker.wire.keys import make_key_file
+from support.entries import settings
+from support.processes import command_line, gone, told_to
+from support.ray_cluster import RayCluster, needs_ray
+from support.responses import error_of, succeeded
+from support.waits import until, within
+
+pytestmark = [needs_ray, pytest.mark.timeout(600)]
+
+BOUND = 240.0
+"""A raylet, an actor and a host start in a second or two each on a quiet machine. Ray takes 15 s to take a node for
+dead."""
+
+ANSWER = "globalThis.__codemode_result__ = 6 * 7;"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """Three nodes, each with room for one host."""
+    made = RayCluster(2, 2, 2)
+    yield made
+    made.close()
+
+
+def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) -> dict[str, Any]:
+    """A broker whose scripts run on the cluster alone."""
+    given = {"address": cluster.address, "capacity": 2, "warm": 1, **ray}
+    return {"local": False, "listen": listen, "ray": given}
+
+
+PATIENT = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0}
+"""The section `pool` of brokers whose runs wait for nodes."""
+
+
+class Tool:
+    """A tool that holds runs until it is told."""
+
+    RUN = """
+        import { hold } from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await hold({});
+    """
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.go_on = asyncio.Event()
+
+        @tool()
+        async def hold() -> str:
+            """Waits."""
+            self.inside += 1
+            await self.go_on.wait()
+            return "held"
+
+        self.hold = hold
+
+
+def pids(broker: Broker) -> set[int]:
+    return {hello.pid for hello in broker.hosts}
+
+
+async def test_a_killed_node_costs_its_own_runs_and_its_host_comes_back_on_another(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    holding = Tool()
+    config = settings(tmp_path / "state", hosts=section(cluster, min=2, max=2), pool=PATIENT)
+    async with Broker(config, tools=[holding.hold]) as broker:
+        await until(lambda: len(pids(broker)) == 2, "two hosts", BOUND)
+        lost, stays = sorted(pids(broker))
+        node = cluster.node_of(lost)
+        assert node is not None and cluster.node_of(stays) not in (None, node)
+        held = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(4)]
+        await until(lambda: holding.inside == 4, "both hosts are full", BOUND)
+
+        await cluster.kill(node)
+        await until(lambda: sum(run.done() for run in held) == 2, "the runs of the node have ended", BOUND)
+        await until(lambda: len(pids(broker)) == 2, "the host is back", BOUND)
+        assert stays in pids(broker) and lost not in pids(broker)
+        (back,) = pids(broker) - {stays}
+        assert cluster.node_of(back) not in (None, cluster.node_of(stays))
+
+        holding.go_on.set()
+        responses = await within(asyncio.gather(*held), BOUND)
+        ended = [response for response in responses if response.result is None]
+        assert len(ended) == 2
+        for response in ended:
+            assert "1 in flight" in error_of(response, "HOST_LOST").message
+        assert succeeded(await within(broker.run(ANSWER), BOUND)) == 42
+        hosts = hosts_on(cluster)
+        assert len(hosts) == 2
+    await gone(hosts, BOUND)
+    await cluster.add(2)
+
+
+def hosts_on(cluster: RayCluster) -> list[psutil.Process]:
+    """The hosts on the nodes."""
+    return [process for process in cluster.processes() if "cellblock_worker" in command_line(process)]
+
+
+async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
+    cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    holding = Tool()
+    wants_four = section(cluster, min=0, max=4, shrink_after_ms=3000)
+    config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
+    async with Broker(config, tools=[holding.hold]) as broker:
+        runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(8)]
+        await until(lambda: len(pids(broker)) == 3, "as many hosts as there are nodes", BOUND)
+        await until(lambda: holding.inside == 6, "they are full", BOUND)
+        node = await cluster.add(2)
+        await until(lambda: len(pids(broker)) == 4, "a host on the new node", BOUND)
+        assert [pid for pid in pids(broker) if cluster.node_of(pid) == node]
+        await until(lambda: holding.inside == 8, "nobody waits", BOUND)
+        holding.go_on.set()
+        assert [succeeded(run) for run in await within(asyncio.gather(*runs))] == [{"result": "held"}] * 8
+
+        holding.go_on.clear()
+        # One at each host; three hosts are enough.
+        runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(4)]
+        await until(lambda: "3 wanted, 3 there, 1 ending" in caplog.text, "a host is told to end", BOUND)
+        holding.go_on.set()
+        assert [succeeded(run) for run in await within(asyncio.gather(*runs))] == [{"result": "held"}] * 4
+        await until(lambda: not pids(broker), "no host is left", BOUND)
+        assert succeeded(await within(broker.run(ANSWER), BOUND)) == 42
+    await cluster.kill(node)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody has."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+async def test_brokers_with_one_key_share_their_hosts_and_the_key_is_in_no_file(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    own = make_key_file(tmp_path / "broker.key")
+    names = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+
+    def broker(number: int) -> Broker:
+        hosts = section(cluster, names[number], connect=names, min=2, max=2)
+        hosts["key"] = str(tmp_path / "broker.key")
+        return Broker(settings(tmp_path / str(number), hosts=hosts, pool=PATIENT))
+
+    async with broker(0) as one:
+        async with broker(1) as other:
+            await until(lambda: len(pids(one)) == 2 and pids(one) == pids(other), "the same hosts", BOUND)
+            shared = pids(one)
+            told = " ".join(text for process in cluster.processes() for text in told_to(process))
+            secret = pair_on_ray(own).secret
+            assert own.public in told and secret.hex() not in told
+            for folder in (cluster.session_dir, tmp_path):
+                for file in folder.rglob("*"):
+                    if file.is_file() and not file.is_symlink():
+                        found = file.read_bytes()
+                        assert secret.hex().encode() not in found and secret not in found, file
+        assert succeeded(await within(one.run(ANSWER), BOUND)) == 42
+        assert pids(one) == shared
+        hosts = [psutil.Process(pid) for pid in shared]
+    await gone(hosts, BOUND)
+
+
+MANY = '''
+import json, sys
+import ray
+
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+def job() -> str:
+    from cellblock import tool
+    from cellblock.ray import run_many
+
+    seen = []
+
+    @tool()
+    def double(x: int) -> int:
+        "Doubles a number."
+        seen.append(x)
+        return 2 * x
+
+    call = """import { double } from "@codemode/servers/local";
+    globalThis.__codemode_result__ = await double({ x: NUMBER });"""
+    scripts = [call.replace("NUMBER", str(number)) for number in range(9)] + ["throw new Error('no')"]
+    responses = run_many(scripts, tools=[double], hosts=2, capacity=4, limits={"timeoutMs": 30000})
+    return json.dumps([[r.result for r in responses], sorted(seen), responses[-1].diagnostics[0].code])
+
+print(ray.get(job.remote()))
+'''
+
+
+async def test_many_scripts_run_from_inside_a_job(cluster: RayCluster) -> None:
+    printed = await cluster.job(MANY)
+    results, seen, code = json.loads(printed)
+    assert results == [*({"result": 2 * number} for number in range(9)), None]
+    assert seen == list(range(9)) and code == "UNCAUGHT_EXCEPTION"
+    await gone(hosts_on(cluster), BOUND)
+
+
+REFUSED = """
+import dataclasses, sys, time
+import ray
+from cellblock.workers.ray.fleet import the_fleet
+from cellblock.workers.ray.plan import NAMESPACE, Plan
+
+ray.init(address=sys.argv[1], namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
+arguments = ("--connect", "tcp://127.0.0.1:1", "--server-key", "0" * 64, "--capacity", "0")
+fleet = the_fleet(Plan(arguments, b"s" * 32, 1, 1, 2, {"CPU": 2}, {}, 1.0))
+while "code" not in (said := ray.get(fleet.report.remote("one", 1))):
+    time.sleep(0.2)
+print(said)
+fleet.leave.remote("one")
+"""
+
+
+async def test_the_broker_is_told_why_a_host_does_not_serve(cluster: RayCluster) -> None:
+    said = await cluster.job(REFUSED)
+    assert said.startswith("1 wanted, 0 there; on ")
+    assert "it ended with code 2: cellblock_worker: capacity: " in said

@@ -1,0 +1,122 @@
+"""Shelves: the same for files and for the rows that brokers share; those are sealed, and known while away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from cellblock.base.postgresql import PostgresServer
+from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shelf import NotShared, Shelf, shelf_in
+from cellblock.base.state_keys import StateKeys
+from cellblock_worker.base.private_files import TooLarge
+from support.postgresql import Postgres
+from support.shared_rows import KEY, OTHER_KEY, Where, rows_of
+from support.waits import until
+
+MOST = 1000
+
+
+def shelf(where: Where) -> Shelf:
+    return shelf_in(where, "things", MOST)
+
+
+def test_what_is_written_is_there_until_it_is_removed(place_of_broker: Callable[[], Where]) -> None:
+    here = shelf(place_of_broker())
+    assert here.names() == [] and here.stamp("a") is None
+    for look in (here.read, here.remove):
+        with pytest.raises(FileNotFoundError):
+            look("a")
+    assert here.write("b", b"1", replace=False) and here.write("a", b"2", replace=True)
+    assert (here.names(), here.read("a"), here.read("b")) == (["a", "b"], b"2", b"1")
+    first = here.stamp("b")
+    assert not here.write("b", b"3", replace=False)
+    assert here.write("b", b"4", replace=True) and here.stamp("b") != first
+    assert not here.write("b", b"5", replace=True, only=first)
+    assert here.write("b", b"6", replace=True, only=here.stamp("b"))
+    here.remove("a")
+    assert (here.names(), here.read("b")) == (["b"], b"6")
+    # Others see the same, in whatever order they came.
+    there = shelf(place_of_broker())
+    assert (there.names(), there.read("b"), there.stamp("a")) == (["b"], b"6", None)
+    with pytest.raises(TooLarge):
+        # Of a file, whoever reads it is told.
+        here.write("c", b"x" * (MOST + 1), replace=True)
+        here.read("c")
+
+
+def test_of_many_that_write_at_once_each_version_is_replaced_once(
+    place_of_broker: Callable[[], Where],
+) -> None:
+    shelf(place_of_broker()).write("a", b"0", replace=True)
+
+    def add(number: int) -> bool:
+        one = shelf(place_of_broker())
+        read = one.stamp("a")
+        return one.write("a", b"%d" % number, replace=True, only=read)
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(add, range(1, 13)))
+    assert any(done)
+    assert shelf(place_of_broker()).read("a") in [
+        b"%d" % number for number, is_done in enumerate(done, 1) if is_done
+    ]
+
+
+async def test_while_postgresql_is_away_what_is_known_stays(
+    postgres: Postgres, postgres_server: PostgresServer
+) -> None:
+    rows = rows_of(postgres_server)
+    here = shelf(rows)
+    here.write("a", b"1", replace=True)
+    rows.start()
+    postgres.stop()
+    try:
+        assert (here.names(), here.read("a")) == (["a"], b"1")
+        with pytest.raises(NotShared, match="PostgreSQL"):
+            here.write("a", b"2", replace=True)
+        fresh = shelf(SharedRows(postgres_server, StateKeys((KEY,))))
+        for look in (fresh.names, lambda: fresh.read("a")):
+            # That there is none is not known either.
+            with pytest.raises(NotShared, match="not reached"):
+                look()
+    finally:
+        postgres.start()
+    shelf(rows_of(postgres_server)).write("a", b"3", replace=True)
+    # Nobody has asked for it: the thread looks.
+    await until(lambda: here.read("a") == b"3", "it is seen")
+    rows.close()
+
+
+def test_who_has_the_database_can_neither_read_nor_change_nor_move_what_is_sealed(
+    postgres_url: str, postgres_server: PostgresServer
+) -> None:
+    here = shelf(rows_of(postgres_server))
+    here.write("a", b"the secret of a", replace=True)
+    here.write("b", b"the secret of b", replace=True)
+    with psycopg.connect(postgres_url, autocommit=True, options="-c search_path=cellblock") as connection:
+        bodies = dict(connection.execute("SELECT name, body FROM shared").fetchall())
+        assert all(b"secret" not in body for body in bodies.values())
+        connection.execute("UPDATE shared SET body = %s WHERE name = 'a'", (bodies["b"],))
+        changed = bodies["b"][:-1] + bytes([bodies["b"][-1] ^ 1])
+        connection.execute("UPDATE shared SET body = %s WHERE name = 'b'", (changed,))
+    there = shelf(rows_of(postgres_server))
+    for name in ("a", "b"):
+        with pytest.raises(NotShared, match="changed"):
+            there.read(name)
+
+
+def test_two_keys_are_accepted_and_others_are_not(postgres_server: PostgresServer) -> None:
+    shelf(rows_of(postgres_server, KEY)).write("a", b"1", replace=True)
+    both = shelf(rows_of(postgres_server, OTHER_KEY, KEY))
+    assert both.read("a") == b"1"
+    new = shelf(rows_of(postgres_server, OTHER_KEY))
+    with pytest.raises(NotShared, match="another key"):
+        new.read("a")
+    both.write("a", both.read("a"), replace=True)
+    assert shelf(rows_of(postgres_server, OTHER_KEY)).read("a") == b"1"
+    with pytest.raises(NotShared, match="another key"):
+        shelf(rows_of(postgres_server, KEY)).read("a")
