@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -325,4 +326,32 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     async with asyncio.timeout(BOUND):
         assert (await world.executor.run(kept.journal.request, kept=kept)).parked
     assert parks[1].kept.earlier_cpu_ms == 600
+    await world.close()
+
+
+async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -> None:
+    """Its script may have come to another end; what it was asked is not asked again, and no call is made."""
+    made: list[Any] = []
+
+    async def asks(arguments: dict[str, Any]) -> None:
+        made.append(arguments)
+
+    async def play(run: HostedRun) -> None:
+        if not parks:
+            run.call(1, "asks", {})
+            await run.cancelled.wait()
+            run.ended("cancelled")
+        else:
+            run.done("early", cpu_ms=30, replay_cpu_ms=30)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = World(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
+    await world.host(play, confirms=False)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run(kept.journal.request, kept=kept)
+    assert response.result == "early" and made == [] and not world.failed
+    assert response.usage.resumed == 1
     await world.close()

@@ -494,3 +494,25 @@ def test_a_run_that_has_ended_while_it_was_parked_and_taken_is_over_here() -> No
         assert run.state is State.OVER and run.task.done() and run.task.result().parked
     finally:
         made.teardown()
+
+
+@pytest.mark.parametrize("then", ["the disk is slow", "the caller goes"])
+def test_nobody_is_blamed_for_a_run_that_has_ended_while_it_was_parked(then: str) -> None:
+    """Its host knows it no more: it neither keeps the run's deadline nor confirms a kill."""
+    made = Histories()
+    try:
+        made.start()
+        made.world.hosts[0].confirms = False
+        ended = protocol.Ended(reason="finished", outcome="done"), b'"result"'
+        made.a_person_is_needed(which=0, tools=[], seconds=0.2, meanwhile=[ended], disk=None, taken=False)
+        (run,) = made.runs
+        if then == "the caller goes":
+            made.caller_goes(which=0)
+            assert run.state is State.OVER
+        made.time_passes(31.0)
+        assert made.world.failed == []
+        made.disk_answers(which=0, ok=True, taken=False) if made.being_parked else None
+        assert run.state is State.OVER and run.task.done()
+        assert run.caller_gone or run.task.result().result == "result"
+    finally:
+        made.teardown()

@@ -536,7 +536,7 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
     """Its runs give way, and so has a process that has been lowered for them."""
     fake_workers.run(AGAIN)
     host, broker = await start_host(warm=1, reuse=BOUNDS)
-    run, tokens = RUN.model_copy(update={"key": "busy", "lane": 1}), map(str.encode, map(str, range(100)))
+    run, tokens = RUN.replace(key="busy", lane=1), map(str.encode, map(str, range(100)))
     host._waiting.used(2, 0.001, time.monotonic())
     pids: set[int] = set()
     for _ in range(5):
@@ -553,8 +553,8 @@ async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
 ) -> None:
     """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
     fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.model_copy(update={"principal_warm": 2}))
-    mine, other = (RUN.model_copy(update={"key": key}) for key in ("mine", "other"))
+    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.replace(principal_warm=2))
+    mine, other = (RUN.replace(key=key) for key in ("mine", "other"))
     for token in (b"a", b"b"):
         broker.say(mine, token, b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 2)
