@@ -62,7 +62,7 @@ class Peer:
         self.heard.append(message.t)
         if isinstance(message, protocol.Run):
             self.runs.append(parts[0])
-            self.say(protocol.Leased(ran_ms=0), token=parts[0])
+            self.say(protocol.Leased(wall_ms=0), token=parts[0])
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         self.socket.send((token, pack_header(vars(message)), body))

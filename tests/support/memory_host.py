@@ -58,7 +58,7 @@ class HostedRun:
 
     def leased(self) -> None:
         """The run has a worker."""
-        self.say(protocol.Leased(ran_ms=0))
+        self.say(protocol.Leased(wall_ms=0))
 
     def log(self, text: str) -> None:
         """A console entry."""

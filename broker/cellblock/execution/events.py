@@ -193,8 +193,8 @@ class RunWatch:
         self._tell("run_leased")
 
     def started(self, ago_seconds: float = 0.0) -> None:
-        """Tells that a worker has the script."""
-        self.facts.started = time.monotonic() - ago_seconds
+        """Tells that a worker has had the script for so long, as its host says."""
+        self.facts.started = max(self.facts.leased or self.facts.accepted, time.monotonic() - ago_seconds)
         self._tell("run_started")
 
     def logged(self, entry: LogEntry) -> None:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from cellblock.apart.light import is_light
-from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
-from cellblock.execution.failure import diagnose, places_in_stacks
-from cellblock.execution.journaled import Journaled, another_run
+from cellblock.execution.journaled import Journaled
 from cellblock.execution.keeping import KeptRun
-from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.outcome import (
     call_limit,
     ending,
-    no_result,
     not_back,
     query_limit,
     run_parked,
@@ -28,12 +22,12 @@ from cellblock.execution.outcome import (
     with_unawaited,
 )
 from cellblock.execution.parking import Parking, parked_question
-from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
+from cellblock.execution.settled import Settled
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
 from cellblock.journal.parked import Parked, WorkingCall
@@ -42,8 +36,6 @@ from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
-
-logger = logging.getLogger("cellblock.execution")
 
 LEASE_BOUND_SECONDS: Final = 15.0
 """Bounds the time from sending a run to the first word of it; the host itself gives a boot 10 s."""
@@ -82,9 +74,7 @@ class Run:
         self._over = asyncio.Event()
         self._deadline = Deadline(self._host_broke_word)
         self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch, context.journal)
-        self._diagnostics: list[Diagnostic] = []
-        self._result: Any = None
-        self._reading: asyncio.Task[None] | None = None
+        self._settled = Settled(context)
         self._replies = Replies(self._send_reply, context.max_message_bytes)
         self._queries = Queries(
             context.discovery,
@@ -95,10 +85,8 @@ class Run:
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
-        self._failed = False
         self._leased = False
         self._aborted = self._leaving = False
-        self._settled = False
         self._last_id = 0
         self._parking: Parking | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -154,8 +142,7 @@ class Run:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
         await self._calls.cancel()
-        if self._reading is not None:
-            await self._reading
+        await self._settled.is_read()
         return self._response(queue_ms)
 
     def abort(self) -> None:
@@ -211,7 +198,7 @@ class Run:
             case protocol.Ended():
                 self._ended = message
                 if self._state is State.RUNNING and message.reason == "finished":
-                    self._settle(message.outcome, body)
+                    self._settled.take(message.outcome, body, logged=bool(self._log.entries))
                 self._end()
             case protocol.Log():
                 self._within(self._log.log(message, body))
@@ -468,61 +455,11 @@ class Run:
             return
         self._leased = True
         if self._context.watch is not None:
-            ran_ms = (
-                message.wall_ms if is_end else message.ran_ms if isinstance(message, protocol.Leased) else 0
-            )
+            ran_ms = message.wall_ms if isinstance(message, protocol.Leased | protocol.Ended) else 0
             self._context.watch.started(ran_ms / 1000)
         if not is_end:
             replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
             self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
-
-    def _settle(self, outcome: protocol.Outcome, body: bytes) -> None:
-        """Takes the outcome of a script that has ended by itself, if it has."""
-        if outcome == "none":
-            return
-        self._settled = True
-        if outcome == "done":
-            self._on_done(body)
-        else:
-            self._on_failed(outcome, body)
-
-    def _on_done(self, body: bytes) -> None:
-        if not body:
-            self._diagnostics.append(no_result(self._script, logged=bool(self._log.entries)))
-            return
-        if not is_light(body):
-            self._reading = asyncio.create_task(self._read_result(body), name="a large result")
-            return
-        try:
-            self._result = payload.decode(places_in_stacks(body, self._script))
-        except payload.PayloadError as error:
-            self._no_result(not_json(str(error)))
-
-    async def _read_result(self, body: bytes) -> None:
-        try:
-            self._result = await read_result(body, self._script, self._context.share)
-        except UnreadableResult as error:
-            self._no_result(error.diagnostic)
-        except Exception:
-            logger.exception("a large result could not be read")
-            self._no_result(not_read("Cellblock failed while it read the result.", "Report this."))
-
-    def _no_result(self, why: Diagnostic) -> None:
-        self._failed = True
-        self._diagnostics.append(why)
-
-    def _on_failed(self, kind: protocol.FailureKind, body: bytes) -> None:
-        self._failed = True
-        try:
-            failure: object = payload.decode(body) if is_light(body) else None
-        except payload.PayloadError:
-            failure = None
-        script, catalog, most = self._script, self._context.catalog, self._limits.max_memory_bytes
-        if kind == "diverged":
-            self._diagnostics.append(another_run(failure, script))
-            return
-        names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
-        self._diagnostics.append(diagnose(kind, failure, script, most, names, withheld, catalog))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.PARKING:
@@ -549,15 +486,15 @@ class Run:
         ended = self._ended or protocol.Ended(reason="crashed")
         if self._context.watch is not None:
             self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        own, notices = self._diagnostics, with_unawaited(self._log.notices, self._script)
-        diagnostics = [*own, *notices] if self._failed else [*notices, *own]
+        own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
+        diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._parked or self._killed_for, self._context.kept
         is_lost = self._parked is None and self._is_lost(ended)
         if kept is not None and (self._parked is not None or is_lost):
             self._note_use(kept, ended)
         if self._parked is not None and kept is not None:
             kept.parked()
-        if final is None and not self._settled:
+        if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
             is_told = self._calls.calls and self._parked is None
@@ -565,7 +502,7 @@ class Run:
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,
-            result=None if final is not None or self._failed else self._result,
+            result=None if final is not None or self._settled.failed else self._settled.result,
             diagnostics=diagnostics,
             tool_trace=trace,
             usage=Usage(
@@ -593,7 +530,7 @@ class Run:
 
     def _is_lost(self, ended: protocol.Ended) -> bool:
         """Says whether the run has ended for no fault of its script's, as far as is known."""
-        if self._parked is not None or self._settled or self._killed_for is not None:
+        if self._parked is not None or self._settled.is_so or self._killed_for is not None:
             return False
         if self._lost is not None or ended.reason == "host_stopping":
             return True

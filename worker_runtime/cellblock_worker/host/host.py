@@ -18,6 +18,7 @@ from cellblock_worker.base.records import BadRecord, Like, Record, Within
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.kept import KeptWorkers
+from cellblock_worker.host.untold import Untold
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
 from cellblock_worker.scheduling.scheduling import FirstPlace
@@ -40,10 +41,6 @@ REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 
 CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
 """Begins the last line that such a host writes to its stderr."""
-
-LASTS_SECONDS: Final = 0.01
-"""Sets when the broker is told that a run has a worker, which has said nothing yet. Most runs are over in half of it,
-and their end says so, too."""
 
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
@@ -145,8 +142,7 @@ class Host:
         self._workers: set[Worker] = set()
         self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
-        self._untold: dict[bytes, float] = {}
-        self._telling: asyncio.TimerHandle | None = None
+        self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
         self._key_prefix = ""
         self._waiting = Turns()
@@ -311,7 +307,7 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
-            self._untold.pop(worker.token, None)
+            self._untold.drop(worker.token)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -323,11 +319,10 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
-        now = time.monotonic()
-        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, now)
+        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
-            self._tell_lease(worker.token, now)
+            self._untold.tell(worker.token)
         self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -479,27 +474,16 @@ class Host:
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
         self._runs[token] = worker
-        now = self._untold[token] = time.monotonic()
+        now = time.monotonic()
+        self._untold.add(token, now)
         goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
         gives_way = self._waiting.gives_way(run.lane, now)
         worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
         self._first_place.note(worker)
-        if self._telling is None:
-            self._telling = self._loop.call_later(LASTS_SECONDS, self._tell_leases)
 
-    def _tell_leases(self) -> None:
-        """Tells of the runs that last that they have a worker."""
-        now = time.monotonic()
-        for token, since in list(self._untold.items()):
-            if now - since >= LASTS_SECONDS:
-                self._tell_lease(token, now)
-        later = self._untold and not self._stopping
-        self._telling = self._loop.call_later(LASTS_SECONDS, self._tell_leases) if later else None
-
-    def _tell_lease(self, token: bytes, now: float) -> None:
-        since = self._untold.pop(token, None)
-        if since is not None and (link := self._link_of.get(token)) is not None:
-            self._relay(link, token, protocol.Leased(ran_ms=int((now - since) * 1000)).packed())
+    def _tell_lease(self, token: bytes, wall_ms: int) -> None:
+        if (link := self._link_of.get(token)) is not None:
+            self._relay(link, token, protocol.Leased(wall_ms=wall_ms).packed())
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
@@ -590,7 +574,7 @@ class Host:
 
     def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
-        self._untold.pop(token, None)
+        self._untold.drop(token)
         if link is not None:
             self._relay(link, token, ended.packed(), body)
             if self.places is not None:

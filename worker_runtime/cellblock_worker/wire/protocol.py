@@ -257,7 +257,7 @@ class Leased(Message):
     something by then."""
 
     t: Literal["leased"] = "leased"
-    ran_ms: Millis
+    wall_ms: Millis
 
 
 EndReason = Literal[

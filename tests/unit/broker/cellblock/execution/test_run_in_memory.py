@@ -229,41 +229,47 @@ async def test_discovery_requests_are_capped_and_their_errors_are_answers(
 
 
 class Started(Watcher):
-    """Notes how long ago runs have started when it is told."""
+    """Notes how long ago runs have started when it is told, and how long before that they got their places."""
 
     def __init__(self) -> None:
-        self.ago: list[float] = []
+        self.seen: list[tuple[float, float]] = []
 
     def run_started(self, run: RunFacts) -> None:
-        assert run.started is not None
-        self.ago.append(time.monotonic() - run.started)
+        assert run.started is not None and run.leased is not None
+        self.seen.append((time.monotonic() - run.started, run.started - run.leased))
 
 
+@pytest.mark.parametrize("wall_ms", [40, 2**53 - 1])
 @pytest.mark.parametrize("first", ["lease", "call", "log", "outcome"])
 async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
-    first: str, make_world: MakeWorld
+    first: str, wall_ms: int, make_world: MakeWorld
 ) -> None:
     seen = Started()
 
     async def play(run: HostedRun) -> None:
+        # So that what is said of it can be true, or not.
+        await asyncio.sleep(0.06)
         match first:
             case "lease":
-                run.say(protocol.Leased(ran_ms=4000))
+                run.say(protocol.Leased(wall_ms=wall_ms))
             case "call":
                 assert (await run.call(1))[0]
             case "log":
                 run.log("first")
             case _:
                 pass
-        run.done("right", wall_ms=4000)
+        run.done("right", wall_ms=wall_ms)
 
     world = make_world()
     world.events.add(seen)
     await world.host(play)
     response = await world.run()
     assert response.result == "right"
-    (ago,) = seen.ago
-    assert (ago >= 4) == (first in ("lease", "outcome"))
+    [(ago, after)] = seen.seen
+    if first in ("call", "log"):
+        assert after > 0.05
+    else:
+        assert ago >= 0.04 and (after > 0) == (wall_ms == 40)
 
 
 async def test_only_the_first_outcome_counts(make_world: MakeWorld) -> None:

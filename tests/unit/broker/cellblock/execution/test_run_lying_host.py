@@ -74,7 +74,7 @@ async def test_what_an_honest_host_sends_at_its_cap_is_kept() -> None:
     [
         (protocol.Notice(), 64 * 1024 + 1),
         (protocol.Query(id=1, op="listServers"), 64 * 1024 + 1),
-        (protocol.Leased(ran_ms=0), 1),
+        (protocol.Leased(wall_ms=0), 1),
         (protocol.Status(warm=0, booting=0, running=0, wanted=0), 1),
         (protocol.Ended(reason="finished", outcome="done"), 1024 * 1024 + 1),
     ],

@@ -46,8 +46,8 @@ HOSTS = 5
 sayings = st.one_of(
     st.sampled_from(
         [
-            (protocol.Leased(ran_ms=0), b""),
-            (protocol.Leased(ran_ms=0), b""),
+            (protocol.Leased(wall_ms=0), b""),
+            (protocol.Leased(wall_ms=0), b""),
             (protocol.Log(level="log", ms=1), b"text"),
             (protocol.Notice(), b"nonsense"),
             (protocol.Ended(reason="finished", outcome="done"), b'"result"'),
@@ -234,7 +234,7 @@ class Histories(RuleBasedStateMachine):
         if run.last_id == 0 and run.known:
             # It goes on, and comes to where it was first.
             calls = self._known(run)
-        self._say(run, (protocol.Leased(ran_ms=0), b""), *calls)
+        self._say(run, (protocol.Leased(wall_ms=0), b""), *calls)
         self.time_passes(seconds)
         if run.hosted is not None and run.hosted.host in self.alive:
             self._say(run, *meanwhile)
@@ -286,7 +286,7 @@ class Histories(RuleBasedStateMachine):
         self.settle()
         woken = self.runs[-1]
         if replays and woken.hosted is not None:
-            self._say(woken, (protocol.Leased(ran_ms=0), b""), *self._known(woken))
+            self._say(woken, (protocol.Leased(wall_ms=0), b""), *self._known(woken))
             self.settle()
 
     @precondition(lambda self: self.leased)

@@ -20,6 +20,7 @@ import zmq
 from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host import host as host_module
+from cellblock_worker.host import untold
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
@@ -254,7 +255,7 @@ async def test_runs_at_the_same_time_keep_their_tokens_apart(
 async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_end(
     lasts: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "LASTS_SECONDS", 0.01 if lasts else 60.0)
+    monkeypatch.setattr(untold, "LASTS_SECONDS", 0.01 if lasts else 60.0)
     fake_workers.run(
         """
         ready()
@@ -269,7 +270,7 @@ async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_
     broker.say(RUN, b"token", b"waits" if lasts else b"1")
     if lasts:
         await broker.until(lambda: broker.run_of(b"token") == ["leased"])
-        assert broker.of(protocol.Leased)[0].ran_ms >= 10
+        assert broker.of(protocol.Leased)[0].wall_ms >= 10
         broker.say(protocol.Reply(id=1, ok=True), b"token")
     ended = await broker.end_of(b"token")
     assert broker.run_of(b"token") == (["leased", "ended"] if lasts else ["ended"])
@@ -280,7 +281,7 @@ async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
     start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end alone would say that it may not have."""
-    monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
+    monkeypatch.setattr(untold, "LASTS_SECONDS", 60.0)
     fake_workers.run("ready()\nread()\nos._exit(3)")
     _, broker = await start_host()
     broker.say(RUN, b"token", b"{}")
