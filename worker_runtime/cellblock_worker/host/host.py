@@ -475,7 +475,7 @@ class Host:
         token, run, body, _ = waiting
         self._runs[token] = worker
         now = time.monotonic()
-        self._untold.add(token, now)
+        self._untold.add(token)
         goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
         gives_way = self._waiting.gives_way(run.lane, now)
         worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)

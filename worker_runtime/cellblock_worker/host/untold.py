@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -24,9 +23,9 @@ class Untold:
         self._since: dict[bytes, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, token: bytes, now: float) -> None:
+    def add(self, token: bytes) -> None:
         """Takes a run that has just got a worker."""
-        self._since[token] = now
+        self._since[token] = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(LASTS_SECONDS, self._look)
 
@@ -37,10 +36,10 @@ class Untold:
     def tell(self, token: bytes) -> None:
         """Tells of a run now, unless its broker knows."""
         if (since := self._since.pop(token, None)) is not None:
-            self._tell(token, int((time.monotonic() - since) * 1000))
+            self._tell(token, int((self._loop.time() - since) * 1000))
 
     def _look(self) -> None:
-        long_ago = time.monotonic() - LASTS_SECONDS
+        long_ago = self._loop.time() - LASTS_SECONDS
         for token in [token for token, since in self._since.items() if since <= long_ago]:
             self.tell(token)
         self._timer = self._loop.call_later(LASTS_SECONDS, self._look) if self._since else None
