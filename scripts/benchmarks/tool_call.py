@@ -243,7 +243,8 @@ class _Answering:
         return False
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
-        """Its run is over."""
+        """Its run is over, and that is its result."""
+        self.result = body
 
     def worker_gone(self, worker: Worker) -> None:
         """Reaped."""
