@@ -1,4 +1,4 @@
-"""What a script has come to by itself: a result, or a failure."""
+"""A script settles with what it has come to by itself: a result, or a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a broker hears that its run has a worker: most runs are over before, and their end says so, too."""
+"""Brokers hear that a run has a worker only where it lasts: most runs are over before, and their end says so, too."""
 
 from __future__ import annotations
 
