@@ -21,6 +21,10 @@ from support.waits import steady, until, warmed, within
 PLACES = 2
 NOISY_QUEUE = 200
 ROUNDS = 5
+ATTEMPTS = 3
+
+LONG_GAP_SECONDS = 0.5
+"""Only the kernel's own limit on real-time priority would have ended it, after 0.95 s of each second."""
 
 
 @pytest.mark.parametrize("reuse", ["never", "principal"])
@@ -181,21 +185,29 @@ print(longest)
 async def test_with_pool_realtime_runs_at_once_that_empty_the_pool_hold_up_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """The host starts workers while runs go first: it waits for children that have no priority."""
+    """The host starts workers while runs go first: it waits for children that have no priority. Other programs of the
+    machine may hold up the watch, too, but not each time."""
+    gaps: list[float] = []
     async with Broker(settings(tmp_path, pool={"warm": 4, "max_warm": 4, "realtime": True})) as broker:
         if any("real-time" in missing for missing in broker.hosts[0].missing):
             pytest.skip("this machine grants no real-time priority")
-        watch = [sys.executable, "-c", LONGEST_GAP]
-        ordinary = await asyncio.create_subprocess_exec(*watch, stdout=asyncio.subprocess.PIPE)
+        while len(gaps) < ATTEMPTS and min(gaps, default=1) >= LONG_GAP_SECONDS:
+            gaps.append(await longest_gap_beside_runs_that_empty_the_pool(broker))
+    assert min(gaps) < LONG_GAP_SECONDS, gaps
+
+
+async def longest_gap_beside_runs_that_empty_the_pool(broker: Broker) -> float:
+    """How long an ordinary process is held up, in seconds."""
+    watch = [sys.executable, "-c", LONGEST_GAP]
+    ordinary = await asyncio.create_subprocess_exec(*watch, stdout=asyncio.subprocess.PIPE)
+    await warmed(broker)
+    for _ in range(5):
+        succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="brief")))
         await warmed(broker)
-        for _ in range(5):
-            succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="brief")))
-            await warmed(broker)
-            await asyncio.sleep(0.2)
-            runs = [broker.run("for (;;);", client="brief", limits={"timeoutMs": 100}) for _ in range(4)]
-            for response in await within(asyncio.gather(*runs)):
-                error_of(response, "SANDBOX_LIMIT")
-        ordinary.send_signal(signal.SIGINT)
-        said, _ = await within(ordinary.communicate())
-    # Only the kernel's own limit on real-time priority would have ended it, after 0.95 s of each second.
-    assert float(said) < 0.5
+        await asyncio.sleep(0.2)
+        runs = [broker.run("for (;;);", client="brief", limits={"timeoutMs": 100}) for _ in range(4)]
+        for response in await within(asyncio.gather(*runs)):
+            error_of(response, "SANDBOX_LIMIT")
+    ordinary.send_signal(signal.SIGINT)
+    said, _ = await within(ordinary.communicate())
+    return float(said)
