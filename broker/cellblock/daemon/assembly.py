@@ -227,7 +227,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
     found: dict[str, Sequence[str]] = {
         count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
-        store.KIND: store.POSTGRES_MIGRATIONS,
+        store.KIND: store.MIGRATIONS,
         shared_outputs.KIND: shared_outputs.MIGRATIONS,
     }
     if section.replicas is not None:
