@@ -18,6 +18,7 @@ from typing import Any, Final
 from cellblock.apart.task import Answer, ApartFailed, Task, TookTooLong
 from cellblock.apart.worker import Worker
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.tasks import TaskSet
 from cellblock.workers.pool.admission import Admission, Room, wait_turn
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
@@ -96,7 +97,7 @@ class Apart:
         self._free = AT_ONCE
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
-        self._ends: set[asyncio.Task[None]] = set()
+        self._ends = TaskSet()
         self._closed = False
         self._grouped = grouped
         self._membership: cgroup.Membership | None = None
@@ -156,9 +157,8 @@ class Apart:
         for worker in self._working:
             worker.kill()
         while self._idle:
-            self._discard(self._idle.pop())
-        if self._ends:
-            await asyncio.wait(self._ends)
+            self._ends.start(self._idle.pop().end())
+        await self._ends.ended()
         if self._membership is not None:
             self._membership.leave()
             self._membership = None
@@ -260,17 +260,12 @@ class Apart:
             if worker.alive:
                 worker.keep()
                 return worker
-            self._discard(worker)
+            self._ends.start(worker.end())
         return None
 
     def _expire(self, worker: Worker) -> None:
         self._idle.remove(worker)
-        self._discard(worker)
-
-    def _discard(self, worker: Worker) -> None:
-        ending = asyncio.ensure_future(worker.end())
-        self._ends.add(ending)
-        ending.add_done_callback(self._ends.discard)
+        self._ends.start(worker.end())
 
 
 def _died(task: Task, subject: str, killed_for: Killed | None) -> ApartFailed:

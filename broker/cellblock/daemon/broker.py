@@ -10,13 +10,14 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.base.internal import internal
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.catalog.requests import Kind
@@ -124,7 +125,7 @@ class Broker:
         self._parked: ParkedRuns | None = None
         self._presence: Presence | None = None
         self._tally: Tally | None = None
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases = TaskSet()
         self._changed = Listeners()
         self._before_start = catalog_before_start(self._front.servers, local=bool(self._tools))
         self.events: Final = RunEvents()
@@ -517,7 +518,7 @@ class Broker:
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
         if change.retired:
-            self._do_beside(self._registry.release(change.retired, generation.ended))
+            self._releases.start(self._registry.release(change.retired, generation.ended))
         return [*kept, *described(change, live, waiting)]
 
     def restart_server(self, name: str) -> bool:
@@ -530,7 +531,7 @@ class Broker:
         work = self._registry.restart(name) if self._registry else None
         if work is None:
             return False
-        self._do_beside(work)
+        self._releases.start(work)
         return True
 
     @property
@@ -736,16 +737,7 @@ class Broker:
         parked.start()
         stack.push_async_callback(parked.stop_looking)
         # The registry closes what they would have closed.
-        stack.callback(self._stop_releases)
-
-    def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        release = asyncio.create_task(work)
-        self._releases.add(release)
-        release.add_done_callback(self._releases.discard)
-
-    def _stop_releases(self) -> None:
-        for release in self._releases:
-            release.cancel()
+        stack.callback(self._releases.cancel)
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.base.tasks import TaskSet
 from cellblock.daemon.parked_views import (
     ParkedRun,
     ended_meanwhile,
@@ -108,7 +109,7 @@ class ParkedRuns:
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
-        self._waking: set[asyncio.Task[None]] = set()
+        self._waking = TaskSet()
         self.count = 0
         """Counts the runs that wait, at the last look."""
 
@@ -509,9 +510,7 @@ class ParkedRuns:
             with contextlib.suppress(StoreError, OSError):
                 await self._wake(run_id)
 
-        task = asyncio.create_task(wake())
-        self._waking.add(task)
-        task.add_done_callback(self._waking.discard)
+        self._waking.start(wake())
 
     async def _look(self) -> None:
         adopt_at, seen = 0.0, -1

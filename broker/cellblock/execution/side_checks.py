@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
@@ -79,14 +80,12 @@ class SideChecks:
         self._held: Counter[int] = Counter()
         self._tools = 0
         self._late: OrderedDict[str, OrderedDict[bytes, list[Diagnostic]]] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def close(self) -> None:
         """Ends what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        self._tasks.cancel()
+        await self._tasks.ended()
 
     # ---- for the checks ------------------------------------------------------------------------------
 
@@ -131,10 +130,7 @@ class SideChecks:
         """Begins a check, or the wait for one, unless too many are under way."""
         if len(self._tasks) >= MAX_UNDER_WAY:
             return None
-        task = asyncio.create_task(work(), name="side check")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work(), name="side check")
 
     def tell_later(self, client: str, key: bytes, found: list[Diagnostic]) -> None:
         """Leaves what was found in a script for the client's next response, behind what waits already."""
