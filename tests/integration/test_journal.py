@@ -13,9 +13,8 @@ import pytest
 
 from cellblock import Broker, Grantee
 from cellblock.base.errors import Certainty
-from cellblock.daemon.replay import Live, replay
+from cellblock.daemon.replay import Live, differences, replay
 from cellblock.execution.response import RunResponse
-from cellblock.journal.differences import differences
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import Recording, UnreadableRecording
 from cellblock.policy.asking import Question, Verdict

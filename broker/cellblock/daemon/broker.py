@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cellblock.daemon.parked_views import ParkedRun
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
-    from cellblock.frontend.front_config import FrontConfig
+    from cellblock.frontend.service import FrontConfig
     from cellblock.journal.journal import Journal
     from cellblock.journal.parked import Answer
     from cellblock.learning.learner import Learner

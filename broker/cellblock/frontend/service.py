@@ -1,19 +1,21 @@
-"""Says what a front-end needs of the broker."""
+"""Says what a front-end needs of the broker, and what of a configuration it goes by."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.requests import Kind
+from cellblock.config.schemas import SchemaSettings
+from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSettings
 from cellblock.execution.events import Watcher
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.front_config import FrontConfig
 from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.counts import Counts
@@ -26,6 +28,29 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.shared_state import SharedState
     from cellblock.upstream.entries import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class FrontConfig:
+    """Holds the sections for front-ends; the composition root makes one for each configuration in force.
+
+    Attributes:
+        state_dir: The folder of outputs, and of what clients have used.
+        shown: What clients are shown.
+        limits: What the manual says of runs.
+        outputs: What becomes of large results.
+        schemas: What the manual says of results.
+        servers: Names of the servers that are not disabled.
+        traced: Whether the trace context of clients is taken on.
+    """
+
+    state_dir: Path
+    shown: FrontendSettings
+    limits: LimitSettings
+    outputs: OutputSettings
+    schemas: SchemaSettings
+    servers: tuple[str, ...]
+    traced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,7 @@ from cellblock.frontend.mcp.requests_back import (
     in_rounds,
 )
 from cellblock.frontend.mcp.task_models import Task
-from cellblock.frontend.mcp.tasks import Tasks, has_tasks
-from cellblock.frontend.mcp.unreadable import unreadable
+from cellblock.frontend.mcp.tasks import Tasks, has_tasks, unreadable
 from cellblock.frontend.service import RunService
 from cellblock.policy.asking import Grantee
 
