@@ -18,6 +18,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import ModuleUrls
 from cellblock.catalog.outputs import stated_output
 from cellblock.config.settings import CellblockSettings
+from cellblock.execution.caller import Caller
 from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
@@ -307,7 +308,9 @@ class World:
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
         async with asyncio.timeout(BOUND):
-            return await self.executor.run({"code": code, **request}, grantee=grantee, observer=observer)
+            return await self.executor.run(
+                {"code": code, **request}, Caller(grantee=grantee, observer=observer)
+            )
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

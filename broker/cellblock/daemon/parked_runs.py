@@ -25,7 +25,7 @@ from cellblock.daemon.parked_views import (
     parked_response,
     parked_run,
 )
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
@@ -38,7 +38,6 @@ from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
 from cellblock.telemetry.keeper import Keeper, response_in
-from cellblock.upstream.requester import Requester
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -69,11 +68,8 @@ class Runs(Protocol):
     async def run(
         self,
         raw: Mapping[str, Any],
+        caller: Caller,
         *,
-        observer: Watcher | None = None,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None = None,
         kept: KeptRun | None = None,
     ) -> RunResponse:
         """Runs a request, or goes on with one."""
@@ -229,18 +225,10 @@ class ParkedRuns:
 
         return await self._journals.asked(look, None)
 
-    async def to_its_end(
-        self,
-        response: RunResponse,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
+    async def to_its_end(self, response: RunResponse, caller: Caller) -> RunResponse:
         """Waits, for a client that does not go away, while its run is parked for tools; gives its response. When this
-        is cancelled, so is the run. The arguments are as for `go_on`."""
-        while response.parked and not grantee.leaves and self._at_work.is_all(response.usage.run_id):
+        is cancelled, so is the run."""
+        while response.parked and not caller.grantee.leaves and self._at_work.is_all(response.usage.run_id):
             run_id = response.usage.run_id or ""
             try:
                 with _readable():
@@ -259,9 +247,7 @@ class ParkedRuns:
             if kept is None:
                 with _readable():
                     return await self.outcome(run_id) or ended_meanwhile(response)
-            response = await self.go_on(
-                kept, grantee=grantee, client=client, observer=observer, requester=requester
-            )
+            response = await self.go_on(kept, caller)
         return response
 
     # ---- for programs that embed the broker ----------------------------------------------------------
@@ -422,30 +408,15 @@ class ParkedRuns:
         kept = await self._opened(run_id, take)
         return await self._waited_for(run_id, turn, answers, principal) if is_at_work else kept
 
-    async def go_on(
-        self,
-        kept: KeptRun,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
-        """Goes on with a run that was taken, to its response or its next park. The arguments are as for `Broker.run`.
+    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
+        """Goes on with a run that was taken, to its response or its next park.
 
         Raises:
             InvalidRequest: The limits that are in force now do not allow it.
         """
         while True:
             try:
-                response = await self._runs.run(
-                    kept.journal.request,
-                    observer=observer,
-                    client=client,
-                    grantee=grantee,
-                    requester=requester,
-                    kept=kept,
-                )
+                response = await self._runs.run(kept.journal.request, caller, kept=kept)
             except InvalidRequest:
                 self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
                 raise
@@ -663,7 +634,7 @@ class ParkedRuns:
 
     async def _going_on(self, kept: KeptRun) -> RunResponse:
         async with self._places:
-            return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
+            return await self.go_on(kept, Caller(kept.client, Grantee(kept.principal, leaves=True)))
 
 
 @contextlib.contextmanager

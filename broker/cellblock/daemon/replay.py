@@ -11,6 +11,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.config.sections import LimitSettings
 from cellblock.config.settings import Settings, parse_settings
 from cellblock.daemon.broker import Broker
+from cellblock.execution.caller import Caller
 from cellblock.execution.journaled import STOPPED
 from cellblock.execution.response import RunResponse
 from cellblock.journal.journal import Journal
@@ -87,7 +88,7 @@ async def replay(
         if live is not None:
             await broker.settled()
         grantee = Grantee("cli") if live is None else live.grantee
-        response = await broker.run_request(journal.request, journal=journal, grantee=grantee)
+        response = await broker.run_request(journal.request, Caller(grantee=grantee), journal=journal)
     compared = None
     if script is None and until is None and recording.response is not None:
         own = None if journal.lost is not None else journal.snapshot().response

@@ -13,16 +13,13 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.requests import Kind
 from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSettings
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.journal.parked import Answer, ParkedQuestion
-from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
-from cellblock.upstream.requester import Requester
-from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
@@ -102,15 +99,7 @@ class ParkedRuns(Protocol):
         """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
         ...
 
-    async def go_on(
-        self,
-        kept: KeptRun,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
+    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
         """Goes on with a run that was taken. Raises InvalidRequest."""
         ...
 
@@ -215,14 +204,7 @@ class RunService(Protocol):
         ...
 
     async def run_request(
-        self,
-        request: Mapping[str, Any],
-        *,
-        observer: Watcher | None = None,
-        client: str = DEFAULT_CLIENT,
-        grantee: Grantee = EMBEDDING,
-        requester: Requester | None = None,
-        run_id: str = "",
+        self, request: Mapping[str, Any], caller: Caller, *, run_id: str = ""
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
         ...
@@ -242,10 +224,7 @@ class RunService(Protocol):
         server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
-        *,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None,
+        caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
         """Makes one call for a client, without a script: gives a `CallToolResult` or plain data, of a `RequestEntry`
