@@ -67,7 +67,8 @@ class Bill:
 
 
 paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
-"""Is the bill of the run for which something is asked, such as an answer that then has to be read or made plain."""
+"""Holds the bill of the run for which something is asked, such as an answer that then has to be read or made
+plain."""
 
 
 class OnBill:

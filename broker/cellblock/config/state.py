@@ -31,8 +31,8 @@ class StateSettings(Section):
     make their own."""
 
     other_key: str | None = None
-    """Is accepted beside `key`, to read what was written with it, while brokers change their key one after the other:
-    the next one at first, then the one before."""
+    """Names a key that is accepted beside `key`, to read what was written with it, while brokers change their key one
+    after the other: the next one at first, then the one before."""
 
     @field_validator("key", "other_key")
     @classmethod

@@ -29,4 +29,4 @@ class Caller:
 
 
 EMBEDDER: Final = Caller()
-"""Is the program that embeds the broker."""
+"""Stands for the program that embeds the broker."""

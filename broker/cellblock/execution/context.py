@@ -33,7 +33,7 @@ class ToolCaller(Protocol):
 
 
 class ResultObserver(Protocol):
-    """Is shown successful results; `learning.learner.Learner` implements it."""
+    """A result observer is shown successful results; `learning.learner.Learner` implements it."""
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
         """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""

@@ -26,7 +26,7 @@ written or read, it is in memory three times more."""
 SEED_BYTES: Final = 32
 
 STOPPED: Final = "stopped"
-"""Is the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
+"""Names the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
 
 BY_ITSELF: Final = ("timeout", "cpu", "memory", "total_memory", "crashed", "protocol", STOPPED)
 """Lists ends of a worker that a replay comes to by itself, as the script did what leads there."""

@@ -1,4 +1,4 @@
-"""Is the one way to the compiler: checks scripts one after another in a process that is kept warm.
+"""The checker is the one way to the compiler: it checks scripts one after another in a process that is kept warm.
 
 The process is started when it is first wanted, killed when a check takes longer than its bound, replaced when it has
 died or has served `MAX_CHECKS`, and stopped when nothing was asked for `IDLE_SECONDS`.

@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 
 PARK_SECONDS: Final = 2.0
-"""Is waited, for a run that is due to be parked, until that is done."""
+"""Sets how long a run that is due to be parked is waited for."""
 
 Outcome = RunResponse | types.InputRequiredResult | Task
-"""Is what a call comes to: the response, a question for the user, or a task for later."""
+"""A call comes to the response, to a question for the user, or to a task for later."""
 
 
 def states_of(service: RunService) -> RequestStates:

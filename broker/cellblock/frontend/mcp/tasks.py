@@ -38,7 +38,7 @@ TAG_BYTES: Final = 16
 
 WORKING_POLL_MS: Final = 1_000
 ASKING_POLL_MS: Final = 5_000
-"""Are the pauses between two looks that clients are told: a run that goes on is done soon, a person takes longer."""
+"""Set the pauses between two looks that clients are told: a run that goes on is done soon, a person takes longer."""
 
 WAITS: Final = "The run waits until its user allows its calls."
 WAITS_ELSEWHERE: Final = "The run waits until its user allows its calls, for which this client has no form."
