@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
@@ -26,6 +26,7 @@ from cellblock.daemon.parked_views import (
     parked_run,
 )
 from cellblock.execution.caller import Caller
+from cellblock.execution.executor import Executor
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
@@ -62,24 +63,6 @@ REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""
 
 
-class Runs(Protocol):
-    """Runs requests; `execution.executor.Executor` does."""
-
-    async def run(
-        self,
-        raw: Mapping[str, Any],
-        caller: Caller,
-        *,
-        kept: KeptRun | None = None,
-    ) -> RunResponse:
-        """Runs a request, or goes on with one."""
-        ...
-
-    async def park_waiting(self, *, away: bool) -> bool:
-        """Parks the runs that wait for people and for nothing else, and says whether there were any."""
-        ...
-
-
 class ParkedRuns:
     """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
 
@@ -90,7 +73,7 @@ class ParkedRuns:
         runs: Runs them.
     """
 
-    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Runs) -> None:
+    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor) -> None:
         self._journals = journals
         self._keeper = keeper
         self._owner = owner

@@ -215,7 +215,7 @@ class ToolCalls:
             call.export = tool.export_name
             arguments = await self._inputs.read(server, tool, body)
             body = b""
-            function = context.caller.caller(server, tool, self._origin)
+            function = context.upstreams.caller(server, tool, self._origin)
             if context.rules is not None:
                 await context.rules.admit(server, tool, arguments, self._clock, call_id)
             async with self._turns:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
@@ -24,7 +24,7 @@ from cellblock.config.policy import Reuse
 from cellblock.config.settings import RunSettings
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.caller import EMBEDDER, Caller
-from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
+from cellblock.execution.context import RunContext
 from cellblock.execution.direct import DirectCall
 from cellblock.execution.events import RunEvents, RunWatch
 from cellblock.execution.generation import Generation
@@ -46,6 +46,7 @@ from cellblock.execution.side_checks import SideCheck, SideChecks
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall
+from cellblock.learning.learner import Learner
 from cellblock.policy.grants import UNRESTRICTED, Grants
 from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
@@ -56,6 +57,7 @@ from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.upstream.registry import Registry
 from cellblock.upstream.requester import CallOrigin
 from cellblock.workers.pool.pool import Lease, Pool
 
@@ -71,31 +73,6 @@ CLOSE_BOUND_SECONDS: Final = 5.0
 
 PARK_BOUND_SECONDS: Final = 8.0
 """Bounds the wait for runs that are being parked: a write has 5 s, and the end of a worker 2 s."""
-
-
-class Upstreams(ToolCaller, Protocol):
-    """Gives what the executor needs of the upstream registry."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Gives the newest snapshot."""
-        ...
-
-    @property
-    def starting(self) -> bool:
-        """Says whether a server is in its first attempt to connect."""
-        ...
-
-    async def settled(
-        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
-    ) -> None:
-        """Waits until no server of `ids` is in its first attempt to connect: at most `bound` seconds from the start of
-        that attempt, and `at_most` seconds from now."""
-        ...
-
-    async def refreshed(self, code: str, bound: float) -> None:
-        """Waits, at most `bound` seconds, until announced changes of the tools that a script may use are read."""
-        ...
 
 
 class _Refused(Exception):
@@ -167,11 +144,11 @@ class Executor:
         self,
         settings: RunSettings,
         pool: Pool,
-        upstreams: Upstreams,
+        upstreams: Registry,
         apart: Apart,
         *,
         checker: TypeChecker | None = None,
-        learner: ResultObserver | None = None,
+        learner: Learner | None = None,
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
         events: RunEvents | None = None,
@@ -499,7 +476,7 @@ class Executor:
             rules=rules,
             requester=order.caller.requester,
             share=share,
-            caller=self._upstreams,
+            upstreams=self._upstreams,
             schemas=self._schemas,
             concurrent_calls=settings.upstream.max_concurrent_calls,
             max_message_bytes=settings.max_message_bytes,
