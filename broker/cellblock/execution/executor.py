@@ -467,7 +467,9 @@ class Executor:
             raise _Refused(
                 _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
             )
-        side = SideCheck(self._sides, plan, catalog, order.caller.client)
+        side = SideCheck(
+            self._sides, plan, catalog, order.caller.client, settings.typecheck_timeout_ms / 1000
+        )
         context = RunContext(
             plan=plan,
             limits=request.limits,
