@@ -65,7 +65,7 @@ class _Owner:
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         return False
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         self.ended = ended
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:

@@ -233,19 +233,18 @@ class _Answering:
         """Never comes: each run has a process of its own."""
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
-        """Called a tool, or is done."""
+        """Called a tool."""
         header = unpack_header(raw_header)
         if header["t"] == "call":
             worker.deliver(protocol.Reply(id=header["id"], ok=True).packed(), ANSWER)
-        elif header["t"] == "done":
-            self.result = body
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         """Has computed for long; there is nobody to give way to."""
         return False
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """Its run is over."""
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
+        """Its run is over, and that is its result."""
+        self.result = body
 
     def worker_gone(self, worker: Worker) -> None:
         """Reaped."""

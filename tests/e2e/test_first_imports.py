@@ -80,7 +80,7 @@ async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> No
     words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
     names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
     assert answer is not None and "result" in answer
-    ours = {"cellblock", "cellblock_worker", "msgpack", "platformdirs"}
+    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgpack", "platformdirs"}
     assert await packages(names, beside=("-c", "import mcp.server.lowlevel")) == ours
     assert [name for name in names if name.startswith(LATER)] == []
 
@@ -89,4 +89,5 @@ async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
     words = ("-m", "cellblock.cli", "connect", "--url", served.url, "--no-start")
     names, answer = await imported(*words, "--state-dir", str(served.folder / "s"))
     assert answer is not None and "result" in answer
-    assert await packages(names, beside=("-c", "pass")) == {"cellblock", "cellblock_worker", "platformdirs"}
+    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "platformdirs"}
+    assert await packages(names, beside=("-c", "pass")) == ours

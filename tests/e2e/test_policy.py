@@ -263,7 +263,8 @@ async def test_embedding(tmp_path: Path) -> None:
             grants={"tools": ["notes.*"]},
             requested_capabilities=["secrets"],
         )
-        assert required.diagnostics[0].code == "CAPABILITY_UNAVAILABLE"
+        # What was found late in the scripts before it comes first.
+        assert "CAPABILITY_UNAVAILABLE" in [found.code for found in required.diagnostics]
     with pytest.raises(ConfigError, match="notez"):
         Broker(settings(tmp_path / "s", servers(tmp_path), policy={"default": {"approve": ["notez.*"]}}))
 

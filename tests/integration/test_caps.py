@@ -101,7 +101,7 @@ async def test_memory_past_its_cap_ends_the_run(broker: Broker, code: str) -> No
         f"console.log('started');\nconst keep = [];\n{code}\nglobalThis.__codemode_result__ = keep.length;"
     )
     response = await within(
-        broker.run(source, limits={"maxMemoryBytes": MEMORY_CAP, "timeoutMs": 30_000}), 40
+        broker.run(source, limits={"maxMemoryBytes": MEMORY_CAP, "timeoutMs": 90_000}), 100
     )
     limit_of(response, f"maxMemoryBytes = {MEMORY_CAP}")
     assert [entry.message for entry in response.logs] == ["started"]

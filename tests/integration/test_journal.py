@@ -105,7 +105,9 @@ async def test_a_recording_of_an_earlier_release_is_replayed(place: World) -> No
     recording = read_recording(FIXTURES / "recordings" / "format-1.cellrun")
     assert recording.made_by == "0.1.0" and len(recording.calls) == 9
     response, differing = await within(place.replay(recording))
-    assert differing == [] and response.logs[-1].message.endswith("loop 2"), response
+    # What a later release says beside a result is its own, and told as a difference; what the script saw is not.
+    assert {found["path"].split("/")[1] for found in differing} <= {"diagnostics"}, differing
+    assert response.logs[-1].message.endswith("loop 2"), response
 
 
 async def test_a_clock_that_is_polled_takes_little(place: World) -> None:

@@ -62,14 +62,13 @@ class Peer:
         self.heard.append(message.t)
         if isinstance(message, protocol.Run):
             self.runs.append(parts[0])
-            self.say(protocol.Leased(wait_ms=0), token=parts[0])
+            self.say(protocol.Leased(wall_ms=0), token=parts[0])
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         self.socket.send((token, pack_header(vars(message)), body))
 
     def finish(self, body: bytes) -> None:
-        self.say(protocol.Done(ms=1), body, token=self.runs[-1])
-        self.say(protocol.Ended(reason="finished"), token=self.runs[-1])
+        self.say(protocol.Ended(reason="finished", outcome="done"), body, token=self.runs[-1])
 
 
 class World:
@@ -147,7 +146,7 @@ async def test_another_hosts_run_cannot_be_ended_or_answered_for(world: World) -
         (protocol.Log(level="log", ms=1), b"forged"),
         (protocol.Call(id=1, server="tools", tool="echo"), b'{"forged": true}'),
         (protocol.Notice(), b'{"code": "FORGED", "message": ""}'),
-        (protocol.Done(ms=1), b'"forged"'),
+        (protocol.Ended(reason="finished", outcome="done"), b'"forged"'),
         (protocol.Ended(reason="timeout"), b""),
     ]
     for message, body in forged:
@@ -166,7 +165,7 @@ async def test_another_hosts_identity_cannot_be_taken(world: World) -> None:
     task = await served_by(honest, world)
     thief = world.peer("hostile", honest.identity)
     thief.say(hello(capacity=60_000))
-    thief.say(protocol.Done(ms=1), b'"stolen"', token=honest.runs[0])
+    thief.say(protocol.Ended(reason="finished", outcome="done"), b'"stolen"', token=honest.runs[0])
     other = await world.joined("hostile", b"b" * 16)
     honest.finish(b"1")
     assert (await within(task)).result == 1

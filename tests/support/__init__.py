@@ -10,6 +10,7 @@ Servers, settings and processes
 The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
+    shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
     replicas            several daemons on one PostgreSQL, and a small balancer in front of them
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
@@ -29,6 +30,7 @@ Parts of the broker and of the host
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
+    reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters

@@ -61,7 +61,7 @@ class HostedRun:
 
     def leased(self) -> None:
         """The run has a worker."""
-        self.say(protocol.Leased(wait_ms=0))
+        self.say(protocol.Leased(wall_ms=0))
 
     def log(self, text: str) -> None:
         """A console entry."""
@@ -82,13 +82,13 @@ class HostedRun:
         self.say(protocol.Query(id=call_id, op=op), json.dumps(list(arguments)).encode())
         return future
 
-    def done(self, value: Any = None) -> None:
-        """The script has settled."""
-        self.say(protocol.Done(ms=1), json.dumps(value).encode())
+    def done(self, value: Any = None, **fields: Any) -> None:
+        """The script has settled, which is the run's end."""
+        self.ended(body=json.dumps(value).encode(), outcome="done", **fields)
 
-    def ended(self, reason: Any = "finished", **fields: Any) -> None:
+    def ended(self, reason: Any = "finished", body: bytes = b"", **fields: Any) -> None:
         """The run's last message."""
-        self.say(protocol.Ended(reason=reason, **fields))
+        self.say(protocol.Ended(reason=reason, **fields), body)
 
     def on_reply(self, reply: protocol.Reply, body: bytes) -> None:
         """An answer of the broker."""
@@ -103,9 +103,7 @@ Play = Callable[[HostedRun], Awaitable[None]]
 
 async def succeed(run: HostedRun) -> None:
     """Plays a run that gives 1."""
-    run.leased()
     run.done(1)
-    run.ended()
 
 
 async def hold(run: HostedRun) -> None:

@@ -28,7 +28,10 @@ class Park:
 
 
 class MemoryKept(KeptRun):
-    """Parks as soon as all that its run waits for is people, and survives the loss of its host."""
+    """Parks as soon as all that its run waits for is people, and survives the loss of its host. `is_taken`: somebody
+    has the parked run, and it cannot be had back."""
+
+    is_taken = False
 
     def __init__(self, keeper: MemoryKeeper, journal: Journal) -> None:
         self.keeper, self.journal = keeper, journal
@@ -55,7 +58,7 @@ class MemoryKept(KeptRun):
         """Nobody waits for a run that is parked here."""
 
     async def unpark(self) -> bool:
-        return True
+        return not self.is_taken
 
     def goes_on(self, recording: Recording) -> None:
         self.journal = Journal.resuming(recording)

@@ -104,8 +104,10 @@ class ModelRun:
     killed: bool = False
     last_id: int = 0
     logs: int = 0
+    settled: bool = False
+    """The script has settled."""
     good: bool = False
-    """The script has settled with a result."""
+    """It has, with a result."""
     reason: str | None = None
     lost: bool = False
 
@@ -113,24 +115,24 @@ class ModelRun:
         """A message that the broker believes to be of this run."""
         if self.state is State.OVER:
             return
-        if self.state is State.PARKING and not isinstance(message, protocol.Ended):
+        has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
+        is_end = isinstance(message, protocol.Ended) and not self.has_ended_meanwhile
+        if self.state is State.PARKING and (has_settled or not is_end):
             self.held.append((message, body))
             return
+        if self.state is State.SENT and (has_settled or not isinstance(message, protocol.Ended)):
+            self.state = State.RUNNING
         match message:
             case protocol.Ended(reason="crashed") if self._goes_on:
                 self._go_on()
             case protocol.Ended():
+                if self.state is State.RUNNING:
+                    self.settled, self.good = has_settled, message.outcome == "done" and body == b'"result"'
                 self.reason, self.state = message.reason, State.OVER
             case protocol.Log():
                 self.logs += 1
-            case protocol.Leased() if self.state is State.SENT:
-                self.state = State.RUNNING
             case protocol.Call() | protocol.Query() if self.state is State.RUNNING:
                 self._called(message)
-            case protocol.Done() if self.state is State.RUNNING:
-                self.good, self.state = body == b'"result"', State.SETTLED
-            case protocol.Failed() if self.state is State.RUNNING:
-                self.state = State.SETTLED
             case _:
                 return
 
@@ -138,6 +140,8 @@ class ModelRun:
         """The broker asks for the worker's death."""
         if self.state in (State.SENT, State.RUNNING, State.PARKING):
             self.state, self.killed = State.KILLING, True
+            if self.has_ended_meanwhile:
+                self._hear_held()
 
     def lose(self) -> None:
         """The host is gone."""
@@ -153,11 +157,11 @@ class ModelRun:
         assert not any(self._is_at_work(call) for call in self.at_work), self
         self.state, self.park = State.PARKING, park
 
-    def is_written(self, ok: bool) -> None:
-        """The disk has answered."""
+    def is_written(self, ok: bool, *, taken: bool = False) -> None:
+        """The disk has answered; `taken`: somebody has the parked run already, and it cannot go on here."""
         park, self.park = self.park, None
-        ended = any(isinstance(message, protocol.Done | protocol.Failed) for message, _ in self.held)
-        if ok and not ended and (self.state is State.PARKING or (self.lost and not self.killed)):
+        is_here = self.state is State.PARKING or (self.lost and not self.killed)
+        if ok and (taken or (not self.has_ended_meanwhile and is_here)):
             self.park, self.parked = park, True
             self.kill()
             self.see()
@@ -167,11 +171,19 @@ class ModelRun:
             if not ok:
                 self.cannot_park = True
                 self.asked.clear()
-            for message, body in self.held:
-                self.hear(message, body)
-            self.held.clear()
+            self._hear_held()
         elif self.is_lost_before_its_end and self.durable and self.resumed < MAX_LOST:
             self._go_on()
+
+    def _hear_held(self) -> None:
+        held, self.held = self.held, []
+        for message, body in held:
+            self.hear(message, body)
+
+    @property
+    def has_ended_meanwhile(self) -> bool:
+        """Whether its script has settled while it was being parked."""
+        return any(isinstance(message, protocol.Ended) for message, _ in self.held)
 
     @property
     def waits_for_people_alone(self) -> bool:

@@ -45,8 +45,12 @@ class Owner:
         self._note("computes")
         return self.others
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        self.ended.append((ended, stderr))
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
+        self.ended.append((ended, body))
+        if ended.outcome == "done":
+            self.said.append(({"t": "done"}, body))
+        elif ended.outcome != "none":
+            self.said.append(({"t": "failed", "kind": ended.outcome}, body))
         self._note("ended")
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:

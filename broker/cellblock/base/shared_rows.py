@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
-from cellblock.base.state_keys import StateKeys
+from cellblock.base.state_keys import StateKeys, WrongSeal
 
 if TYPE_CHECKING:
     from cellblock.base.postgresql import Connection
@@ -195,8 +195,20 @@ class SharedRows:
             yield database, changes + 1
 
     def _follow(self) -> None:
+        is_anew = False
         while not self._closing.is_set():
             # Who keeps watch over PostgreSQL has told it.
             with contextlib.suppress(StoreError):
                 self.read()
+                if not is_anew:
+                    self._seal_anew()
+                    is_anew = True
             self._closing.wait(LOOK_SECONDS)
+
+    def _seal_anew(self) -> None:
+        """Seals what was sealed with the other key. Each broker does so once: two that change their key, one after the
+        other, would go on undoing it. Raises StoreError."""
+        for (kind, name), (version, sealed) in self._rows.copy().items():
+            if not self._keys.is_newest(sealed):
+                with contextlib.suppress(WrongSeal):
+                    self.put(kind, name, self._keys.opened((kind, name), sealed), only=version)

@@ -56,6 +56,10 @@ class StateKeys:
         except (InvalidTag, ValueError):
             raise WrongSeal("it was changed after it was written") from None
 
+    def is_newest(self, sealed: bytes) -> bool:
+        """Says whether bytes were sealed with the key that seals."""
+        return sealed[:ID_BYTES].hex() == self.ids[0]
+
 
 def key_id(key: bytes) -> str:
     """Returns what names a key without telling it."""

@@ -276,10 +276,14 @@ class ParkedRuns:
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
         """Returns the response of a run that was answered by somebody else in this round, as soon as there is one; None
         where there is none to come. Raises StoreError."""
-        is_its = await self._journals.asked(
-            lambda store: store.end_round(run_id, turn, principal), default=False
-        )
-        return await self.outcome(run_id, principal) if is_its else None
+        end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
+        if not await self._journals.asked(end, default=False):
+            return None
+        response = await self.outcome(run_id, principal)
+        if response is not None and not response.parked:
+            # It was parked still, where nobody had begun to go on with it.
+            await self._journals.asked(end, default=False)
+        return response
 
     async def questions(
         self, run_id: str, principal: str | None = None

@@ -192,9 +192,9 @@ class RunWatch:
         self.facts.leased = time.monotonic()
         self._tell("run_leased")
 
-    def started(self) -> None:
-        """Tells that a worker has the script."""
-        self.facts.started = time.monotonic()
+    def started(self, ago_seconds: float = 0.0) -> None:
+        """Tells that a worker has had the script for so long, as its host says."""
+        self.facts.started = max(self.facts.leased or self.facts.accepted, time.monotonic() - ago_seconds)
         self._tell("run_started")
 
     def logged(self, entry: LogEntry) -> None:

@@ -145,7 +145,7 @@ def _text(value: object, most: int = MAX_TEXT_CHARS) -> str:
 
 
 def diagnose(
-    message: protocol.Failed,
+    kind: protocol.FailureKind,
     failure: object,
     script: Script,
     max_memory_bytes: int,
@@ -156,8 +156,8 @@ def diagnose(
     """Gives the diagnostic of a failed script.
 
     Args:
-        message: What the worker said.
-        failure: The message's decoded body, untrusted.
+        kind: What has failed, as the worker said.
+        failure: What it said of it, decoded, untrusted.
         script: For positions in the agent's own source.
         max_memory_bytes: The run's limit.
         exports: Names that the script's imports could have asked for, by module, to suggest one.
@@ -167,7 +167,7 @@ def diagnose(
     known = failure if is_object(failure) else {}
     name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
     hint = _text(known.get("hint"), MAX_HINT_CHARS)
-    if message.kind == "result":
+    if kind == "result":
         return error_diagnostic(
             "RESULT_NOT_JSON",
             in_script_terms(text, script)[:MAX_MESSAGE_CHARS],
@@ -177,7 +177,7 @@ def diagnose(
     path = _first_place(stack, script)
     if name == "RangeError" and OUT_OF_MEMORY in text:
         return memory_limit(max_memory_bytes, path)
-    is_module = message.kind == "module"
+    is_module = kind == "module"
     if is_module and (found := _module_failure(name, text, script, exports, withheld)) is not None:
         return found
     label = f"{name}: " if name and name != THROWN_VALUE else ""
@@ -187,11 +187,11 @@ def diagnose(
         hint
         or _function_hint(name, text, exports, withheld, script)
         or _name_hint(name, text, catalog or Catalog())
-        or _exception_hint(message.kind, name, path, rebuilt=is_module and not stack)
+        or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
     is_import = name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
-    unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
+    unhandled = "Unhandled rejection: " if kind == "rejection" else ""
     return error_diagnostic(
         "IMPORT_FAILURE" if is_import else "UNCAUGHT_EXCEPTION",
         f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from cellblock.apart.light import is_light
-from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
-from cellblock.execution.failure import diagnose, places_in_stacks
-from cellblock.execution.journaled import Journaled, another_run
+from cellblock.execution.journaled import Journaled
 from cellblock.execution.keeping import KeptRun
-from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.outcome import (
     call_limit,
     ending,
-    no_result,
     not_back,
     query_limit,
     run_parked,
@@ -28,12 +22,12 @@ from cellblock.execution.outcome import (
     with_unawaited,
 )
 from cellblock.execution.parking import Parking, parked_question
-from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
+from cellblock.execution.settled import Settled
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
 from cellblock.journal.parked import Parked, WorkingCall
@@ -43,10 +37,8 @@ from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
 
-logger = logging.getLogger("cellblock.execution")
-
 LEASE_BOUND_SECONDS: Final = 15.0
-"""Bounds the time from sending a run to `Leased`; the host itself gives a boot 10 s."""
+"""Bounds the time from sending a run to the first word of it; the host itself gives a boot 10 s."""
 
 HOST_GRACE_SECONDS: Final = 3.0
 """Says how much later than the host the broker ends a run by its own clock."""
@@ -82,9 +74,7 @@ class Run:
         self._over = asyncio.Event()
         self._deadline = Deadline(self._host_broke_word)
         self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch, context.journal)
-        self._diagnostics: list[Diagnostic] = []
-        self._result: Any = None
-        self._reading: asyncio.Task[None] | None = None
+        self._settled = Settled(context)
         self._replies = Replies(self._send_reply, context.max_message_bytes)
         self._queries = Queries(
             context.discovery,
@@ -95,10 +85,8 @@ class Run:
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
-        self._failed = False
         self._leased = False
         self._aborted = self._leaving = False
-        self._settled = False
         self._last_id = 0
         self._parking: Parking | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -154,8 +142,7 @@ class Run:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
         await self._calls.cancel()
-        if self._reading is not None:
-            await self._reading
+        await self._settled.is_read()
         return self._response(queue_ms)
 
     def abort(self) -> None:
@@ -190,6 +177,8 @@ class Run:
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
         """Takes a message of the host about this run, or of its worker."""
+        if self._state is State.SENT:
+            self._has_worker(message)
         if self._state is State.RUNNING and isinstance(message, protocol.Call):
             # Before the others: of most messages this is one.
             if self._is_next(message.id) and self._noted(message.events):
@@ -197,21 +186,20 @@ class Run:
             return
         if self._state is State.OVER:
             return
-        if self._state is State.PARKING and not isinstance(message, protocol.Ended):
-            self._has_ended_meanwhile |= isinstance(message, protocol.Done | protocol.Failed)
+        has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
+        is_end = isinstance(message, protocol.Ended) and not self._has_ended_meanwhile
+        if self._state is State.PARKING and (has_settled or not is_end):
             self._held_back.append(partial(self.worker_says, message, body))
+            if has_settled:
+                self._has_ended_meanwhile = True
+                self._deadline.cancel()
             return
         match message:
             case protocol.Ended():
                 self._ended = message
+                if self._state is State.RUNNING and message.reason == "finished":
+                    self._settled.take(message.outcome, body, logged=bool(self._log.entries))
                 self._end()
-            case protocol.Leased():
-                if self._move(Event.LEASED):
-                    self._leased = True
-                    if self._context.watch is not None:
-                        self._context.watch.started()
-                    replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
-                    self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
                 self._within(self._log.log(message, body))
             case _ if self._state is not State.RUNNING:
@@ -226,10 +214,6 @@ class Run:
                     self._kill(self._breach(f"it has not read {message.bytes} bytes"))
             case protocol.Notice():
                 self._within(self._log.notice(body))
-            case protocol.Done():
-                self._on_done(body)
-            case protocol.Failed():
-                self._on_failed(message, body)
             case protocol.Noted() | protocol.Live():
                 self._on_journal(message, body)
             case _:
@@ -276,6 +260,10 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
+        if self._has_ended_meanwhile:
+            # Its host knows it no more, and would confirm nothing.
+            self._say_held_back()
+            return
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
         self._to_host(self._lease, protocol.Cancel())
@@ -409,10 +397,13 @@ class Run:
             self._kill(self._parked)
         elif self._move(Event.UNPARK):
             parking.failed(for_good=not written)
-            held, self._held_back = self._held_back, []
-            for say in held:
-                say()
+            self._say_held_back()
             parking.look()
+
+    def _say_held_back(self) -> None:
+        held, self._held_back = self._held_back, []
+        for say in held:
+            say()
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -457,50 +448,18 @@ class Run:
             if self._replay_ms:
                 self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
-    def _settle(self) -> None:
-        self._move(Event.SETTLE)
-        self._settled = True
-        self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm an end")
-
-    def _on_done(self, body: bytes) -> None:
-        self._settle()
-        if not body:
-            self._diagnostics.append(no_result(self._script, logged=bool(self._log.entries)))
+    def _has_worker(self, message: protocol.FromHost) -> None:
+        """Takes note that the run has a worker, as whatever is said of the run says; but an end may come before."""
+        is_end = isinstance(message, protocol.Ended)
+        if (is_end and message.outcome == "none") or not self._move(Event.LEASED):
             return
-        if not is_light(body):
-            self._reading = asyncio.create_task(self._read_result(body), name="a large result")
-            return
-        try:
-            self._result = payload.decode(places_in_stacks(body, self._script))
-        except payload.PayloadError as error:
-            self._no_result(not_json(str(error)))
-
-    async def _read_result(self, body: bytes) -> None:
-        try:
-            self._result = await read_result(body, self._script, self._context.share)
-        except UnreadableResult as error:
-            self._no_result(error.diagnostic)
-        except Exception:
-            logger.exception("a large result could not be read")
-            self._no_result(not_read("Cellblock failed while it read the result.", "Report this."))
-
-    def _no_result(self, why: Diagnostic) -> None:
-        self._failed = True
-        self._diagnostics.append(why)
-
-    def _on_failed(self, message: protocol.Failed, body: bytes) -> None:
-        self._settle()
-        self._failed = True
-        try:
-            failure: object = payload.decode(body) if is_light(body) else None
-        except payload.PayloadError:
-            failure = None
-        script, catalog, most = self._script, self._context.catalog, self._limits.max_memory_bytes
-        if message.kind == "diverged":
-            self._diagnostics.append(another_run(failure, script))
-            return
-        names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
-        self._diagnostics.append(diagnose(message, failure, script, most, names, withheld, catalog))
+        self._leased = True
+        if self._context.watch is not None:
+            ran_ms = message.wall_ms if isinstance(message, protocol.Leased | protocol.Ended) else 0
+            self._context.watch.started(ran_ms / 1000)
+        if not is_end:
+            replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
+            self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.PARKING:
@@ -527,16 +486,15 @@ class Run:
         ended = self._ended or protocol.Ended(reason="crashed")
         if self._context.watch is not None:
             self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        own, notices = self._diagnostics, with_unawaited(self._log.notices, self._script)
-        diagnostics = [*own, *notices] if self._failed else [*notices, *own]
+        own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
+        diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._parked or self._killed_for, self._context.kept
         is_lost = self._parked is None and self._is_lost(ended)
         if kept is not None and (self._parked is not None or is_lost):
             self._note_use(kept, ended)
         if self._parked is not None and kept is not None:
             kept.parked()
-        # A script that has settled has its outcome, whatever became of the host after it.
-        if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
+        if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
             is_told = self._calls.calls and self._parked is None
@@ -544,7 +502,7 @@ class Run:
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,
-            result=None if final is not None or self._failed else self._result,
+            result=None if final is not None or self._settled.failed else self._settled.result,
             diagnostics=diagnostics,
             tool_trace=trace,
             usage=Usage(
@@ -572,7 +530,7 @@ class Run:
 
     def _is_lost(self, ended: protocol.Ended) -> bool:
         """Says whether the run has ended for no fault of its script's, as far as is known."""
-        if self._parked is not None or self._settled or self._killed_for is not None:
+        if self._parked is not None or self._settled.is_so or self._killed_for is not None:
             return False
         if self._lost is not None or ended.reason == "host_stopping":
             return True

@@ -18,9 +18,6 @@ class State(Enum):
     PARKING = "parking"
     """The run is being written down, so that it can go on later; what its worker says meanwhile is held back."""
 
-    SETTLED = "settled"
-    """The script has ended by itself; its worker's death is still to be told."""
-
     KILLING = "killing"
     """The broker has asked for the worker's death."""
 
@@ -32,7 +29,6 @@ class Event(Enum):
     """Names what moves a run on."""
 
     LEASED = "leased"
-    SETTLE = "settle"
     KILL = "kill"
     PARK = "park"
     UNPARK = "unpark"
@@ -43,14 +39,12 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.SENT, Event.LEASED): State.RUNNING,
     (State.SENT, Event.KILL): State.KILLING,
     (State.SENT, Event.END): State.OVER,
-    (State.RUNNING, Event.SETTLE): State.SETTLED,
     (State.RUNNING, Event.KILL): State.KILLING,
     (State.RUNNING, Event.END): State.OVER,
     (State.RUNNING, Event.PARK): State.PARKING,
     (State.PARKING, Event.UNPARK): State.RUNNING,
     (State.PARKING, Event.KILL): State.KILLING,
     (State.PARKING, Event.END): State.OVER,
-    (State.SETTLED, Event.END): State.OVER,
     (State.KILLING, Event.END): State.OVER,
 }
 

@@ -83,10 +83,10 @@ _EACH: Final = frozenset(
 )
 """Names methods of arrays whose callback is given an element first."""
 
-_NOT_BOUND: Final = re.compile(rb"\s*(?:\.|\?\.|\(|\[)")
+_NOT_BOUND: Final = re.compile(rb"\s{0,64}(?:\.|\?\.|\(|\[)")
 """Fits what comes behind a name that is read there: called, say, or asked for a member."""
 
-_FUNCTION: Final = re.compile(rb"function\s*\*?\s*$")
+_FUNCTION: Final = re.compile(rb"function\s*+\*?\s*+$")
 """Fits what comes before a name that is declared there all the same."""
 
 _FUNCTION_ROOM: Final = 32

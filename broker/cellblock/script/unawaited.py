@@ -44,7 +44,7 @@ _LOOKS_AT: Final = re.compile(
     rb"(?:JSON\.(?:parse|stringify)|Object\.(?:keys|values|entries)|Array\.isArray|String|Number|console\.\w+)"
 )
 _ASYNC: Final = re.compile(
-    rb"(?<![\w$.])(?:async\s+function\s*\*?\s*(?P<one>[\w$]+)|(?:const|let|var)\s+(?P<other>[\w$]+)\s*=\s*async\b)"
+    rb"(?<![\w$.])(?:async\s++function\s*+\*?\s*+(?P<one>[\w$]+)|(?:const|let|var)\s+(?P<other>[\w$]+)\s*=\s*async\b)"
 )
 _EACH: Final = re.compile(rb"\.\s*(?:forEach|map|flatMap)\s*\(\s*(?:async\b|[\w$]+\s*[,)])")
 _AWAIT: Final = re.compile(rb"(?<![\w$.])await(?![\w$])")

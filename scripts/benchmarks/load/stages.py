@@ -23,10 +23,8 @@ STAGES: Final = (
     ("plan", "called", "acquire"),
     ("queue", "acquire", "acquired"),
     ("lease and send", "acquired", "sent"),
-    ("host gives a worker", "sent", "leased"),
-    ("worker to the first line", "leased", "log"),
-    ("script and result", "log", "done"),
-    ("end told", "done", "ended"),
+    ("host, and worker to the first line", "sent", "log"),
+    ("script, result and end", "log", "ended"),
     ("response", "ended", "answered"),
 )
 
@@ -97,7 +95,7 @@ class _Owner:
         """Has computed for long; there is nobody to give way to."""
         return False
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Its run is over."""
         self.mark("ended")
 
@@ -153,6 +151,6 @@ async def of_worker(count: int) -> dict[str, float]:
     return {
         "spawn (host's loop held)": median("spawn", "spawned"),
         "boot (spawn to ready)": median("spawn", "ready"),
-        "run without the wire": median("lease", "said"),
+        "run without the wire": median("lease", "ended"),
         "end to reaped": median("ended", "gone"),
     }

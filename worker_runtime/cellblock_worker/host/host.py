@@ -18,6 +18,7 @@ from cellblock_worker.base.records import BadRecord, Like, Record, Within
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.kept import KeptWorkers
+from cellblock_worker.host.untold import Untold
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
 from cellblock_worker.scheduling.scheduling import FirstPlace
@@ -141,6 +142,7 @@ class Host:
         self._workers: set[Worker] = set()
         self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
+        self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
         self._key_prefix = ""
         self._waiting = Turns()
@@ -305,6 +307,7 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
+            self._untold.drop(worker.token)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -313,11 +316,14 @@ class Host:
         self._waiting.used(worker.lane, cpu_seconds, now)
         return self._waiting.gives_way(worker.lane, now)
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
         self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
-        self._end(worker.token, ended, stderr)
+        if ended.outcome == "none":
+            # Its end alone would not say that it had begun.
+            self._untold.tell(worker.token)
+        self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         """Counts what a process has used after its run's end as its client's."""
@@ -466,16 +472,18 @@ class Host:
             self._lease(self._warm.popleft(), turn)
 
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
-        token, run, body, since = waiting
+        token, run, body, _ = waiting
         self._runs[token] = worker
         now = time.monotonic()
-        wait_ms = int((now - since) * 1000)
+        self._untold.add(token)
         goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
         gives_way = self._waiting.gives_way(run.lane, now)
         worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
         self._first_place.note(worker)
-        # After it: the script is on its way while the broker wakes for this.
-        self._relay(self._link_of[token], token, protocol.Leased(wait_ms=wait_ms).packed())
+
+    def _tell_lease(self, token: bytes, wall_ms: int) -> None:
+        if (link := self._link_of.get(token)) is not None:
+            self._relay(link, token, protocol.Leased(wall_ms=wall_ms).packed())
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
@@ -564,10 +572,11 @@ class Host:
                 worker.kill("host_stopping")
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
 
-    def _end(self, token: bytes, ended: protocol.Ended, stderr: bytes = b"") -> None:
+    def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
+        self._untold.drop(token)
         if link is not None:
-            self._relay(link, token, ended.packed(), stderr)
+            self._relay(link, token, ended.packed(), body)
             if self.places is not None:
                 self.places.ended(link)
 

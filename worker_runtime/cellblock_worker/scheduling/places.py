@@ -116,6 +116,9 @@ class Places(Generic[T]):
         share.running += 1
         self._served += 1
         share.served = self._served
+        if not self._settled:
+            # It may have as many runs that wait as before, and says nothing then.
+            self._divide()
         return True
 
     def ended(self, broker: T) -> None:

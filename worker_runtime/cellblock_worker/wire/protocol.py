@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 from cellblock_worker.base.records import BadRecord, Record, Within
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
@@ -38,6 +38,9 @@ TOOK_SHARE: Final = 8
 
 STDERR_TAIL_BYTES: Final = 4 * KIB
 """Caps what is told, with a worker's end, of what it wrote to its stderr."""
+
+FAILURE_BYTES: Final = 256 * KIB
+"""Caps what a script's failure is described in."""
 
 MAX_LAYERS: Final = 64
 
@@ -63,8 +66,8 @@ Layers = Annotated[list[Annotated[str, Within(0, 2 * KIB)]], Within(0, MAX_LAYER
 Events = Annotated[str, Within(0, MAX_EVENT_CHARS)]
 """Tells what the script of a journaled run has seen since the last message with events (`sandbox/journal/past.ts`); ""
 in any other run."""
-BodyCap = int | Literal["log_bytes", "message_bytes"]
-"""Bytes, or the field of `Run` that says them."""
+BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
+"""Bytes, or the field of `Run` that says them; an outcome may be a result or a failure."""
 
 
 class Message(Record):
@@ -160,14 +163,17 @@ class Live(Message):
     t: Literal["live"] = "live"
 
 
+FailureKind = Literal["module", "exception", "rejection", "result", "diverged"]
+
+
 class Failed(Message):
     """The script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object with `name`,
     `message`, `stack` and what else is known."""
 
-    max_body: ClassVar[BodyCap] = 256 * KIB
+    max_body: ClassVar[BodyCap] = FAILURE_BYTES
     t: Literal["failed"] = "failed"
     ms: Millis
-    kind: Literal["module", "exception", "rejection", "result", "diverged"]
+    kind: FailureKind
 
 
 # ---- broker → host → worker ------------------------------------------------------------------------------
@@ -247,10 +253,11 @@ class Grant(Message):
 
 
 class Leased(Message):
-    """The run has a worker and its clock has started."""
+    """The run has a worker, whose clock has run for so long. Said of a run that lasts, unless its worker has said
+    something by then."""
 
     t: Literal["leased"] = "leased"
-    wait_ms: Millis
+    wall_ms: Millis
 
 
 EndReason = Literal[
@@ -267,15 +274,21 @@ EndReason = Literal[
 ]
 
 
+Outcome = Literal["none", "done", "module", "exception", "rejection", "result", "diverged"]
+"""Says how a script has settled: not, with a result, or with a failure of this kind."""
+
+
 class Ended(Message):
-    """The last message of a run ends it: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8.
+    """The last message of a run ends it: its worker is heard no more. Body: where the script has settled (`outcome`),
+    that of its `Done` or `Failed`; else the end of the worker's stderr, UTF-8.
 
     What hearing the run has cost the host is in `cpu_ms`, too.
     """
 
-    max_body: ClassVar[BodyCap] = STDERR_TAIL_BYTES
+    max_body: ClassVar[BodyCap] = "outcome_bytes"
     t: Literal["ended"] = "ended"
     reason: EndReason
+    outcome: Outcome = "none"
     detail: str = ""
     wall_ms: Millis = 0
     cpu_ms: Millis = 0
@@ -386,22 +399,7 @@ REPLY_OPENING: Final = _opening(Reply)
 
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = (
-    Hello
-    | Status
-    | Grant
-    | Leased
-    | Log
-    | Call
-    | Query
-    | Took
-    | Notice
-    | Done
-    | Failed
-    | Noted
-    | Live
-    | Ended
-)
+FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
 ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
@@ -438,7 +436,7 @@ def part_cap(message_bytes: int) -> int:
     """Returns how many bytes nothing on the wire is over, where messages are capped at so many: a frame, or a part of a
     message.
     """
-    fixed = [kind.max_body for kind in get_args(FromHost) if isinstance(kind.max_body, int)]
+    fixed = [kind.max_body for kind in get_args(FromWorker) if isinstance(kind.max_body, int)]
     return max(message_bytes + LOG_SLACK_BYTES, *fixed) + MAX_HEADER_BYTES
 
 
@@ -446,6 +444,8 @@ def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
     """Returns the cap of a body in bytes, where a run's own numbers are these."""
     if cap == "message_bytes":
         return message_bytes
+    if cap == "outcome_bytes":
+        return max(message_bytes, FAILURE_BYTES)
     return log_bytes + LOG_SLACK_BYTES if cap == "log_bytes" else cap
 
 

@@ -76,8 +76,8 @@ class WorkerOwner(Protocol):
         """
         ...
 
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """Hears that the run is over; its worker has been killed. Exactly once per leased worker."""
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
+        """Hears that the run is over; nothing more is said of it. Exactly once per leased worker."""
         ...
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -305,8 +305,8 @@ class Worker:
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
-    def _finish(self, raw_header: bytes, body: bytes) -> None:
-        """Ends a run whose script has settled: its outcome and its end go out together, and soon the worker is killed,
+    def _finish(self, message: protocol.Done | protocol.Failed, body: bytes) -> None:
+        """Ends a run whose script has settled: its outcome and its end are one message, and soon the worker is killed,
         or is ready for another run.
 
         Nothing else that it still says is heard, and the kernel's limits stay on it.
@@ -318,8 +318,7 @@ class Worker:
             self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
-        self._owner.worker_says(self, raw_header, body)
-        self._tell_end(usage)
+        self._tell_end(usage, message, body)
         self.take_turns()
         if returns:
             self._run = None
@@ -386,7 +385,7 @@ class Worker:
             case protocol.Log():
                 self._on_log(message, frame)
             case protocol.Done() | protocol.Failed():
-                self._finish(frame.raw_header, frame.body)
+                self._finish(message, frame.body)
             case protocol.Live():
                 if self._run and self._watch and self._clock and self._watch.live():
                     self._clock.restart(self._run.timeout_ms / 1000)
@@ -525,7 +524,9 @@ class Worker:
         live_at = 0.0 if self._watch is None else self._watch.live_at
         return usage.cpu_seconds if live_at is None else live_at
 
-    def _tell_end(self, usage: Usage) -> None:
+    def _tell_end(
+        self, usage: Usage, outcome: protocol.Done | protocol.Failed | None = None, body: bytes = b""
+    ) -> None:
         if self._reported_end:
             return
         self._reported_end = True
@@ -534,6 +535,11 @@ class Worker:
         group_peak = self._group.peak_bytes() if self._group is not None else 0
         ended = protocol.Ended(
             reason=self._reason,
+            outcome="none"
+            if outcome is None
+            else outcome.kind
+            if isinstance(outcome, protocol.Failed)
+            else "done",
             detail=self.detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
@@ -544,4 +550,6 @@ class Worker:
         )
         if self._bond is not None:
             self._bond.served += 1
-        self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])
+        if outcome is None:
+            body = self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :]
+        self._owner.worker_ended(self, ended, body)

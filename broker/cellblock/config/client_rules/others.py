@@ -12,7 +12,7 @@ from cellblock.base.json import is_object
 from cellblock.config.client_rules.places import dot_config, settings_folder, system_folder
 from cellblock.config.client_rules.rules import Files, Rule, Server, fits, shown
 
-_MCP: Final = re.compile(r"Mcp\(\s*([^:,)]*?)\s*[:,]\s*([^)]*?)\s*\)")
+_MCP: Final = re.compile(r"Mcp\(([^:,)]*)[:,]([^)]*)\)")
 _NO_KEY: Final = re.compile(r"[^a-z0-9_-]")
 CODES: Final = ("Code", "Code - Insiders", "VSCodium")
 """Names the folders of VS Code and of programs that are built from it."""
@@ -29,8 +29,8 @@ def cursor(server: Server, files: Files) -> Iterator[Rule]:
     for file in sorted(listed):
         for rule in files.texts(file, "permissions", "deny"):
             found = _MCP.fullmatch(rule)
-            if found and fits(found[1] or "*", server.name):
-                yield Rule("off", shown(file, "permissions", "deny"), found[2] or "*")
+            if found and fits(found[1].strip() or "*", server.name):
+                yield Rule("off", shown(file, "permissions", "deny"), found[2].strip() or "*")
 
 
 def vscode(server: Server, files: Files) -> Iterator[Rule]:

@@ -41,7 +41,6 @@ async def test_a_run_outlives_its_observer() -> None:
         await run.call(1, value={"a": 1})
         run.log("two")
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)

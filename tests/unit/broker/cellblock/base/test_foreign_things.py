@@ -100,7 +100,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
 
     def journals() -> None:
         place = FilePlace(state, AuthSettings(keyring="off"))
-        with contextlib.closing(place.opened(place.key, JournalSettings())) as store:
+        with contextlib.closing(place.opened(place.keys, JournalSettings())) as store:
             store.write(Head("r1", "cli", time.time(), ended=time.time()), [Piece("facts", b"{}")])
             assert store.read("r1") is not None
 

@@ -120,3 +120,23 @@ def test_two_keys_are_accepted_and_others_are_not(postgres_server: PostgresServe
     assert shelf(rows_of(postgres_server, OTHER_KEY)).read("a") == b"1"
     with pytest.raises(NotShared, match="another key"):
         shelf(rows_of(postgres_server, KEY)).read("a")
+
+
+async def test_a_broker_that_comes_with_a_new_key_seals_all_with_it(postgres_server: PostgresServer) -> None:
+    old = shelf(rows_of(postgres_server, KEY, OTHER_KEY))
+    old.write("a", b"1", replace=True)
+    old.write("b", b"2", replace=True)
+    coming = rows_of(postgres_server, OTHER_KEY, KEY)
+    coming.start()
+
+    def are_read_with_it_alone() -> bool:
+        new = shelf(rows_of(postgres_server, OTHER_KEY))
+        try:
+            return (new.read("a"), new.read("b")) == (b"1", b"2")
+        except NotShared:
+            return False
+
+    try:
+        await until(are_read_with_it_alone, "both are sealed anew")
+    finally:
+        coming.close()

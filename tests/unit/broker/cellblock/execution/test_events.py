@@ -57,7 +57,6 @@ async def play_all(run: HostedRun) -> None:
     await run.call(1, value={"a": 1})
     await run.call(2, tool="missing")
     run.done(1)
-    run.ended()
 
 
 async def test_every_step_of_a_run_in_order(make_world: MakeWorld) -> None:

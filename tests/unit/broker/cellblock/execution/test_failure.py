@@ -19,7 +19,6 @@ from cellblock.execution.failure import (
 )
 from cellblock.execution.response import Diagnostic
 from cellblock.script.source import prepare
-from cellblock_worker.wire import protocol
 from support.script_places import path_of
 
 SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
@@ -29,7 +28,7 @@ KINDS: list[Any] = ["module", "exception", "rejection", "result"]
 
 
 def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
-    return diagnose(protocol.Failed(ms=1, kind=kind), failure, SCRIPT, 1000)
+    return diagnose(kind, failure, SCRIPT, 1000)
 
 
 def test_urls_become_places_in_the_agents_source() -> None:
@@ -139,7 +138,7 @@ def test_a_syntax_error_of_denos_parser_has_its_place_in_the_agents_source(code:
     before = code.removeprefix("\ufeff")[:-1]
     text = f"SyntaxError: Expression expected\n  |\n1 | x\n    at {URL}:1:{len(before) + before.count(chr(9)) + 1}"
     body = {"name": "TypeError", "message": text}
-    found = diagnose(protocol.Failed(ms=1, kind="module"), body, prepare(code, lambda _: None, ""), 1000)
+    found = diagnose("module", body, prepare(code, lambda _: None, ""), 1000)
     assert (found.code, found.message) == ("SYNTAX_ERROR", "SyntaxError: Expression expected")
     assert found.path == path_of(code, len(code) - 1)
 
@@ -188,7 +187,7 @@ EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s
 def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
     text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
     failure = {"name": "SyntaxError", "message": text}
-    found = diagnose(protocol.Failed(ms=1, kind="module"), failure, TWO, 1000, EXPORTS)
+    found = diagnose("module", failure, TWO, 1000, EXPORTS)
     assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
 
 
@@ -216,7 +215,7 @@ def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hin
 def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint: str) -> None:
     failure = {"name": name, "message": message, "stack": f"{name}\n at {URL}:1:3" if where else ""}
     withheld = {"hidden_tool": Withheld("hidden-tool", "hidden_tool", "it is new", "Ask.")}
-    found = diagnose(protocol.Failed(ms=1, kind="exception"), failure, TWO, 1000, EXPORTS, withheld)
+    found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld)
     assert found.hint is not None and found.hint.startswith(hint)
     assert (found.path is None) == (not where)
 

@@ -57,7 +57,6 @@ async def test_the_clock_stands_still_and_other_calls_go_on(
         assert ok is sent
         assert value == {"a": 1} if sent else value["code"] == "APPROVAL_DECLINED"
         run.done(ok)
-        run.ended()
 
     world = make_world(tools={"other": other}, policy=POLICY)
     await world.host(play)
@@ -83,7 +82,6 @@ async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> Non
             run.ended("timeout")
         elif how == "done":
             run.done(1)
-            run.ended()
 
     world = make_world(policy=POLICY)
     host = await world.host(play)
@@ -136,7 +134,6 @@ async def test_without_a_policy_the_clock_may_never_stop(make_world: MakeWorld) 
         run.leased()
         assert (await asyncio.wait_for(run.call(1), BOUND))[0]
         run.done(1)
-        run.ended()
 
     world = make_world()
     await world.host(play)
@@ -158,7 +155,6 @@ async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
         assert [tool["toolName"] for tool in listed[1]] == ["other"]
         assert (await asyncio.wait_for(run.call(11, "other"), BOUND)) == (True, "other")
         run.done(1)
-        run.ended()
 
     world = make_world(tools={"other": other}, policy={"default": {"tools": ["tools.other"]}})
     await world.host(play)

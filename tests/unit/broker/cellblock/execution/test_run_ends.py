@@ -14,7 +14,6 @@ from cellblock.execution import run as run_module
 from cellblock.execution import run_clock
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journal import Journal
-from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
 from support.memory_keeper import MemoryKeeper, MemoryKept
 
@@ -62,16 +61,6 @@ async def calling(run: HostedRun) -> None:
     run.call(1, "hangs")
 
 
-async def has_settled(run: HostedRun) -> None:
-    run.leased()
-    run.done("result")
-
-
-async def failed(run: HostedRun) -> None:
-    run.leased()
-    run.say(protocol.Failed(ms=1, kind="module"), b'{"name": "E", "message": "m"}')
-
-
 async def over_its_calls(run: HostedRun) -> None:
     run.leased()
     run.call(1)
@@ -84,8 +73,6 @@ async def over_its_calls(run: HostedRun) -> None:
         (sent, ["HOST_LOST"]),
         (running, ["HOST_LOST"]),
         (calling, ["HOST_LOST"]),
-        (has_settled, []),
-        (failed, ["UNCAUGHT_EXCEPTION"]),
         (over_its_calls, ["SANDBOX_LIMIT"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -111,7 +98,7 @@ async def test_a_host_lost_or_silent_at_every_state(
     response = await settled(task)
     assert time.monotonic() - started < 5
     assert codes(response) == expected
-    assert response.result == ("result" if play is has_settled else None)
+    assert response.result is None
     if play is calling:
         assert "1 in flight (may have run)" in response.diagnostics[0].message
     if way == "silent":
@@ -234,7 +221,7 @@ async def test_one_that_has_made_a_call_does_not(make_world: MakeWorld, *, recor
 # ---- cancelling, stopping, queueing -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("play", [sent, running, calling, has_settled], ids=lambda play: play.__name__)
+@pytest.mark.parametrize("play", [sent, running, calling], ids=lambda play: play.__name__)
 async def test_a_cancelled_caller_kills_the_run_and_its_calls(play: Any, make_world: MakeWorld) -> None:
     ended: list[str] = []
 
@@ -253,11 +240,7 @@ async def test_a_cancelled_caller_kills_the_run_and_its_calls(play: Any, make_wo
     task.cancel()
     await asyncio.wait([task], timeout=BOUND)
     assert task.cancelled()
-    if play is has_settled:
-        # It is ending by itself; there is nothing left to kill.
-        host.runs[0].ended()
-    else:
-        await settled(asyncio.ensure_future(host.runs[0].cancelled.wait()))
+    await settled(asyncio.ensure_future(host.runs[0].cancelled.wait()))
     await turns(20)
     assert world.pool.running == 0
     assert ended == (["cancelled"] if play is calling else [])
@@ -275,7 +258,6 @@ async def test_a_caller_cancelled_in_the_queue_leaves_no_trace(make_world: MakeW
     await asyncio.wait([waiting], timeout=BOUND)
     assert world.pool.queued == 0
     host.runs[0].done(1)
-    host.runs[0].ended()
     assert (await settled(first)).result == 1
     assert len(host.runs) == 1
 
@@ -303,8 +285,10 @@ async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, make_worl
     await turns()
     closing = asyncio.ensure_future(world.executor.close())
     await turns()
-    host.runs[0].done("too late")
-    host.runs[0].ended(reason)
+    if reason == "finished":
+        host.runs[0].done("too late")
+    else:
+        host.runs[0].ended(reason)
     response = await settled(task)
     assert codes(response) == ["CANCELLED"] and response.result is None
     await settled(closing)
@@ -320,7 +304,6 @@ async def test_a_full_queue_and_a_long_wait_are_responses(make_world: MakeWorld)
         response = await settled(task)
         assert codes(response) == ["OVERLOADED"] and "not started" in response.diagnostics[0].message
     host.runs[0].done(1)
-    host.runs[0].ended()
     assert (await settled(first)).ok and len(host.runs) == 1
 
 
@@ -329,7 +312,6 @@ async def test_runs_are_served_in_the_order_they_came(make_world: MakeWorld) -> 
         run.leased()
         await turns(3)
         run.done(1)
-        run.ended()
 
     world = make_world()
     host = await world.host(play, capacity=1)
@@ -371,7 +353,6 @@ async def test_a_loop_that_stood_still_blames_no_host(
 
         def says_so_meanwhile() -> None:
             run.done(1)
-            run.ended()
 
         loop.call_later(0.3, says_so_meanwhile)
         loop.call_soon(time.sleep, 0.5)

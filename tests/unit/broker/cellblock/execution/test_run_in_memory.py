@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from cellblock.execution import queries
 from cellblock.execution.caller import Caller
-from cellblock.execution.events import Observer
+from cellblock.execution.events import Observer, RunFacts, Watcher
 from cellblock.execution.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, turns
@@ -27,8 +28,7 @@ async def test_a_run_from_request_to_response(make_world: MakeWorld) -> None:
         ok, servers = await run.query(2, "listServers")
         assert ok and servers[0]["serverId"] == "tools"
         run.say(protocol.Notice(), b'{"code": "NOTED", "message": "m", "hint": "h", "path": "/a"}')
-        run.done({"n": [1, 2]})
-        run.ended(wall_ms=12, cpu_ms=3, peak_bytes=4096)
+        run.done({"n": [1, 2]}, wall_ms=12, cpu_ms=3, peak_bytes=4096)
 
     world = make_world()
     host = await world.host(play)
@@ -55,7 +55,6 @@ async def test_an_observer_sees_things_while_they_happen(make_world: MakeWorld) 
         await run.call(1)
         assert [type(entry) for entry in seen] == [LogEntry, TraceEntry]
         run.done()
-        run.ended()
 
     world = make_world()
     await world.host(play)
@@ -70,8 +69,7 @@ async def test_a_failed_script(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         run.log("before")
-        run.say(protocol.Failed(ms=1, kind="module"), b'{"name": "TypeError", "message": "no"}')
-        run.ended()
+        run.ended(outcome="module", body=b'{"name": "TypeError", "message": "no"}')
 
     world = make_world()
     await world.host(play)
@@ -84,19 +82,18 @@ async def test_a_failed_script(make_world: MakeWorld) -> None:
 async def test_failures_and_results_of_any_bytes_end_in_a_response(
     body: bytes, make_world: MakeWorld
 ) -> None:
-    for message in (protocol.Failed(ms=1, kind="exception"), protocol.Done(ms=1)):
+    for outcome in ("exception", "done"):
 
-        async def play(run: HostedRun, said: protocol.Message = message) -> None:
+        async def play(run: HostedRun, outcome: str = outcome) -> None:
             run.leased()
             run.say(protocol.Notice(), body)
-            run.say(said, body)
-            run.ended()
+            run.ended(outcome=outcome, body=body)
 
         world = make_world()
         await world.host(play)
         response = await world.run()
         json.dumps(response.as_json(), allow_nan=False)
-        assert isinstance(message, protocol.Done) or not response.ok
+        assert outcome == "done" or not response.ok
 
 
 @pytest.mark.parametrize(
@@ -234,23 +231,48 @@ async def test_discovery_requests_are_capped_and_their_errors_are_answers(
 # ---- messages at the wrong time, from the wrong host, and too often ------------------------------------------
 
 
-async def test_before_its_lease_a_run_can_do_nothing(make_world: MakeWorld) -> None:
-    made: list[Any] = []
+class Started(Watcher):
+    """Notes how long ago runs have started when it is told, and how long before that they got their places."""
 
-    async def count(arguments: dict[str, Any]) -> None:
-        made.append(arguments)
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, float]] = []
+
+    def run_started(self, run: RunFacts) -> None:
+        assert run.started is not None and run.leased is not None
+        self.seen.append((time.monotonic() - run.started, run.started - run.leased))
+
+
+@pytest.mark.parametrize("wall_ms", [40, 2**53 - 1])
+@pytest.mark.parametrize("first", ["lease", "call", "log", "outcome"])
+async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
+    first: str, wall_ms: int, make_world: MakeWorld
+) -> None:
+    seen = Started()
 
     async def play(run: HostedRun) -> None:
-        run.call(1, "count")
-        run.done("early")
-        run.leased()
-        run.done("right")
-        run.ended()
+        # So that what is said of it can be true, or not.
+        await asyncio.sleep(0.06)
+        match first:
+            case "lease":
+                run.say(protocol.Leased(wall_ms=wall_ms))
+            case "call":
+                assert (await run.call(1))[0]
+            case "log":
+                run.log("first")
+            case _:
+                pass
+        run.done("right", wall_ms=wall_ms)
 
-    world = make_world(tools={"count": count})
+    world = make_world()
+    world.events.add(seen)
     await world.host(play)
     response = await world.run()
-    assert response.result == "right" and made == [] and response.tool_trace == []
+    assert response.result == "right"
+    [(ago, after)] = seen.seen
+    if first in ("call", "log"):
+        assert after > 0.05
+    else:
+        assert ago >= 0.04 and (after > 0) == (wall_ms == 40)
 
 
 async def test_only_the_first_outcome_counts(make_world: MakeWorld) -> None:
@@ -259,7 +281,7 @@ async def test_only_the_first_outcome_counts(make_world: MakeWorld) -> None:
         run.leased()
         run.done("first")
         run.done("second")
-        run.say(protocol.Failed(ms=1, kind="exception"), b"{}")
+        run.ended(outcome="exception", body=b"{}")
         run.call(1)
         run.ended()
         run.ended("timeout")
@@ -283,15 +305,13 @@ async def test_runs_cannot_speak_for_each_other(make_world: MakeWorld) -> None:
 
     async def attack(run: HostedRun) -> None:
         run.leased()
-        for message in (protocol.Done(ms=1), protocol.Ended(reason="finished")):
-            run.say(message, b'"forged"', token=token)
+        forged = protocol.Ended(reason="finished", outcome="done")
+        run.say(forged, b'"forged"', token=token)
         run.call(1)
         run.done("own")
-        run.ended()
 
     await world.host(attack, identity=b"b", capacity=50)
     assert (await world.run()).result == "own"
     assert not victim.done()
     victim_host.runs[0].done("real")
-    victim_host.runs[0].ended()
     assert (await victim).result == "real"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,6 @@ async def test_events_may_come_with_each_entry() -> None:
             run.say(protocol.Noted(), b"c%d" % number)
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)
@@ -122,7 +122,6 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
         for call_id in range(1, 9):
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
-        run.ended()
 
     world = World(limits={"max_tool_calls": 10})
     await world.host(play)
@@ -205,7 +204,6 @@ async def test_intents_and_answers_are_told() -> None:
         await run.call(1, value={"a": 1})
         await run.query(2, "listServers")
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)
@@ -328,4 +326,32 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     async with asyncio.timeout(BOUND):
         assert (await world.executor.run(kept.journal.request, kept=kept)).parked
     assert parks[1].kept.earlier_cpu_ms == 600
+    await world.close()
+
+
+async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -> None:
+    """Its script may have come to another end; what it was asked is not asked again, and no call is made."""
+    made: list[Any] = []
+
+    async def asks(arguments: dict[str, Any]) -> None:
+        made.append(arguments)
+
+    async def play(run: HostedRun) -> None:
+        if not parks:
+            run.call(1, "asks", {})
+            await run.cancelled.wait()
+            run.ended("cancelled")
+        else:
+            run.done("early", cpu_ms=30, replay_cpu_ms=30)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = World(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
+    await world.host(play, confirms=False)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run(kept.journal.request, kept=kept)
+    assert response.result == "early" and made == [] and not world.failed
+    assert response.usage.resumed == 1
     await world.close()

@@ -7,6 +7,7 @@ import pytest
 from cellblock.execution import payload
 from cellblock.execution.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker.states import MAX_NOTICES
 from support.memory_host import HostedRun, Play, World, codes
@@ -59,7 +60,6 @@ async def test_what_an_honest_host_sends_at_its_cap_is_kept() -> None:
         for _ in range(MAX_NOTICES):
             run.say(protocol.Notice(), b'{"code": "A", "message": "m"}')
         run.done(1)
-        run.ended()
 
     world = World()
     await world.host(play)
@@ -74,11 +74,9 @@ async def test_what_an_honest_host_sends_at_its_cap_is_kept() -> None:
     [
         (protocol.Notice(), 64 * 1024 + 1),
         (protocol.Query(id=1, op="listServers"), 64 * 1024 + 1),
-        (protocol.Failed(ms=1, kind="exception"), 256 * 1024 + 1),
-        (protocol.Ended(reason="finished"), 4 * 1024 + 1),
-        (protocol.Leased(wait_ms=0), 1),
+        (protocol.Leased(wall_ms=0), 1),
         (protocol.Status(warm=0, booting=0, running=0, wanted=0), 1),
-        (protocol.Done(ms=1), 1024 * 1024 + 1),
+        (protocol.Ended(reason="finished", outcome="done"), 1024 * 1024 + 1),
     ],
     ids=lambda value: value.t if isinstance(value, protocol.Message) else "",
 )
@@ -97,6 +95,45 @@ async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decode
     response = await world.run(limits={"maxLogBytes": 1000})
     assert codes(response) == ["HOST_LOST"] and f"over {size - 1}" in response.diagnostics[0].message
     assert [identity for identity, _ in world.failed] == [host.identity] and decoded == []
+    await world.close()
+
+
+@pytest.mark.parametrize("is_leased", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "outcome", "code"),
+    [
+        ("finished", "none", "WORKER_CRASHED"),
+        ("cpu", "done", "SANDBOX_LIMIT"),
+        ("crashed", "exception", "WORKER_CRASHED"),
+        ("boot_failed", "done", "WORKER_UNAVAILABLE"),
+    ],
+)
+async def test_an_end_and_an_outcome_that_do_not_go_together_are_no_success(
+    reason: str, outcome: str, code: str, *, is_leased: bool
+) -> None:
+    async def play(run: HostedRun) -> None:
+        if is_leased:
+            run.leased()
+        run.ended(reason, outcome=outcome, body=b'"forged"')
+
+    world = World()
+    await world.host(play)
+    response = await world.run()
+    assert codes(response) == [code] and response.result is None
+    await world.close()
+
+
+@pytest.mark.parametrize("name", ["done", "failed"])
+async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(name: str) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        header = {"t": name, "ms": 1} | ({"kind": "exception"} if name == "failed" else {})
+        world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
+
+    world = World()
+    host = await world.host(play)
+    assert codes(await world.run()) == ["HOST_LOST"]
+    assert [identity for identity, _ in world.failed] == [host.identity]
     await world.close()
 
 

@@ -33,6 +33,7 @@ TURNS = 12
 """Of the loop: more than any chain of callbacks that one step starts."""
 
 TIMEOUT_MS = 20_000
+LONG_SECONDS = 7200.0
 LOG_BYTES = 60_000
 """Each run asks for a little more than the one before it, and is known by that at its hosts."""
 
@@ -45,13 +46,16 @@ HOSTS = 5
 sayings = st.one_of(
     st.sampled_from(
         [
-            (protocol.Leased(wait_ms=0), b""),
-            (protocol.Leased(wait_ms=0), b""),
+            (protocol.Leased(wall_ms=0), b""),
+            (protocol.Leased(wall_ms=0), b""),
             (protocol.Log(level="log", ms=1), b"text"),
             (protocol.Notice(), b"nonsense"),
-            (protocol.Done(ms=1), b'"result"'),
-            (protocol.Done(ms=1), b"nonsense"),
-            (protocol.Failed(ms=1, kind="exception"), b'{"name": "E", "message": "m", "causes": [""]}'),
+            (protocol.Ended(reason="finished", outcome="done"), b'"result"'),
+            (protocol.Ended(reason="finished", outcome="done"), b"nonsense"),
+            (
+                protocol.Ended(reason="finished", outcome="exception"),
+                b'{"name": "E", "message": "m", "causes": [""]}',
+            ),
             (protocol.Ended(reason="finished"), b""),
             (protocol.Ended(reason="timeout"), b""),
             (protocol.Query(id=2, op="listServers"), b"[]"),
@@ -65,7 +69,7 @@ sayings = st.one_of(
 while_parking = st.sampled_from(
     [
         (protocol.Log(level="log", ms=1), b"text"),
-        (protocol.Done(ms=1), b'"result"'),
+        (protocol.Ended(reason="finished", outcome="done"), b'"result"'),
         (protocol.Ended(reason="crashed"), b""),
         (9, "echo"),
     ]
@@ -213,9 +217,16 @@ class Histories(RuleBasedStateMachine):
         seconds=st.sampled_from([0.0, 0.2, 3.0]),
         meanwhile=st.lists(while_parking, max_size=2),
         disk=st.sampled_from([True, True, False, None]),
+        taken=st.booleans(),
     )
     def a_person_is_needed(
-        self, which: int, tools: list[str], seconds: float, meanwhile: list[Any], disk: bool | None
+        self,
+        which: int,
+        tools: list[str],
+        seconds: float,
+        meanwhile: list[Any],
+        disk: bool | None,
+        taken: bool,
     ) -> None:
         """The script calls what must be allowed, and others at once; it goes on while it is written down."""
         run = self.durable[which % len(self.durable)]
@@ -223,13 +234,13 @@ class Histories(RuleBasedStateMachine):
         if run.last_id == 0 and run.known:
             # It goes on, and comes to where it was first.
             calls = self._known(run)
-        self._say(run, (protocol.Leased(wait_ms=0), b""), *calls)
+        self._say(run, (protocol.Leased(wall_ms=0), b""), *calls)
         self.time_passes(seconds)
         if run.hosted is not None and run.hosted.host in self.alive:
             self._say(run, *meanwhile)
             self.settle()
         if disk is not None and run in self.being_parked:
-            self._disk_answers(run, ok=disk)
+            self._disk_answers(run, ok=disk, taken=taken)
 
     @staticmethod
     def _known(run: ModelRun) -> list[tuple[int, str]]:
@@ -244,14 +255,15 @@ class Histories(RuleBasedStateMachine):
                     run.hear(message, body)
 
     @precondition(lambda self: self.being_parked)
-    @rule(which=number, ok=st.booleans())
-    def disk_answers(self, which: int, ok: bool) -> None:
-        self._disk_answers(self.being_parked[which % len(self.being_parked)], ok=ok)
+    @rule(which=number, ok=st.booleans(), taken=st.booleans())
+    def disk_answers(self, which: int, ok: bool, taken: bool) -> None:
+        self._disk_answers(self.being_parked[which % len(self.being_parked)], ok=ok, taken=taken)
 
-    def _disk_answers(self, run: ModelRun, *, ok: bool) -> None:
+    def _disk_answers(self, run: ModelRun, *, ok: bool, taken: bool = False) -> None:
         assert run.park is not None
+        run.park.kept.is_taken = taken
         run.park.written.set_result(ok)
-        run.is_written(ok)
+        run.is_written(ok, taken=taken)
         self.settle()
 
     @precondition(lambda self: self.parked)
@@ -274,7 +286,7 @@ class Histories(RuleBasedStateMachine):
         self.settle()
         woken = self.runs[-1]
         if replays and woken.hosted is not None:
-            self._say(woken, (protocol.Leased(wait_ms=0), b""), *self._known(woken))
+            self._say(woken, (protocol.Leased(wall_ms=0), b""), *self._known(woken))
             self.settle()
 
     @precondition(lambda self: self.leased)
@@ -469,3 +481,39 @@ Histories.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestHistories = pytest.mark.slow(Histories.TestCase)
+
+
+def test_a_run_that_has_ended_while_it_was_parked_and_taken_is_over_here() -> None:
+    """What goes on is elsewhere: nobody here waits for the end of a worker that has ended."""
+    made = Histories()
+    try:
+        made.start()
+        made.world.hosts[0].confirms = False
+        ended = protocol.Ended(reason="finished", outcome="done"), b'"result"'
+        made.a_person_is_needed(which=0, tools=[], seconds=0.2, meanwhile=[ended], disk=True, taken=True)
+        (run,) = made.runs
+        assert run.state is State.OVER and run.task.done() and run.task.result().parked
+    finally:
+        made.teardown()
+
+
+@pytest.mark.parametrize("then", ["the disk is slow", "the caller goes"])
+def test_nobody_is_blamed_for_a_run_that_has_ended_while_it_was_parked(then: str) -> None:
+    """Its host knows it no more: it neither keeps the run's deadline nor confirms a kill."""
+    made = Histories()
+    try:
+        made.start()
+        made.world.hosts[0].confirms = False
+        ended = protocol.Ended(reason="finished", outcome="done"), b'"result"'
+        made.a_person_is_needed(which=0, tools=[], seconds=0.2, meanwhile=[ended], disk=None, taken=False)
+        (run,) = made.runs
+        if then == "the caller goes":
+            made.caller_goes(which=0)
+            assert run.state is State.OVER
+        made.time_passes(LONG_SECONDS)
+        assert made.world.failed == []
+        made.disk_answers(which=0, ok=True, taken=False) if made.being_parked else None
+        assert run.state is State.OVER and run.task.done()
+        assert run.caller_gone or run.task.result().result == "result"
+    finally:
+        made.teardown()

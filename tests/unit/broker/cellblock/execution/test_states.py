@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.execution.states import TRANSITIONS, Event, State, advance
 
-ORDER = [State.SENT, State.RUNNING, State.PARKING, State.SETTLED, State.KILLING, State.OVER]
+ORDER = [State.SENT, State.RUNNING, State.PARKING, State.KILLING, State.OVER]
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)), ids=str)
@@ -25,8 +25,5 @@ def test_runs_move_one_way_and_every_one_can_end() -> None:
         assert (advance(state, Event.END) is State.OVER) == (state is not State.OVER)
 
 
-def test_nothing_moves_a_run_that_is_over_and_no_kill_reaches_one_that_has_settled() -> None:
+def test_nothing_moves_a_run_that_is_over() -> None:
     assert all(advance(State.OVER, event) is None for event in Event)
-    assert advance(State.SETTLED, Event.KILL) is None
-    assert advance(State.KILLING, Event.SETTLE) is None
-    assert advance(State.SENT, Event.SETTLE) is None

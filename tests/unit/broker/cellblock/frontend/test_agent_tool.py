@@ -88,7 +88,7 @@ async def test_a_call_of_a_model_gets_the_response_as_text(broker: Broker) -> No
 
 def test_each_api_gets_images_in_its_own_form() -> None:
     answer = ToolAnswer(
-        "a", False, None, media=(Media("image", "image/png", "AA=="), Media("audio", "audio/wav", "BB=="))
+        "a", False, media=(Media("image", "image/png", "AA=="), Media("audio", "audio/wav", "BB=="))
     )
     assert answer.content("anthropic") == [
         {"type": "text", "text": "a"},

@@ -22,8 +22,7 @@ async def play(run: HostedRun) -> None:
     run.log("in the log")
     await run.call(1, value={"text": "in the input"})
     await run.call(2, tool="missing")
-    run.done({"text": "in the result"})
-    run.ended(wall_ms=7, cpu_ms=3, peak_bytes=4096)
+    run.done({"text": "in the result"}, wall_ms=7, cpu_ms=3, peak_bytes=4096)
 
 
 async def lines_of(world: World, folder: Path, **settings: Any) -> list[dict[str, Any]]:

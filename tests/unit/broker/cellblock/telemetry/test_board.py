@@ -20,8 +20,7 @@ async def play(run: HostedRun) -> None:
     run.log("one")
     await run.call(1, value={"text": "in the input"})
     await run.call(2, tool="missing")
-    run.done({"text": "in the result"})
-    run.ended(wall_ms=9)
+    run.done({"text": "in the result"}, wall_ms=9)
 
 
 async def test_a_run_with_its_timeline_and_logs(make_world: MakeWorld) -> None:
@@ -66,7 +65,6 @@ async def test_memory_is_bounded(make_world: MakeWorld) -> None:
         for number in range(MAX_LOGS + 50):
             run.log(f"line {number}")
         run.done("x" * 100_000)
-        run.ended()
 
     world, board = make_world(), Board(3)
     world.events.add(board)

@@ -51,7 +51,8 @@ def playing(*tools: str, reason: str = "finished") -> Callable[[HostedRun], Any]
             await run.call(number, tool=tool)
         if reason == "finished":
             run.done(1)
-        run.ended(reason)
+        else:
+            run.ended(reason)
 
     return play
 

@@ -50,8 +50,7 @@ async def play(run: HostedRun) -> None:
     run.leased()
     ok, answer = await run.call(1, tool="where")
     await run.call(2, tool="missing")
-    run.done({"ok": ok, "answer": answer})
-    run.ended(wall_ms=5)
+    run.done({"ok": ok, "answer": answer}, wall_ms=5)
 
 
 def hexadecimal(span: ReadableSpan) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,9 @@ BOUND_SECONDS = 60.0
 
 SETTLED_SECONDS = 1.0
 """A child of bubblewrap that is let go has become another program long before."""
+
+OTHERS = 5
+"""Bounds how often hosts of other tests may have been first."""
 
 
 LEFT_BY_ITS_LEADER = """
@@ -81,8 +85,8 @@ def is_bubblewrap(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def orphan(argv: list[str]) -> Iterator[int]:
+@contextlib.contextmanager
+def orphan(argv: list[str]) -> Generator[int]:
     """A child of bubblewrap whose parent was killed the moment that it had a child."""
     deadline = time.monotonic() + BOUND_SECONDS
     while time.monotonic() < deadline:
@@ -101,12 +105,18 @@ def orphan(argv: list[str]) -> Iterator[int]:
     pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and orphans.py may go")
 
 
-def test_what_a_killed_parent_left_is_ended(orphan: int) -> None:
-    assert orphan in orphans.end_orphans()
-    deadline = time.monotonic() + BOUND_SECONDS
-    while is_alive(orphan):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_what_a_killed_parent_left_is_ended(argv: list[str]) -> None:
+    # A host of another test that starts in this moment looks for them, too.
+    for _ in range(OTHERS):
+        with orphan(argv) as left:
+            was_ended = left in orphans.end_orphans()
+            deadline = time.monotonic() + BOUND_SECONDS
+            while is_alive(left):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        if was_ended:
+            return
+    pytest.fail("none of them was ended here")
 
 
 def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]) -> None:

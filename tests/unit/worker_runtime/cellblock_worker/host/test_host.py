@@ -20,6 +20,7 @@ import zmq
 from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host import host as host_module
+from cellblock_worker.host import untold
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
@@ -80,6 +81,13 @@ class Broker:
 
     def run_of(self, token: bytes) -> list[str]:
         return [said.t for heard, said, _ in self.heard if heard == token]
+
+    def results(self) -> list[bytes]:
+        return [
+            body
+            for _, said, body in self.heard
+            if isinstance(said, protocol.Ended) and said.outcome == "done"
+        ]
 
     async def end_of(self, token: bytes) -> protocol.Ended:
         await self.until(lambda: "ended" in self.run_of(token))
@@ -215,7 +223,7 @@ async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
     await broker.status(warm=warm, booting=0)
     broker.say(RUN, b"token", b"1")
     await broker.end_of(b"token")
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [rehearsed]
+    assert broker.results() == [rehearsed]
 
 
 async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
@@ -225,8 +233,8 @@ async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
     broker.say(RUN, b"token", json.dumps({"main": main, "modules": {}, "refused": {}}).encode())
     ended = await broker.end_of(b"token")
     assert ended.reason == "finished"
-    assert broker.run_of(b"token") == ["leased", "log", "done", "ended"]
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"42"]
+    assert [said for said in broker.run_of(b"token") if said != "leased"] == ["log", "ended"]
+    assert broker.results() == [b"42"]
 
 
 async def test_runs_at_the_same_time_keep_their_tokens_apart(
@@ -239,9 +247,46 @@ async def test_runs_at_the_same_time_keep_their_tokens_apart(
         broker.say(RUN, token, token)
     for token in tokens:
         assert (await broker.end_of(token)).reason == "finished"
-        assert broker.run_of(token) == ["leased", "done", "ended"]
-    assert all(body == token for token, said, body in broker.heard if isinstance(said, protocol.Done))
-    assert len(broker.of(protocol.Done)) == 6
+    assert all(body == token for token, said, body in broker.heard if isinstance(said, protocol.Ended))
+    assert len(broker.results()) == 6
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_end(
+    lasts: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untold, "LASTS_SECONDS", 0.01 if lasts else 60.0)
+    fake_workers.run(
+        """
+        ready()
+        start = read()
+        if start.body == b"waits":
+            read()
+        frame(start.body, t="failed", ms=0, kind="rejection")
+        hang()
+        """
+    )
+    _, broker = await start_host()
+    broker.say(RUN, b"token", b"waits" if lasts else b"1")
+    if lasts:
+        await broker.until(lambda: broker.run_of(b"token") == ["leased"])
+        assert broker.of(protocol.Leased)[0].wall_ms >= 10
+        broker.say(protocol.Reply(id=1, ok=True), b"token")
+    ended = await broker.end_of(b"token")
+    assert broker.run_of(b"token") == (["leased", "ended"] if lasts else ["ended"])
+    assert (ended.reason, ended.outcome) == ("finished", "rejection")
+
+
+async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end alone would say that it may not have."""
+    monkeypatch.setattr(untold, "LASTS_SECONDS", 60.0)
+    fake_workers.run("ready()\nread()\nos._exit(3)")
+    _, broker = await start_host()
+    broker.say(RUN, b"token", b"{}")
+    assert (await broker.end_of(b"token")).reason == "crashed"
+    assert broker.run_of(b"token") == ["leased", "ended"]
 
 
 async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWorkers) -> None:
@@ -262,7 +307,7 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
     broker.raw(b"token", pack_header(turned), b"in another order")
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"mine")
     await broker.end_of(b"token")
-    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"mine"]
+    assert broker.results() == [b"mine"]
     broker.say(protocol.Reply(id=1, ok=True), b"token", b"late")
     await broker.status(warm=1)
 
@@ -444,7 +489,7 @@ while True:
 async def _pid_of(broker: Broker, token: bytes) -> int:
     """The process that this run had."""
     await broker.end_of(token)
-    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "done")
+    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "ended")
 
 
 async def _reused(broker: Broker, run: protocol.Run, tokens: Iterator[bytes]) -> bytes:
@@ -492,7 +537,7 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
     """Its runs give way, and so has a process that has been lowered for them."""
     fake_workers.run(AGAIN)
     host, broker = await start_host(warm=1, reuse=BOUNDS)
-    run, tokens = RUN.model_copy(update={"key": "busy", "lane": 1}), map(str.encode, map(str, range(100)))
+    run, tokens = RUN.replace(key="busy", lane=1), map(str.encode, map(str, range(100)))
     host._waiting.used(2, 0.001, time.monotonic())
     pids: set[int] = set()
     for _ in range(5):
@@ -509,8 +554,8 @@ async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
 ) -> None:
     """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
     fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.model_copy(update={"principal_warm": 2}))
-    mine, other = (RUN.model_copy(update={"key": key}) for key in ("mine", "other"))
+    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.replace(principal_warm=2))
+    mine, other = (RUN.replace(key=key) for key in ("mine", "other"))
     for token in (b"a", b"b"):
         broker.say(mine, token, b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 2)

@@ -38,7 +38,7 @@ async def test_a_run_sees_and_says_nothing_of_it(rehearse: bool) -> None:
     assert (await owner.end()).reason == "finished"
     (header, body), *others = owner.said
     assert others == []
-    assert header["t"] == "done" and header["ms"] < 5_000
+    assert header["t"] == "done"
     assert json.loads(body) == {"before": "undefined", "hook": []}
 
 

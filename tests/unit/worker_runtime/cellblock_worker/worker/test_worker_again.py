@@ -59,7 +59,7 @@ async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
 
 async def test_short_runs_do_not_end_it_before_its_last() -> None:
     """What they leave for V8 to collect, and V8 leaves, is not over what the process may grow by."""
-    made, owner = await booted(reuse=BOUNDS.model_copy(update={"max_runs": RUNS}))
+    made, owner = await booted(reuse=BOUNDS.replace(max_runs=RUNS))
     for served in range(RUNS):
         ended = await _again(made, owner, "1")
         assert (ended.reason, ended.reused) == ("finished", served), made.detail

@@ -10,7 +10,7 @@ from support.memory_host import turns
 from support.memory_link import MemoryLink
 
 MIB = 1024 * 1024
-DONE = protocol.Done(ms=1)
+DONE = protocol.Ended(reason="finished", outcome="done")
 DONE_HEADER = pack_header(vars(DONE))
 HELLO = protocol.Hello(protocol=1, pid=1, capacity=1, deno="", layers=[])
 

@@ -17,6 +17,8 @@ from support.waits import until
 
 MakeWorld = Callable[..., World]
 
+DONE = protocol.Ended(reason="finished", outcome="done")
+
 
 class Events:
     """A run that only records what its lease tells."""
@@ -287,14 +289,14 @@ async def test_only_a_leases_own_host_speaks_under_its_token(make_world: MakeWor
     events = Events()
     lease = await got(acquire(world, events))
     assert lease.host == owner.identity
-    thief.say(protocol.Done(ms=1), b"forged", token=lease.token)
-    owner.say(protocol.Done(ms=1), b"wrong token", token=b"x" * 16)
-    owner.say(protocol.Done(ms=1), b"no token")
-    owner.say(protocol.Done(ms=1), b"real", token=lease.token)
+    thief.say(DONE, b"forged", token=lease.token)
+    owner.say(DONE, b"wrong token", token=b"x" * 16)
+    owner.say(DONE, b"no token")
+    owner.say(DONE, b"real", token=lease.token)
     await turns()
     assert [body for _, body in events.heard] == [b"real"]
     lease.release()
-    owner.say(protocol.Done(ms=1), b"late", token=lease.token)
+    owner.say(DONE, b"late", token=lease.token)
     await turns()
     assert len(events.heard) == 1
 
