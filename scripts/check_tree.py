@@ -24,7 +24,7 @@ WARN_LINES = 600
 PRODUCT = ("broker/", "worker_runtime/")
 NO_FIRST_WORD = re.compile(
     r"\s*(of|what|who|whose|whether|which|where|when|why|how|it|its|they|their|as|in|on|at|by|from|for|to|with|without"
-    r"|and|or|but|so|not|no|if|since|while)\b",
+    r"|and|or|but|so|not|no|if|since|while|is|are)\b",
     re.IGNORECASE,
 )
 VERB_FIRST = re.compile(

@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from benchmarks.harness import broker, parser, warmed
 from cellblock import Broker, Grantee, tool
+from cellblock.execution.caller import Caller
 from cellblock.journal.journal import Journal
 
 CALLS: Final = 20
@@ -51,7 +52,7 @@ async def timed(of: Broker, script: str, kind: Kind) -> tuple[float, float, floa
     journal = Journal.recording() if kind == "in memory" else None
     grantee = KEPT if kind == "written" else OTHERS
     started, cpu = time.perf_counter(), time.process_time()
-    response = await of.run_request({"code": script}, journal=journal, grantee=grantee)
+    response = await of.run_request({"code": script}, Caller(grantee=grantee), journal=journal)
     taken = (time.perf_counter() - started) * 1000, (time.process_time() - cpu) * 1000
     assert response.ok, response
     assert (response.usage.run_id is not None) == (kind == "written")

@@ -13,9 +13,9 @@ import pytest
 
 from cellblock import Broker, Grantee
 from cellblock.base.errors import Certainty
-from cellblock.daemon.replay import Live, replay
+from cellblock.daemon.replay import Live, differences, replay
+from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
-from cellblock.journal.differences import differences
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import Recording, UnreadableRecording
 from cellblock.policy.asking import Question, Verdict
@@ -417,7 +417,7 @@ async def test_a_script_that_tampers_is_recorded_as_it_is(place: World, code: st
 async def test_who_ran_it_under_which_grants_is_recorded(place: World) -> None:
     journal = Journal.recording()
     request = {"code": "1", "grants": {"tools": ["local.answer"]}}
-    await within(place.live.run_request(request, grantee=Grantee("team:ci"), journal=journal))
+    await within(place.live.run_request(request, Caller(grantee=Grantee("team:ci")), journal=journal))
     recording = Recording.unpack(journal.snapshot().pack())
     assert recording.principal == "team:ci"
     assert [grant["tools"] for grant in recording.grants] == [["local.answer"]]

@@ -14,6 +14,7 @@ import pytest
 from cellblock import Broker, ConfigError, Grantee
 from cellblock.apart.raw import RawJson
 from cellblock.cli.main import main
+from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
 from cellblock.journal.place import journals_in
 from support.cellblock_zygote import forked_cellblock
@@ -169,7 +170,7 @@ async def test_a_large_result_is_kept_without_being_decoded(
     request = {
         "code": "globalThis.__codemode_result__ = Array.from({ length: 60_000 }, (_, n) => `item ${n}`)"
     }
-    response = await within(broker.run_request(request, grantee=ALL))
+    response = await within(broker.run_request(request, Caller(grantee=ALL)))
     monkeypatch.undo()
     assert isinstance(response.result, RawJson) and response.usage.run_id is not None
     shown = json.loads(command(folder, capfd, "show", response.usage.run_id, "--values", "--json"))

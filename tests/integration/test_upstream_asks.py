@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
+from cellblock.execution.caller import Caller
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.entries import forked_server, settings
 from support.responses import succeeded
@@ -270,7 +271,7 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
     request = {"code": script("talk")}
-    assert succeeded(await within(broker.run_request(request, requester=watching))) == "talked"
+    assert succeeded(await within(broker.run_request(request, Caller(requester=watching)))) == "talked"
     await until(lambda: watching.told, "progress was told")
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 

@@ -18,7 +18,8 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import ModuleUrls
 from cellblock.catalog.outputs import stated_output
 from cellblock.config.settings import CellblockSettings
-from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
+from cellblock.execution.caller import Caller
+from cellblock.execution.context import RunContext
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
 from cellblock.execution.keeping import RunKeeper
@@ -26,8 +27,10 @@ from cellblock.execution.plan import make_plan
 from cellblock.execution.request import Limits
 from cellblock.execution.response import RunResponse
 from cellblock.execution.run_clock import RunClock
+from cellblock.learning.learner import Learner
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.upstream.registry import Registry
 from cellblock.upstream.requester import CallOrigin
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
@@ -218,14 +221,14 @@ async def echo(arguments: dict[str, Any]) -> Any:
 
 def run_context(
     catalog: Catalog,
-    caller: ToolCaller,
+    caller: Registry,
     *,
     calls: int = 5,
     concurrent_calls: int = 1,
     max_message_bytes: int = 100_000,
     schemas: ValidatorCache | None = None,
     watch: RunWatch | None = None,
-    learner: ResultObserver | None = None,
+    learner: Learner | None = None,
 ) -> RunContext:
     """The context of a run of an empty script that may make so many `calls`."""
     code = ""
@@ -235,7 +238,7 @@ def run_context(
         catalog=catalog,
         discovery=DiscoveryCache(stated_output).get_or_make(catalog),
         share=share_of_one(),
-        caller=caller,
+        upstreams=caller,
         schemas=schemas or ValidatorCache(),
         concurrent_calls=concurrent_calls,
         max_message_bytes=max_message_bytes,
@@ -305,7 +308,9 @@ class World:
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
         async with asyncio.timeout(BOUND):
-            return await self.executor.run({"code": code, **request}, grantee=grantee, observer=observer)
+            return await self.executor.run(
+                {"code": code, **request}, Caller(grantee=grantee, observer=observer)
+            )
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

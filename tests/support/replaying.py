@@ -10,9 +10,9 @@ from typing import Any
 
 from cellblock.config.settings import parse_settings
 from cellblock.daemon.broker import Broker
+from cellblock.daemon.replay import differences
 from cellblock.execution.plan import recorded_plan
 from cellblock.execution.response import RunResponse
-from cellblock.journal.differences import differences
 from cellblock.journal.events import pieces
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import Recording

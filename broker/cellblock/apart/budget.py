@@ -32,12 +32,8 @@ class ByteBudget:
         self._of = of
         self._what = what
         self._held: Counter[str] = Counter()
-        self._total = 0
-
-    @property
-    def total(self) -> int:
-        """Returns how many bytes are held now."""
-        return self._total
+        self.total = 0
+        """Counts the bytes that are held now."""
 
     def held_for(self, key: str) -> int:
         """Returns how many bytes are held now for one key."""
@@ -52,14 +48,14 @@ class ByteBudget:
         held = self.held_for(key)
         if held + size > self._each:
             raise OverBudget(f"the {self._what} of {self._of} have over {self._each} bytes in all")
-        if self._total + size > self._whole:
+        if self.total + size > self._whole:
             raise OverBudget(f"the {self._what} of all together have over {self._whole} bytes")
         self._held[key] = held + size
-        self._total += size
+        self.total += size
 
     def give_back(self, key: str, size: int) -> None:
         """Counts out what `take` has counted."""
-        self._total -= size
+        self.total -= size
         self._held[key] -= size
         if not self._held[key]:
             del self._held[key]

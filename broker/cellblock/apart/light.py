@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from cellblock.base.json import is_flat
 
 LIGHT_BYTES: Final = 256 * 1024
-"""Is how much text takes at most 3 ms to decode, whatever is in it but containers."""
+"""Bounds the text that takes at most 3 ms to decode, whatever is in it but containers."""
 
 LIGHT_CONTAINERS: Final = 50_000
 """Bounds arrays and objects, which take most of the time and memory (64 bytes for two in the text). So many take 5

@@ -18,6 +18,7 @@ from typing import Any, Final
 from cellblock.apart.task import Answer, ApartFailed, Task, TookTooLong
 from cellblock.apart.worker import Worker
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.tasks import TaskSet
 from cellblock.workers.pool.admission import Admission, Room, wait_turn
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
@@ -66,7 +67,8 @@ class Bill:
 
 
 paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
-"""Is the bill of the run for which something is asked, such as an answer that then has to be read or made plain."""
+"""Holds the bill of the run for which something is asked, such as an answer that then has to be read or made
+plain."""
 
 
 class OnBill:
@@ -93,18 +95,15 @@ class Apart:
     def __init__(self, queue_wait_ms: int = QUEUE_WAIT_MS, *, grouped: bool = True) -> None:
         self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
-        self._free = AT_ONCE
+        self.free = AT_ONCE
+        """Counts the processes more that may work."""
+
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
-        self._ends: set[asyncio.Task[None]] = set()
+        self._ends = TaskSet()
         self._closed = False
         self._grouped = grouped
         self._membership: cgroup.Membership | None = None
-
-    @property
-    def free(self) -> int:
-        """Returns how many more processes may work."""
-        return self._free
 
     @property
     def waiting(self) -> int:
@@ -156,9 +155,8 @@ class Apart:
         for worker in self._working:
             worker.kill()
         while self._idle:
-            self._discard(self._idle.pop())
-        if self._ends:
-            await asyncio.wait(self._ends)
+            self._ends.start(self._idle.pop().end())
+        await self._ends.ended()
         if self._membership is not None:
             self._membership.leave()
             self._membership = None
@@ -175,9 +173,9 @@ class Apart:
     async def _turn(self, key: str, subject: str, room: Room | None) -> None:
         if self._closed:
             raise _stopping()
-        if self._queue.may_start(key, self._free, RESERVED):
+        if self._queue.may_start(key, self.free, RESERVED):
             self._queue.start(key)
-            self._free -= 1
+            self.free -= 1
             return
         ticket = self._queue.join(key, asyncio.get_running_loop().create_future(), room)
         seconds = self._queue_wait_ms / 1000
@@ -192,15 +190,15 @@ class Apart:
 
     def _end(self, key: str) -> None:
         self._queue.end(key)
-        self._free += 1
+        self.free += 1
         # The turn is given here, not when its work wakes: in between, a newcomer would take it.
-        while (ticket := self._queue.next_up(self._free, RESERVED)) is not None:
+        while (ticket := self._queue.next_up(self.free, RESERVED)) is not None:
             if ticket.item.done():
                 # Cancelled, and not yet awake to leave by itself.
                 self._queue.leave(ticket)
                 continue
             self._queue.admit(ticket)
-            self._free -= 1
+            self.free -= 1
             ticket.item.set_result(None)
 
     # ---- inside: processes ---------------------------------------------------------------------------
@@ -234,7 +232,7 @@ class Apart:
             raise _died(task, subject, worker.killed_for) from None
         finally:
             self._working.discard(worker)
-            bill.add(worker.took_ms())
+            bill.add(worker.took_ms)
             if kept and not self._closed:
                 self._idle.append(worker)
                 worker.expire(IDLE_SECONDS, self._expire)
@@ -260,17 +258,12 @@ class Apart:
             if worker.alive:
                 worker.keep()
                 return worker
-            self._discard(worker)
+            self._ends.start(worker.end())
         return None
 
     def _expire(self, worker: Worker) -> None:
         self._idle.remove(worker)
-        self._discard(worker)
-
-    def _discard(self, worker: Worker) -> None:
-        ending = asyncio.ensure_future(worker.end())
-        self._ends.add(ending)
-        ending.add_done_callback(self._ends.discard)
+        self._ends.start(worker.end())
 
 
 def _died(task: Task, subject: str, killed_for: Killed | None) -> ApartFailed:

@@ -15,7 +15,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT, Room
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Is the share of one client, in one run of it.
+    """A share is what one client may use, in one run of it.
 
     Attributes:
         apart: Shared by all.

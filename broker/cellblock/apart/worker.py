@@ -51,7 +51,8 @@ class Worker:
         self._groups = groups
         self._group = group
         self._timer: asyncio.TimerHandle | None = None
-        self._since_ms = self._took_ms = 0
+        self._since_ms = self.took_ms = 0
+        """Has the CPU time of the last task; of one that ended with its process, as of the last look."""
 
     @classmethod
     async def started(cls, groups: WorkerGroups | None) -> Worker:
@@ -91,7 +92,7 @@ class Worker:
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        self._took_ms = 0
+        self.took_ms = 0
         if self._group is not None:
             self._group.limit_run(task.memory_bytes)
         head = {
@@ -112,12 +113,8 @@ class Worker:
             if sum(sizes) > MAX_PARTS_BYTES:
                 raise EOFError
             out = [await stdout.readexactly(size) for size in sizes]
-        self._took_ms = answer["cpu_ms"]
+        self.took_ms = answer["cpu_ms"]
         return Answer(answer.get("facts", {}), out, answer.get("error"), answer["last"])
-
-    def took_ms(self) -> int:
-        """Returns the CPU time of the last task; of one that ended with its process, as of the last look."""
-        return self._took_ms
 
     def kill(self) -> None:
         """Kills it; `end` must follow."""
@@ -146,10 +143,10 @@ class Worker:
             yield
         finally:
             self.keep()
-            self._took_ms = max(self._took_ms, self._used_ms() - self._since_ms)
+            self.took_ms = max(self.took_ms, self._used_ms() - self._since_ms)
 
     def _look(self) -> None:
-        self._took_ms = max(self._took_ms, self._used_ms() - self._since_ms)
+        self.took_ms = max(self.took_ms, self._used_ms() - self._since_ms)
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _used_ms(self) -> int:

@@ -48,7 +48,7 @@ class Certainty(Enum):
 
 
 class CellblockError(Exception):
-    """Is the base of all errors that Cellblock raises on purpose.
+    """A Cellblock error is raised on purpose; this is the base of all of them.
 
     Args:
         message: What happened, one sentence.
@@ -90,7 +90,7 @@ class HostUnavailable(CellblockError):
 
 
 class ScriptError(CellblockError):
-    """Is told to the script as an exception: a class of `@codemode/errors` and its details.
+    """A script error is told to the script as an exception: a class of `@codemode/errors` and its details.
 
     Args:
         message: What happened; cut at `MAX_MESSAGE_CHARS`, as the hint is.

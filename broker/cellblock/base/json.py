@@ -5,6 +5,7 @@ A parsed object's keys are always texts, which `isinstance(value, dict)` alone d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
@@ -44,6 +45,17 @@ def is_object(value: object) -> TypeIs[dict[str, Any]]:
 def is_array(value: object) -> TypeIs[list[Any]]:
     """Says whether a parsed JSON value is an array."""
     return isinstance(value, list)
+
+
+def mapped(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """Returns parsed JSON with every text changed; the names of members, too, only with `keys`."""
+    if isinstance(value, str):
+        return change(value)
+    if is_array(value):
+        return [mapped(item, change, keys=keys) for item in value]
+    if is_object(value):
+        return {change(key) if keys else key: mapped(item, change, keys=keys) for key, item in value.items()}
+    return value
 
 
 def pointer_of(parts: list[str | int]) -> str:

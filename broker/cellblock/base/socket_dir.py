@@ -18,7 +18,7 @@ SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
 
 LONGEST_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
-"""Is the longest path that the system takes at all."""
+"""Bounds the path of a socket, as the system does."""
 
 NAMES_BYTES: Final = 40
 """Leaves room for what stands behind the parent folder: the folder's own name and the socket's."""

@@ -7,7 +7,7 @@ from typing import Self
 
 
 class ClosingStream:
-    """Is a stream that is closed when it is left, as `mcp.shared._stream_protocols` has it."""
+    """A closing stream is closed when it is left, as `mcp.shared._stream_protocols` has it."""
 
     async def aclose(self) -> None:
         """Closes the stream; nothing is to be done unless a subclass says so."""

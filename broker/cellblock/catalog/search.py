@@ -43,7 +43,7 @@ RELEVANT_SHARE = 0.5
 """Sets the part of the best score that makes a hit relevant: a tool that says that it is deprecated comes behind all
 relevant ones that do not, and before what hardly fits."""
 EXACT_NAME_BONUS = 1_000.0
-"""Is added to the score where the query is the tool's name: more than any sum of scores comes to."""
+"""Adds to the score where the query is the tool's name: more than any sum of scores comes to."""
 
 _DEPRECATED = re.compile(r"^\W*(?i:deprecated)\b|\bDEPRECATED\b|\b(?:is|been) deprecated\b")
 

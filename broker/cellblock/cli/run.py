@@ -24,6 +24,7 @@ from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
+from cellblock.execution.caller import Caller
 from cellblock.execution.request import read_request, request_of
 from cellblock.journal.journal import Journal
 from cellblock.policy.asking import Grantee
@@ -80,7 +81,7 @@ async def run_script(
                 wanted["requestedCapabilities"] = parsed.require or None
                 response = await broker.run_request(
                     request_of(code, **wanted),
-                    grantee=grantee,
+                    Caller(grantee=grantee),
                     journal=journal,
                     script_name=_name_of(parsed.script),
                 )

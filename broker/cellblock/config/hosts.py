@@ -40,7 +40,8 @@ class RaySettings(Section):
     """Says what Ray keeps free for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
 
     runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Is Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no Cellblock."""
+    """Gives Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
+    Cellblock."""
 
     shrink_after_ms: Positive = 60_000
     """Sets how long fewer hosts must have been enough, in milliseconds, before one goes."""

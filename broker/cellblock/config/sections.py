@@ -36,10 +36,10 @@ class LimitRange(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
 
     default: Annotated[int, Field(ge=0)]
-    """Is what a run gets that asks for nothing."""
+    """Sets what a run gets that asks for nothing."""
 
     maximum: Annotated[int, Field(ge=0)]
-    """Is the most that a run gets."""
+    """Bounds what a run gets."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LimitRange:

@@ -35,7 +35,6 @@ from cellblock.config.observe import (
     TraceSettings,
 )
 from cellblock.config.policy import PolicySettings
-from cellblock.config.replicas import ReplicaSettings
 from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import (
     MIB,
@@ -52,7 +51,7 @@ from cellblock.config.sections import (
     UpstreamSettings,
 )
 from cellblock.config.server import SERVER_KEYS, ServerConfig
-from cellblock.config.state import StateSettings
+from cellblock.config.state import ReplicaSettings, StateSettings
 
 TypecheckMode = Literal["off", "after", "before"]
 

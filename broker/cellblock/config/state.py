@@ -1,4 +1,4 @@
-"""Settings of state say where brokers keep what they share."""
+"""Settings of state say where brokers keep what they share, and those of replicas how they reach each other."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class StateSettings(Section):
     make their own."""
 
     other_key: str | None = None
-    """Is accepted beside `key`, to read what was written with it, while brokers change their key one after the other:
-    the next one at first, then the one before."""
+    """Names a key that is accepted beside `key`, to read what was written with it, while brokers change their key one
+    after the other: the next one at first, then the one before."""
 
     @field_validator("key", "other_key")
     @classmethod
@@ -66,6 +66,19 @@ class StateSettings(Section):
     def keys(self) -> tuple[bytes, ...]:
         """Returns the keys that are given, with the one first that is written with."""
         return tuple(_decoded(key) for key in (self.key, self.other_key) if key is not None)
+
+
+class ReplicaSettings(Section):
+    """Makes this broker one of several behind one address, that know each other by the PostgreSQL of `state.url`. Each
+    answers what is its own, and passes the rest on."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+/?$")] | None = None
+    """Says where the others reach this broker, and it alone, such as `https://${env:POD_IP}:7433`; when absent, at the
+    address that it listens on. `SSL_CERT_FILE` of the environment names an authority of your own for `https`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")] | None = None
+    """Names what each broker's certificate is good for, such as `cellblock.example.com`; when absent, the host of its
+    `url`. Nobody gives a certificate for the address of a pod."""
 
 
 def _decoded(key: str) -> bytes:

@@ -26,7 +26,7 @@ from cellblock.config.sections import MIB
 from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
-from cellblock.frontend.front_config import FrontConfig
+from cellblock.frontend.service import FrontConfig
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
@@ -227,7 +227,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
     found: dict[str, Sequence[str]] = {
         count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
-        store.KIND: store.POSTGRES_MIGRATIONS,
+        store.KIND: store.MIGRATIONS,
         shared_outputs.KIND: shared_outputs.MIGRATIONS,
     }
     if section.replicas is not None:

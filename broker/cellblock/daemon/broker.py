@@ -10,13 +10,14 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.base.internal import internal
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.catalog.requests import Kind
@@ -33,10 +34,11 @@ from cellblock.daemon.assembly import (
 from cellblock.daemon.machine import check_descriptors, unavailable
 from cellblock.daemon.private_state import BrokerState, StateDir
 from cellblock.daemon.reload import applicable, described, keeping
+from cellblock.execution.caller import EMBEDDER, Caller
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
-from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.asking import Grantee
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from cellblock.daemon.parked_views import ParkedRun
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
-    from cellblock.frontend.front_config import FrontConfig
+    from cellblock.frontend.service import FrontConfig
     from cellblock.journal.journal import Journal
     from cellblock.journal.parked import Answer
     from cellblock.learning.learner import Learner
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.entries import Entry
     from cellblock.upstream.registry import Registry
-    from cellblock.upstream.requester import Requester
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
 
@@ -124,7 +125,7 @@ class Broker:
         self._parked: ParkedRuns | None = None
         self._presence: Presence | None = None
         self._tally: Tally | None = None
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases = TaskSet()
         self._changed = Listeners()
         self._before_start = catalog_before_start(self._front.servers, local=bool(self._tools))
         self.events: Final = RunEvents()
@@ -263,10 +264,8 @@ class Broker:
             plan=plan,
             grants=grants,
         )
-        response = await self.run_request(
-            request, observer=observer, client=client, grantee=grantee or self._grantee_of(client)
-        )
-        return response.decoded()
+        caller = Caller(client, grantee or self._grantee_of(client), observer)
+        return (await self.run_request(request, caller)).decoded()
 
     async def parked(self, client: str | None = None) -> list[ParkedRun]:
         """Returns the runs that wait for a person, the newest first.
@@ -368,51 +367,32 @@ class Broker:
             CellblockError: It runs in another event loop.
         """
         self._check_loop()
-        return await self._for_agents().answer(
-            name,
-            arguments,
-            observer=observer,
-            client=client,
-            grantee=grantee or self._grantee_of(client),
-        )
+        caller = Caller(client, grantee or self._grantee_of(client), observer)
+        return await self._for_agents().answer(name, arguments, caller)
 
     @internal
     async def run_request(
         self,
         request: Mapping[str, Any],
+        caller: Caller = EMBEDDER,
         *,
-        observer: Watcher | None = None,
-        client: str = DEFAULT_CLIENT,
-        grantee: Grantee = EMBEDDING,
-        requester: Requester | None = None,
         journal: Journal | None = None,
         run_id: str = "",
         script_name: str = "",
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
-        A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask,
-        `journal` records the run or goes on with another, whose request is given then (`journal.request`), `run_id`
-        names a new run, and `script_name` names the script in the places that are told.
+        A large result is a `RawJson`, to be passed on. `journal` records the run or goes on with another, whose request
+        is given then (`journal.request`), `run_id` names a new run, and `script_name` names the script in the places
+        that are told.
         """
         if self._executor is None:
             raise _not_running()
         self._check_loop()
         response = await self._executor.run(
-            request,
-            observer=observer,
-            client=client,
-            grantee=grantee,
-            requester=requester,
-            journal=journal,
-            run_id=run_id,
-            script_name=script_name,
+            request, caller, journal=journal, run_id=run_id, script_name=script_name
         )
-        if not response.parked:
-            return response
-        return await self.parked_runs.to_its_end(
-            response, grantee=grantee, client=client, observer=observer, requester=requester
-        )
+        return await self.parked_runs.to_its_end(response, caller) if response.parked else response
 
     @internal
     async def call_tool(
@@ -420,17 +400,13 @@ class Broker:
         server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
-        *,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None,
+        caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
         """Makes one call for a client, as `Executor.call`. Raises HostUnavailable: The broker is not running."""
         if self._executor is None:
             raise _not_running()
-        whom: dict[str, Any] = {"client": client, "grantee": grantee, "requester": requester, "used": used}
-        return await self._executor.call(server, tool, arguments, **whom)
+        return await self._executor.call(server, tool, arguments, caller, used)
 
     @internal
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
@@ -517,7 +493,7 @@ class Broker:
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
         if change.retired:
-            self._do_beside(self._registry.release(change.retired, generation.ended))
+            self._releases.start(self._registry.release(change.retired, generation.ended))
         return [*kept, *described(change, live, waiting)]
 
     def restart_server(self, name: str) -> bool:
@@ -530,7 +506,7 @@ class Broker:
         work = self._registry.restart(name) if self._registry else None
         if work is None:
             return False
-        self._do_beside(work)
+        self._releases.start(work)
         return True
 
     @property
@@ -736,16 +712,7 @@ class Broker:
         parked.start()
         stack.push_async_callback(parked.stop_looking)
         # The registry closes what they would have closed.
-        stack.callback(self._stop_releases)
-
-    def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        release = asyncio.create_task(work)
-        self._releases.add(release)
-        release.add_done_callback(self._releases.discard)
-
-    def _stop_releases(self) -> None:
-        for release in self._releases:
-            release.cancel()
+        stack.callback(self._releases.cancel)
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None

@@ -13,10 +13,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.base.tasks import TaskSet
 from cellblock.daemon.parked_views import (
     ParkedRun,
     ended_meanwhile,
@@ -24,7 +25,8 @@ from cellblock.daemon.parked_views import (
     parked_response,
     parked_run,
 )
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
+from cellblock.execution.executor import Executor
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
@@ -37,7 +39,6 @@ from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
 from cellblock.telemetry.keeper import Keeper, response_in
-from cellblock.upstream.requester import Requester
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -62,27 +63,6 @@ REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""
 
 
-class Runs(Protocol):
-    """Runs requests; `execution.executor.Executor` does."""
-
-    async def run(
-        self,
-        raw: Mapping[str, Any],
-        *,
-        observer: Watcher | None = None,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None = None,
-        kept: KeptRun | None = None,
-    ) -> RunResponse:
-        """Runs a request, or goes on with one."""
-        ...
-
-    async def park_waiting(self, *, away: bool) -> bool:
-        """Parks the runs that wait for people and for nothing else, and says whether there were any."""
-        ...
-
-
 class ParkedRuns:
     """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
 
@@ -93,7 +73,7 @@ class ParkedRuns:
         runs: Runs them.
     """
 
-    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Runs) -> None:
+    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor) -> None:
         self._journals = journals
         self._keeper = keeper
         self._owner = owner
@@ -108,7 +88,7 @@ class ParkedRuns:
         self._looking: asyncio.Task[None] | None = None
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
-        self._waking: set[asyncio.Task[None]] = set()
+        self._waking = TaskSet()
         self.count = 0
         """Counts the runs that wait, at the last look."""
 
@@ -228,18 +208,10 @@ class ParkedRuns:
 
         return await self._journals.asked(look, None)
 
-    async def to_its_end(
-        self,
-        response: RunResponse,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
+    async def to_its_end(self, response: RunResponse, caller: Caller) -> RunResponse:
         """Waits, for a client that does not go away, while its run is parked for tools; gives its response. When this
-        is cancelled, so is the run. The arguments are as for `go_on`."""
-        while response.parked and not grantee.leaves and self._at_work.is_all(response.usage.run_id):
+        is cancelled, so is the run."""
+        while response.parked and not caller.grantee.leaves and self._at_work.is_all(response.usage.run_id):
             run_id = response.usage.run_id or ""
             try:
                 with _readable():
@@ -258,9 +230,7 @@ class ParkedRuns:
             if kept is None:
                 with _readable():
                     return await self.outcome(run_id) or ended_meanwhile(response)
-            response = await self.go_on(
-                kept, grantee=grantee, client=client, observer=observer, requester=requester
-            )
+            response = await self.go_on(kept, caller)
         return response
 
     # ---- for programs that embed the broker ----------------------------------------------------------
@@ -425,30 +395,15 @@ class ParkedRuns:
         kept = await self._opened(run_id, take)
         return await self._waited_for(run_id, turn, answers, principal) if is_at_work else kept
 
-    async def go_on(
-        self,
-        kept: KeptRun,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
-        """Goes on with a run that was taken, to its response or its next park. The arguments are as for `Broker.run`.
+    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
+        """Goes on with a run that was taken, to its response or its next park.
 
         Raises:
             InvalidRequest: The limits that are in force now do not allow it.
         """
         while True:
             try:
-                response = await self._runs.run(
-                    kept.journal.request,
-                    observer=observer,
-                    client=client,
-                    grantee=grantee,
-                    requester=requester,
-                    kept=kept,
-                )
+                response = await self._runs.run(kept.journal.request, caller, kept=kept)
             except InvalidRequest:
                 self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
                 raise
@@ -513,9 +468,7 @@ class ParkedRuns:
             with contextlib.suppress(StoreError, OSError):
                 await self._wake(run_id)
 
-        task = asyncio.create_task(wake())
-        self._waking.add(task)
-        task.add_done_callback(self._waking.discard)
+        self._waking.start(wake())
 
     async def _look(self) -> None:
         adopt_at, seen = 0.0, -1
@@ -668,7 +621,7 @@ class ParkedRuns:
 
     async def _going_on(self, kept: KeptRun) -> RunResponse:
         async with self._places:
-            return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
+            return await self.go_on(kept, Caller(kept.client, Grantee(kept.principal, leaves=True)))
 
 
 @contextlib.contextmanager

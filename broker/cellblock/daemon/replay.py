@@ -1,19 +1,28 @@
-"""Replay runs a recording again, in a broker of its own that has no server and no tool."""
+"""Replay runs a recording again, in a broker of its own that has no server and no tool, and tells in what the response
+is not the recorded one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.sections import LimitSettings
 from cellblock.config.settings import Settings, parse_settings
 from cellblock.daemon.broker import Broker
+from cellblock.execution.caller import Caller
 from cellblock.execution.journaled import STOPPED
 from cellblock.execution.response import RunResponse
-from cellblock.journal.differences import differences
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.policy.asking import Grantee
+
+MAX_DIFFERENCES: Final = 20
+"""Bounds what is told: the first ones say enough."""
+
+PARTS: Final = ("logs", "result", "diagnostics", "toolTrace")
+"""Names the parts of a response that a replay must give again to the byte; `usage` is of the machine and the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ async def replay(
         if live is not None:
             await broker.settled()
         grantee = Grantee("cli") if live is None else live.grantee
-        response = await broker.run_request(journal.request, journal=journal, grantee=grantee)
+        response = await broker.run_request(journal.request, Caller(grantee=grantee), journal=journal)
     compared = None
     if script is None and until is None and recording.response is not None:
         own = None if journal.lost is not None else journal.snapshot().response
@@ -108,3 +117,28 @@ def _settings(recording: Recording) -> Settings:
         "typecheck": "off",
     }
     return parse_settings({"cellblock": section}, source="the recording").for_one_run()
+
+
+def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Lists the first places at which two responses differ: a JSON pointer, and what is there in each."""
+    found: list[dict[str, Any]] = []
+    for part in PARTS:
+        _compare(recorded.get(part), replayed.get(part), f"/{part}", found)
+    return found[:MAX_DIFFERENCES]
+
+
+def _compare(before: Any, after: Any, path: str, found: list[dict[str, Any]]) -> None:
+    if len(found) >= MAX_DIFFERENCES:
+        return
+    if is_object(before) and is_object(after):
+        for name in [*before, *(name for name in after if name not in before)]:
+            _compare(before.get(name), after.get(name), f"{path}/{name}", found)
+        if before.keys() == after.keys() and list(before) != list(after):
+            # The same members in another order are other bytes.
+            found.append({"path": path, "recorded": list(before), "replayed": list(after)})
+    elif is_array(before) and is_array(after):
+        for index in range(max(len(before), len(after))):
+            one, other = (items[index] if index < len(items) else None for items in (before, after))
+            _compare(one, other, f"{path}/{index}", found)
+    elif before != after or type(before) is not type(after):
+        found.append({"path": path, "recorded": before, "replayed": after})

@@ -104,7 +104,9 @@ class ToolCalls:
         self._inputs = CallInputs(context.schemas, context.share, context.rules)
         self._waiting_since: float | None = None
         self._waited = 0.0
-        self._running = 0
+        self.under_way = 0
+        """Counts the calls that have no answer yet."""
+
         self._abandoned = False
         self._noted: list[_Answered] = []
         self._noted_bytes = 0
@@ -113,11 +115,6 @@ class ToolCalls:
     def at_limit(self) -> bool:
         """Says whether the next call would be over `maxToolCalls`."""
         return len(self.calls) >= self._context.limits.max_tool_calls
-
-    @property
-    def under_way(self) -> int:
-        """Counts the calls that have no answer yet."""
-        return self._running
 
     @property
     def wait_ms(self) -> int:
@@ -218,7 +215,7 @@ class ToolCalls:
             call.export = tool.export_name
             arguments = await self._inputs.read(server, tool, body)
             body = b""
-            function = context.caller.caller(server, tool, self._origin)
+            function = context.upstreams.caller(server, tool, self._origin)
             if context.rules is not None:
                 await context.rules.admit(server, tool, arguments, self._clock, call_id)
             async with self._turns:
@@ -347,10 +344,10 @@ class ToolCalls:
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
 
     def _count(self, step: int) -> None:
-        self._running += step
-        if self._running == 1 and step == 1:
+        self.under_way += step
+        if self.under_way == 1 and step == 1:
             self._waiting_since = time.monotonic()
-        elif self._running == 0 and self._waiting_since is not None:
+        elif self.under_way == 0 and self._waiting_since is not None:
             self._waited += time.monotonic() - self._waiting_since
             self._waiting_since = None
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from cellblock.apart.share import Share
 from cellblock.catalog.discovery import Discovery
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog
 from cellblock.execution.answers import Answers
 from cellblock.execution.events import RunWatch
 from cellblock.execution.generation import Generation
@@ -16,28 +15,11 @@ from cellblock.execution.keeping import KeptRun
 from cellblock.execution.plan import Plan
 from cellblock.execution.request import Limits
 from cellblock.journal.journal import Journal
-from cellblock.learning.observation import Kind
+from cellblock.learning.learner import Learner
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
-from cellblock.upstream.requester import CallOrigin, Requester
-
-
-class ToolCaller(Protocol):
-    """Gives the function that calls one tool; the upstream registry implements it."""
-
-    def caller(
-        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
-    ) -> Callable[[Any], Awaitable[Any]]:
-        """Gives an async function of the input that gives a `CallToolResult` or plain data."""
-        ...
-
-
-class ResultObserver(Protocol):
-    """Is shown successful results; `learning.learner.Learner` implements it."""
-
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
-        """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""
-        ...
+from cellblock.upstream.registry import Registry
+from cellblock.upstream.requester import Requester
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +34,7 @@ class RunContext:
         rules: The policy in this run; None where nothing is restricted.
         requester: The client that upstream servers may ask during a call; None where nobody can be asked.
         share: What the run's client has for large inputs and results.
-        caller: Reaches the tools.
+        upstreams: Reaches the tools.
         schemas: Compiled input schemas, shared between runs.
         concurrent_calls: Calls that may be with upstreams at once.
         max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
@@ -73,12 +55,12 @@ class RunContext:
     rules: RunRules | None = None
     requester: Requester | None = None
     share: Share
-    caller: ToolCaller
+    upstreams: Registry
     schemas: ValidatorCache
     concurrent_calls: int
     max_message_bytes: int
     watch: RunWatch | None = None
-    learner: ResultObserver | None = None
+    learner: Learner | None = None
     answers: Answers | None = None
     journal: Journal | None = None
     kept: KeptRun | None = None

@@ -17,10 +17,11 @@ from cellblock.execution import payload
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.call_results import result_of
 from cellblock.execution.calls import CANCEL_BOUND_SECONDS, IN_FLIGHT
-from cellblock.execution.context import ResultObserver, ToolCaller
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import Diagnostic, RunResponse
+from cellblock.learning.learner import Learner
 from cellblock.policy.rules import RunRules
+from cellblock.upstream.registry import Registry
 from cellblock.upstream.requester import CallOrigin
 
 
@@ -59,11 +60,11 @@ class DirectCall:
         self._watch = watch
         self._facts = CallFacts(server.server_id, tool.tool_name, time.monotonic(), export=tool.export_name)
 
-    async def make(self, caller: ToolCaller, arguments: Any, origin: CallOrigin) -> Any:
+    async def make(self, upstreams: Registry, arguments: Any, origin: CallOrigin) -> Any:
         """Makes the call: gives what the tool gave, a `CallToolResult` or plain data.
 
         Args:
-            caller: Reaches the tool.
+            upstreams: Reaches the tool.
             arguments: The input, as JSON data.
             origin: Whom the server may ask meanwhile.
 
@@ -80,7 +81,7 @@ class DirectCall:
             watch.call_begun(facts)
         try:
             value = await self._inputs.read(self._server, self._tool, body)
-            function = caller.caller(self._server, self._tool, origin)
+            function = upstreams.caller(self._server, self._tool, origin)
             if self._rules is not None:
                 await self._rules.admit(self._server, self._tool, value, _NoClock())
             facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
@@ -100,7 +101,7 @@ class DirectCall:
                 watch.ended(self._response() if facts.over else None)
             facts.arguments = b""
 
-    async def learn(self, result: Any, learner: ResultObserver | None, max_bytes: int) -> None:
+    async def learn(self, result: Any, learner: Learner | None, max_bytes: int) -> None:
         """Shows a result to the learner, as a script would have got it."""
         if (
             learner is None

@@ -76,7 +76,7 @@ class RunFacts:
     worker_end: str | None = None
     """Says why the run's worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
     response: RunResponse | None = None
-    """Is None after the end when the run was given up before it had a worker."""
+    """Holds None after the end when the run was given up before it had a worker."""
 
     @property
     def state(self) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
@@ -23,9 +23,10 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.policy import Reuse
 from cellblock.config.settings import RunSettings
 from cellblock.execution.call_inputs import CallInputs
-from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
+from cellblock.execution.caller import EMBEDDER, Caller
+from cellblock.execution.context import RunContext
 from cellblock.execution.direct import DirectCall
-from cellblock.execution.events import RunEvents, RunWatch, Watcher
+from cellblock.execution.events import RunEvents, RunWatch
 from cellblock.execution.generation import Generation
 from cellblock.execution.keeping import KeptRun, RunKeeper
 from cellblock.execution.outcome import run_adopted, run_resumed
@@ -45,7 +46,7 @@ from cellblock.execution.side_checks import SideCheck, SideChecks
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall
-from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.learning.learner import Learner
 from cellblock.policy.grants import UNRESTRICTED, Grants
 from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
@@ -56,8 +57,8 @@ from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
-from cellblock.upstream.requester import CallOrigin, Requester
-from cellblock.workers.pool.admission import DEFAULT_CLIENT
+from cellblock.upstream.registry import Registry
+from cellblock.upstream.requester import CallOrigin
 from cellblock.workers.pool.pool import Lease, Pool
 
 REFRESH_BOUND_SECONDS: Final = 5.0
@@ -72,31 +73,6 @@ CLOSE_BOUND_SECONDS: Final = 5.0
 
 PARK_BOUND_SECONDS: Final = 8.0
 """Bounds the wait for runs that are being parked: a write has 5 s, and the end of a worker 2 s."""
-
-
-class Upstreams(ToolCaller, Protocol):
-    """Gives what the executor needs of the upstream registry."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Gives the newest snapshot."""
-        ...
-
-    @property
-    def starting(self) -> bool:
-        """Says whether a server is in its first attempt to connect."""
-        ...
-
-    async def settled(
-        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
-    ) -> None:
-        """Waits until no server of `ids` is in its first attempt to connect: at most `bound` seconds from the start of
-        that attempt, and `at_most` seconds from now."""
-        ...
-
-    async def refreshed(self, code: str, bound: float) -> None:
-        """Waits, at most `bound` seconds, until announced changes of the tools that a script may use are read."""
-        ...
 
 
 class _Refused(Exception):
@@ -116,9 +92,7 @@ class _Order:
 
     request: RunRequest
     grants: Grants | None
-    grantee: Grantee
-    requester: Requester | None
-    client: str
+    caller: Caller
     watch: RunWatch | None = None
     journal: Journal | None = None
     kept: KeptRun | None = None
@@ -170,11 +144,11 @@ class Executor:
         self,
         settings: RunSettings,
         pool: Pool,
-        upstreams: Upstreams,
+        upstreams: Registry,
         apart: Apart,
         *,
         checker: TypeChecker | None = None,
-        learner: ResultObserver | None = None,
+        learner: Learner | None = None,
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
         events: RunEvents | None = None,
@@ -240,11 +214,8 @@ class Executor:
     async def run(
         self,
         raw: Mapping[str, Any],
+        caller: Caller = EMBEDDER,
         *,
-        observer: Watcher | None = None,
-        client: str = DEFAULT_CLIENT,
-        grantee: Grantee = EMBEDDING,
-        requester: Requester | None = None,
         journal: Journal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
@@ -254,10 +225,7 @@ class Executor:
 
         Args:
             raw: The request (Code Mode specification, section 3.2).
-            observer: Watches this run beside those who watch all.
-            client: Whose run it is; workers are shared fairly between clients.
-            grantee: Which grants it has, and who is asked for approval.
-            requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+            caller: For whom it is.
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
@@ -269,6 +237,7 @@ class Executor:
         When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
         worker is killed.
         """
+        grantee = caller.grantee
         self._at_work += 1
         try:
             request = read_request(raw, self._settings)
@@ -282,18 +251,20 @@ class Executor:
                 )
                 kept = self._keeper.opened(
                     grantee.principal,
-                    client=client,
+                    client=caller.client,
                     may_park=may_park,
                     durable=request.durable or request.plan,
                 )
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
-            order = _Order(request, grants, grantee, requester, client, journal=journal, kept=kept, raw=raw)
+            order = _Order(request, grants, caller, journal=journal, kept=kept, raw=raw)
             if kept is not None and kept.adopted:
                 order.losses.append(run_adopted(kept.adopted))
             order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
-            order.watch = watch = self._events.open(client, request.code, observer, kept, run_id=run_id)
+            order.watch = watch = self._events.open(
+                caller.client, request.code, caller.observer, kept, run_id=run_id
+            )
             try:
                 response = await self._run(order)
                 while response.lost and self._goes_on(order, response):
@@ -320,10 +291,7 @@ class Executor:
         server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
-        *,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None,
+        caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
         """Makes one call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
@@ -332,9 +300,7 @@ class Executor:
             server: The tool's server, of the newest snapshot.
             tool: The tool.
             arguments: The input, as JSON data.
-            client: Whose call it is.
-            grantee: Which grants it has, and who is asked for approval.
-            requester: The client that the server may ask meanwhile; None where nobody can be asked.
+            caller: For whom it is.
             used: What counts for budgets already.
 
         Raises:
@@ -344,16 +310,21 @@ class Executor:
             if self._upstreams.starting:
                 bound = self._settings.upstream.startup_wait_ms / 1000
                 await self._upstreams.settled(bound, {server.server_id})
-            grants, rules = self._policy.grants_of(grantee.principal), None
-            quotas = self._policy.quotas_of(grantee.principal)
+            principal = caller.grantee.principal
+            grants, rules = self._policy.grants_of(principal), None
+            quotas = self._policy.quotas_of(principal)
             if grants is not None or quotas is not None:
                 rules = RunRules(
-                    grants or UNRESTRICTED, self._policy.settings, grantee.approver, used, quotas=quotas
+                    grants or UNRESTRICTED,
+                    self._policy.settings,
+                    caller.grantee.approver,
+                    used,
+                    quotas=quotas,
                 )
-            share = Share(self._apart, self._budget, client)
-            watch = self._events.open(client, f"{server.server_id}.{tool.tool_name}")
+            share = Share(self._apart, self._budget, caller.client)
+            watch = self._events.open(caller.client, f"{server.server_id}.{tool.tool_name}")
             call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
-            result = await call.make(self._upstreams, arguments, CallOrigin(requester))
+            result = await call.make(self._upstreams, arguments, CallOrigin(caller.requester))
             await call.learn(result, self._learner, self._settings.max_message_bytes)
             return result
 
@@ -361,9 +332,9 @@ class Executor:
         with ExitStack() as until_end:
             try:
                 # Before the work of planning: a refusal must stay cheap when very many come.
-                self._pool.check_room(order.client)
+                self._pool.check_room(order.caller.client)
                 order.see(self._upstreams.catalog)
-                share = Share(self._apart, self._budget, order.client)
+                share = Share(self._apart, self._budget, order.caller.client)
                 found = await analysed(encoded(order.request.code), share, self._pool.room)
                 await self._used_are_there(order.request, found)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
@@ -430,7 +401,7 @@ class Executor:
             return False
         if kept is not None and (kept.is_durable or kept.resumed):
             return False
-        return not self._keeper.is_off(order.grantee.principal)
+        return not self._keeper.is_off(order.caller.grantee.principal)
 
     async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
@@ -450,13 +421,13 @@ class Executor:
     ) -> tuple[RunContext, SideCheck]:
         """Makes what the run is made of, and the check of its types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
-        quotas = self._policy.quotas_of(order.grantee.principal)
+        quotas = self._policy.quotas_of(order.caller.grantee.principal)
         if order.grants is not None or quotas is not None:
             rules = RunRules(
                 order.grants or UNRESTRICTED,
                 self._policy.settings,
-                order.grantee.approver,
-                together=order.grantee.round is not None,
+                order.caller.grantee.approver,
+                together=order.caller.grantee.round is not None,
                 earlier=None if order.kept is None else order.kept.earlier,
                 stops=request.plan,
                 quotas=quotas,
@@ -467,7 +438,9 @@ class Executor:
         reuse = (
             journal is None
             and not request.own_process
-            and is_reused(order.grantee.principal, order.client, self._reuse, self._policy.settings.reuse)
+            and is_reused(
+                order.caller.grantee.principal, order.caller.client, self._reuse, self._policy.settings.reuse
+            )
         )
         if journal is not None and journal.past is not None:
             journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry)
@@ -494,16 +467,18 @@ class Executor:
             raise _Refused(
                 _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
             )
-        side = SideCheck(self._sides, plan, catalog, order.client)
+        side = SideCheck(
+            self._sides, plan, catalog, order.caller.client, settings.typecheck_timeout_ms / 1000
+        )
         context = RunContext(
             plan=plan,
             limits=request.limits,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog),
             rules=rules,
-            requester=order.requester,
+            requester=order.caller.requester,
             share=share,
-            caller=self._upstreams,
+            upstreams=self._upstreams,
             schemas=self._schemas,
             concurrent_calls=settings.upstream.max_concurrent_calls,
             max_message_bytes=settings.max_message_bytes,
@@ -512,7 +487,7 @@ class Executor:
             answers=side.answers,
             journal=journal,
             kept=order.kept,
-            round=order.grantee.round,
+            round=order.caller.grantee.round,
             generation=generation,
             key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
         )
@@ -529,20 +504,20 @@ class Executor:
             limits=asdict(order.request.limits),
             message_bytes=self._settings.max_message_bytes,
             catalog=catalog,
-            principal=order.grantee.principal,
+            principal=order.caller.grantee.principal,
             grants=[] if order.grants is None else [layer.grant for layer in order.grants.layers],
         )
 
     def _key_of(self, order: _Order, catalog: Catalog) -> str:
-        principal, number = order.grantee.principal, self._generation.number
-        return self._keys.key(principal, order.client, order.grants, catalog, number)
+        principal, number = order.caller.grantee.principal, self._generation.number
+        return self._keys.key(principal, order.caller.client, order.grants, catalog, number)
 
     async def _leased(self, run: Run, order: _Order) -> tuple[Lease, int]:
         """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
         if order.watch is not None:
             order.watch.queued()
         queued_at = time.monotonic()
-        lease = await self._pool.acquire(run, order.client)
+        lease = await self._pool.acquire(run, order.caller.client)
         if order.watch is not None:
             order.watch.leased()
         return lease, int((time.monotonic() - queued_at) * 1000)

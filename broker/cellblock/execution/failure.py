@@ -38,7 +38,7 @@ MAX_NAMED: Final = 12
 """Bounds the exports that a hint names."""
 
 THROWN_VALUE: Final = "Thrown value"
-"""Is the name that the sandbox gives to what was thrown and is no error."""
+"""Names what was thrown and is no error, as the sandbox does."""
 
 CORRECT_IT: Final = (
     "Correct what the message names, or catch the exception.",

@@ -47,7 +47,7 @@ LEAVE_BOUND_SECONDS: Final = 2.0
 """Bounds the wait for the calls in flight of a run that another broker goes on with."""
 
 MIN_LEFT_MS: Final = 1
-"""Is left of a run's time when it goes on, however much it has used: so it ends by its own limit."""
+"""Sets what is left of a run's time when it goes on, however much it has used: so it ends by its own limit."""
 
 REPLAY_CPU_MS: Final = 10_000
 """Says how much more CPU time a run may take to come back to where it was than it may use itself, or, to count as its

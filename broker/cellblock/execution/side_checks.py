@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
@@ -79,14 +80,12 @@ class SideChecks:
         self._held: Counter[int] = Counter()
         self._tools = 0
         self._late: OrderedDict[str, OrderedDict[bytes, list[Diagnostic]]] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def close(self) -> None:
         """Ends what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        self._tasks.cancel()
+        await self._tasks.ended()
 
     # ---- for the checks ------------------------------------------------------------------------------
 
@@ -131,10 +130,7 @@ class SideChecks:
         """Begins a check, or the wait for one, unless too many are under way."""
         if len(self._tasks) >= MAX_UNDER_WAY:
             return None
-        task = asyncio.create_task(work(), name="side check")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work(), name="side check")
 
     def tell_later(self, client: str, key: bytes, found: list[Diagnostic]) -> None:
         """Leaves what was found in a script for the client's next response, behind what waits already."""
@@ -180,10 +176,13 @@ class SideCheck:
         plan: The script.
         catalog: The run's snapshot.
         client: Whose run it is.
+        bound_seconds: Of each check, once the compiler is there.
     """
 
-    def __init__(self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str) -> None:
-        self._owner = owner
+    def __init__(
+        self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str, bound_seconds: float
+    ) -> None:
+        self._owner, self.bound_seconds = owner, bound_seconds
         self.code = plan.code
         self.typescript, self.name = plan.script.typescript, plan.script.name
         self._catalog = catalog
@@ -198,7 +197,7 @@ class SideCheck:
         self._assumed: list[Assumed] | None = None
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
-        self._bound_seconds: float | None = None
+        self._has_begun = False
         keeps = kept is None or any(fault.absent for fault in kept.checked.faults)
         self.answers = Answers(keeps, self._look_again)
 
@@ -207,48 +206,39 @@ class SideCheck:
         """Says whether the script can call any."""
         return bool(self._servers)
 
-    def begin(self, bound_seconds: float) -> None:
+    def begin(self) -> None:
         """Begins the check, unless its outcome is known or the script calls no tool."""
         if self._servers:
-            self._bound_seconds = bound_seconds
-            self._try({}, bound_seconds)
+            self._has_begun = True
+            self._try({})
 
-    async def outcome(self, bound_seconds: float, most_seconds: float | None = None) -> Checked | None:
-        """Waits for what was found; gives None when it has not been by then.
-
-        Args:
-            bound_seconds: Of the check, once the compiler is there.
-            most_seconds: How long the caller waits for it; None: as long as the check takes.
-        """
+    async def outcome(self, most_seconds: float | None = None) -> Checked | None:
+        """Waits for what was found, at most `most_seconds`, or as long as the check takes; gives None when it has not
+        been by then."""
         # Tools may have answered with texts that no one expected: what they are used as is another matter.
-        check = self._try(self._unlike(), bound_seconds)
+        check = self._try(self._unlike())
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
             await asyncio.wait([check.task], timeout=most_seconds)
         return check.outcome
 
-    async def certain(self, bound_seconds: float) -> Checked:
+    async def certain(self) -> Checked:
         """Gives what is found against types as they are, where an open object may have anything beside what is
         declared."""
         checker, check = self._owner.checker, self._tries.get(_KNOWN)
         if checker is None or check is None or check.found is None:
             return Checked()
         if check.found.certain is None:
-            checked = await self._check(checker, bound_seconds, {}, closed=False)
+            checked = await self._check(checker, {}, closed=False)
             if checked.gave_up is not None:
                 return Checked()
             check.found.certain = checked
         return check.found.certain
 
-    def tell_later(self, bound_seconds: float, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
-        """Has what is still to be found told with the client's next response.
-
-        Args:
-            bound_seconds: As of `outcome`.
-            diagnostics: Makes them.
-        """
+    def tell_later(self, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
+        """Has what is still to be found told with the client's next response; `diagnostics` words it."""
 
         async def wait() -> None:
-            checked = await self.outcome(bound_seconds)
+            checked = await self.outcome()
             if checked is not None:
                 self._owner.tell_later(self._client, self._script, diagnostics(checked))
 
@@ -277,20 +267,20 @@ class SideCheck:
 
     def _look_again(self) -> None:
         """Begins another check where a tool has just answered with a text: when the run ends, it is ready."""
-        if self._bound_seconds is not None and len(self._tries) < MAX_TRIES:
-            self._try(self._unlike(), self._bound_seconds)
+        if self._has_begun and len(self._tries) < MAX_TRIES:
+            self._try(self._unlike())
 
-    def _try(self, got: Got, bound_seconds: float) -> _Try:
+    def _try(self, got: Got) -> _Try:
         """Gives the check against what a run has got, and begins it if that is still to do."""
         this = frozenset(got)
         check = self._tries.get(this)
         if check is None:
             check = self._tries[this] = _Try(self._owner.kept(self._key(this)))
             if check.found is None:
-                self._start(check, got, bound_seconds)
+                self._start(check, got)
         return check
 
-    def _start(self, check: _Try, got: Got, bound_seconds: float) -> None:
+    def _start(self, check: _Try, got: Got) -> None:
         checker = self._owner.checker
         if checker is None:
             check.gave_up = Checked(gave_up="type checking is switched off")
@@ -303,7 +293,7 @@ class SideCheck:
             self._assumed = assumed
 
         async def work() -> None:
-            checked = await self._check(checker, bound_seconds, got, closed=True)
+            checked = await self._check(checker, got, closed=True)
             if checked.gave_up is not None:
                 check.gave_up = checked
                 return
@@ -314,13 +304,13 @@ class SideCheck:
         if check.task is None:
             check.gave_up = Checked(gave_up="too many scripts wait for the compiler")
 
-    async def _check(self, checker: TypeChecker, bound_seconds: float, got: Got, *, closed: bool) -> Checked:
+    async def _check(self, checker: TypeChecker, got: Got, *, closed: bool) -> Checked:
         return await checker.check(
             self.code,
             typescript=self.typescript,
             catalog=self._catalog,
             imports=self.imports,
-            bound_seconds=bound_seconds,
+            bound_seconds=self.bound_seconds,
             wait_for_start=True,
             closed=closed,
             got=got,

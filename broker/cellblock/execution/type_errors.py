@@ -49,14 +49,13 @@ class TypeErrors:
     """Finds the type errors that a response tells.
 
     Args:
-        settings: The mode, and the bounds of a check.
+        settings: The mode, and how long a response is held for its check.
         checker: None where type checking is switched off.
     """
 
     def __init__(self, settings: RunSettings, checker: TypeChecker | None) -> None:
         self._default: TypecheckMode = settings.typecheck
         self._explicit = "typecheck" in settings.model_fields_set
-        self._bound_seconds = settings.typecheck_timeout_ms / 1000
         self._hold_seconds = settings.typecheck_hold_ms / 1000
         self._checker = checker
 
@@ -69,13 +68,13 @@ class TypeErrors:
 
         A script that cannot be checked is not refused: the notice says that it was not.
         """
-        checked = await side.outcome(self._bound_seconds)
+        checked = await side.outcome()
         if checked is None or checked.gave_up is not None:
-            return [], [self._notice(checked)]
+            return [], [self._notice(checked, side)]
         if not checked.faults:
             return [], []
         # Against open types only what is certainly wrong is left, and with it a slip of the pen refuses a script.
-        certain = await side.certain(self._bound_seconds)
+        certain = await side.certain()
         slips = [fault for fault in checked.faults if fault.slip]
         told = {(fault.line, fault.column): fault for fault in [*slips, *certain.faults]}
         errors = _diagnostics([told[place] for place in sorted(told)], "error", side.name)
@@ -89,7 +88,7 @@ class TypeErrors:
     def beside(self, side: SideCheck) -> None:
         """Begins the check of a script that has just been started."""
         if self._checker is not None:
-            side.begin(self._bound_seconds)
+            side.begin()
 
     async def after(self, response: RunResponse, request: RunRequest, side: SideCheck) -> RunResponse:
         """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
@@ -105,9 +104,9 @@ class TypeErrors:
     async def _of_success(self, side: SideCheck) -> list[Diagnostic]:
         if self._checker is None or not side.is_about_tools:
             return []
-        checked = await side.outcome(self._bound_seconds, self._hold_seconds)
+        checked = await side.outcome(self._hold_seconds)
         if checked is None:
-            side.tell_later(self._bound_seconds, lambda found: _earlier(_missed(found, side), side.code))
+            side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
             return []
         return _diagnostics(_missed(checked, side), "warning", side.name)
 
@@ -120,20 +119,20 @@ class TypeErrors:
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
             return []
-        checked = await side.outcome(self._bound_seconds, self._hold_seconds)
+        checked = await side.outcome(self._hold_seconds)
         if checked is None:
-            side.tell_later(self._bound_seconds, lambda found: _earlier(_counted(found, side), side.code))
+            side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
             return [LATE] if asked else []
         if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
-            return [self._notice(checked)] if asked else []
+            return [self._notice(checked, side)] if asked else []
         # The engine has told a missing export already, at the same place.
         told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
         found = _diagnostics(_counted(checked, side), "warning", side.name)
         return [fault for fault in found if fault.path not in told]
 
-    def _notice(self, checked: Checked | None) -> Diagnostic:
-        why = checked.gave_up if checked is not None else f"it took over {self._bound_seconds:g} s"
+    def _notice(self, checked: Checked | None, side: SideCheck) -> Diagnostic:
+        why = checked.gave_up if checked is not None else f"it took over {side.bound_seconds:g} s"
         if self._checker is None:
             hint = "Set cellblock.typecheck to after or before in the configuration."
         elif self._checker.unavailable is not None:

@@ -15,7 +15,7 @@ from mcp_types import AudioContent, ImageContent
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.model import Catalog
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
 from cellblock.execution.media import Media
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
@@ -26,7 +26,6 @@ from cellblock.frontend.mcp.surface import INPUT_SCHEMA
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME
 from cellblock.frontend.outputs.run_output import tool_result
 from cellblock.frontend.service import RunService
-from cellblock.policy.asking import Grantee
 
 Api = Literal["mcp", "openai", "anthropic"]
 """Names whose tool definitions are meant: MCP's, OpenAI's Responses API, Anthropic's Messages API."""
@@ -127,13 +126,7 @@ class AgentTool:
         return declared.text
 
     async def answer(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | str | None,
-        *,
-        observer: Watcher | None,
-        client: str,
-        grantee: Grantee,
+        self, name: str, arguments: Mapping[str, Any] | str | None, caller: Caller
     ) -> ToolAnswer:
         """Carries a model's call to its answer: a malformed one gets the words for it, as MCP clients do.
 
@@ -154,19 +147,18 @@ class AgentTool:
             # Models write null for what they leave out.
             given = {key: value for key, value in given.items() if value is not None}  # pyright: ignore[reportUnknownVariableType]
         try:
-            response = await self._service.run_request(
-                given, observer=observer, client=client, grantee=grantee
-            )
+            response = await self._service.run_request(given, caller)
         except InvalidRequest as error:
             return ToolAnswer(str(error), True)
         code = cast("Mapping[str, object]", given).get("code")
+        client, principal = caller.client, caller.grantee.principal
         declared = await self._references.declarations_for(
-            client, self._catalog(grantee.principal), response.servers, code
+            client, self._catalog(principal), response.servers, code
         )
         result = await tool_result(
             response,
             None,
-            Owner(grantee.principal, client),
+            Owner(principal, client),
             declarations=declared,
             with_media=not self._service.front_config.shown.strict,
         )

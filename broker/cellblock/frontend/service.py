@@ -1,31 +1,53 @@
-"""Says what a front-end needs of the broker."""
+"""Says what a front-end needs of the broker, and what of a configuration it goes by."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.requests import Kind
-from cellblock.execution.events import Watcher
+from cellblock.config.schemas import SchemaSettings
+from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSettings
+from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.front_config import FrontConfig
 from cellblock.journal.parked import Answer, ParkedQuestion
-from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
-from cellblock.upstream.requester import Requester
-from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.shared_state import SharedState
     from cellblock.upstream.entries import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class FrontConfig:
+    """Holds the sections for front-ends; the composition root makes one for each configuration in force.
+
+    Attributes:
+        state_dir: The folder of outputs, and of what clients have used.
+        shown: What clients are shown.
+        limits: What the manual says of runs.
+        outputs: What becomes of large results.
+        schemas: What the manual says of results.
+        servers: Names of the servers that are not disabled.
+        traced: Whether the trace context of clients is taken on.
+    """
+
+    state_dir: Path
+    shown: FrontendSettings
+    limits: LimitSettings
+    outputs: OutputSettings
+    schemas: SchemaSettings
+    servers: tuple[str, ...]
+    traced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +99,7 @@ class ParkedRuns(Protocol):
         """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
         ...
 
-    async def go_on(
-        self,
-        kept: KeptRun,
-        *,
-        grantee: Grantee,
-        client: str,
-        observer: Watcher | None = None,
-        requester: Requester | None = None,
-    ) -> RunResponse:
+    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
         """Goes on with a run that was taken. Raises InvalidRequest."""
         ...
 
@@ -190,14 +204,7 @@ class RunService(Protocol):
         ...
 
     async def run_request(
-        self,
-        request: Mapping[str, Any],
-        *,
-        observer: Watcher | None = None,
-        client: str = DEFAULT_CLIENT,
-        grantee: Grantee = EMBEDDING,
-        requester: Requester | None = None,
-        run_id: str = "",
+        self, request: Mapping[str, Any], caller: Caller, *, run_id: str = ""
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
         ...
@@ -217,10 +224,7 @@ class RunService(Protocol):
         server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
-        *,
-        client: str,
-        grantee: Grantee,
-        requester: Requester | None,
+        caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
         """Makes one call for a client, without a script: gives a `CallToolResult` or plain data, of a `RequestEntry`

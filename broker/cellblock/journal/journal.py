@@ -26,7 +26,7 @@ written or read, it is in memory three times more."""
 SEED_BYTES: Final = 32
 
 STOPPED: Final = "stopped"
-"""Is the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
+"""Names the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
 
 BY_ITSELF: Final = ("timeout", "cpu", "memory", "total_memory", "crashed", "protocol", STOPPED)
 """Lists ends of a worker that a replay comes to by itself, as the script did what leads there."""
@@ -94,7 +94,9 @@ class Journal:
     ) -> None:
         self.room = room
         self._client = client
-        self._bytes = 0
+        self.size = 0
+        """Counts the bytes of inputs, answers and events that it holds."""
+
         self.past = past
         self.replaying = past is not None
         self.lost: str | None = None
@@ -163,9 +165,9 @@ class Journal:
 
     def let_go(self) -> None:
         """Counts no more in its room: it is over, or another one has what it holds."""
-        if self.room is not None and self._bytes:
-            self.room.give_back(self._client, self._bytes)
-            self._bytes = 0
+        if self.room is not None and self.size:
+            self.room.give_back(self._client, self.size)
+            self.size = 0
 
     @property
     def request(self) -> dict[str, Any]:
@@ -265,11 +267,6 @@ class Journal:
             response=response,
             ended=self._ended,
         )
-
-    @property
-    def size(self) -> int:
-        """Counts the bytes of inputs, answers and events that it holds."""
-        return self._bytes
 
     def events_from(self, first: int) -> tuple[str, int]:
         """Gives the events of this run from a place on, and the place behind them; the first is at 0."""
@@ -420,8 +417,8 @@ class Journal:
             except OverBudget as error:
                 self._lose(str(error))
                 return
-        self._bytes += size
-        if self._bytes > self.most_bytes:
+        self.size += size
+        if self.size > self.most_bytes:
             self._lose(f"it holds over {self.most_bytes} bytes")
 
     def _lose(self, why: str) -> None:
@@ -432,7 +429,7 @@ class Journal:
         past = () if self.past is None else self.past.calls
         self._noted = {call.id: self._noted[call.id] for call in past if call.id in self._noted}
         self.let_go()
-        self._bytes = 0
+        self.size = 0
 
 
 def diverged(what: str, place: str | None = None) -> Stop:

@@ -15,10 +15,11 @@ SHOWN_BYTES: Final = 16 * 1024
 CANCELLED: Final = "CANCELLED"
 EXPIRED: Final = "PARKED_EXPIRED"
 LOST: Final = "CANNOT_GO_ON"
-"""Are outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be read."""
+"""Name outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be
+read."""
 
 Answer = Literal["accepted", "declined", "cancelled"]
-"""Is what a person says to a question, as the values of `policy.asking.Verdict`."""
+"""Names what a person says to a question, as the values of `policy.asking.Verdict`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,4 +55,4 @@ class JournalRoom:
 
 
 ROOM: Final = JournalRoom()
-"""Is that of this process."""
+"""Counts what the journals of this process hold."""

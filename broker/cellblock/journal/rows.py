@@ -19,9 +19,9 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 WAITING: Final[tuple[Kind, ...]] = ("parked", "answers")
 """Names the pieces that say what a parked run waits for."""
 
-RunState = Literal["running", "parked", "ended", "lost"]
+RunState = Literal["running", "parked", "ended"]
 """Says where a run is that is written down. One that is `running` has an owner, and is taken from one that has died; a
-`parked` one waits for a person. Each becomes the other or `ended`. A `lost` one is of an earlier release."""
+`parked` one waits for a person. Each becomes the other or `ended`."""
 
 
 class Piece(NamedTuple):
@@ -62,7 +62,7 @@ class Head:
     """Counts how often it has gone on in another process."""
 
     changed: float | None = None
-    """Says when its row was last written; None for a run of an earlier release."""
+    """Says when its row was last written; None before the first time."""
 
     owner: str | None = None
     """Names the broker that has it; of a parked one, whose calls are still with their tools."""

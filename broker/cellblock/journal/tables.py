@@ -8,45 +8,7 @@ from typing import Final
 WAL_BYTES: Final = 4 * 1024 * 1024
 """Bounds what the write-ahead log keeps of the disk between writes."""
 
-MIGRATIONS: Final[Sequence[str]] = (
-    """
-    CREATE TABLE runs (
-        id TEXT NOT NULL PRIMARY KEY,
-        principal TEXT NOT NULL,
-        began REAL NOT NULL,
-        ended REAL,
-        outcome TEXT,
-        calls INTEGER NOT NULL,
-        bytes INTEGER NOT NULL,
-        key TEXT NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX runs_began ON runs (began, principal, bytes);
-    CREATE TABLE pieces (
-        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        body BLOB NOT NULL,
-        UNIQUE (run, number)
-    );
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN state TEXT NOT NULL DEFAULT 'ended';
-    ALTER TABLE runs ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE runs ADD COLUMN expires REAL;
-    ALTER TABLE runs ADD COLUMN is_answered INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE runs ADD COLUMN owner TEXT;
-    ALTER TABLE runs ADD COLUMN cpu_ms INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE runs ADD COLUMN resumed INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE runs ADD COLUMN adopted INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE runs ADD COLUMN changed REAL;
-    UPDATE runs SET state = 'lost' WHERE ended IS NULL;
-    CREATE INDEX runs_state ON runs (state, expires);
-    """,
-)
-"""Holds the statements that lead from each version of the file to the next; released ones never change."""
-
-POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
-    """
+_TABLES: Final = """
     CREATE TABLE runs (
         id TEXT NOT NULL PRIMARY KEY,
         principal TEXT NOT NULL,
@@ -72,13 +34,20 @@ POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
         run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
         number INTEGER NOT NULL,
         kind TEXT NOT NULL,
-        body BYTEA NOT NULL,
+        body BLOB NOT NULL,
         PRIMARY KEY (run, number)
     );
-    ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL;
-    """,
+    """
+
+MIGRATIONS: Final[Sequence[str]] = ("", _TABLES)
+"""Holds the statements that lead from each version of the file to the next; released ones never change. The first
+version never was released."""
+
+POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
+    # What is encrypted is not compressed.
+    _TABLES.replace("BLOB", "BYTEA") + "ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL",
 )
-"""Holds the same for PostgreSQL. What is encrypted is not compressed."""
+"""Holds the same for PostgreSQL."""
 
 SETUP: Final = (
     "PRAGMA auto_vacuum = INCREMENTAL",
@@ -110,6 +79,6 @@ CHANGING: Final = (
 OF_PRINCIPAL: Final = "(CAST(? AS TEXT) IS NULL OR principal = ?)"
 """Selects the runs of a principal, given twice; of None: of everybody."""
 
-IS_OVER: Final = "state IN ('ended', 'lost') OR (state = 'running' AND owner IS NULL AND began < ?)"
+IS_OVER: Final = "state = 'ended' OR (state = 'running' AND owner IS NULL AND began < ?)"
 """Selects runs that may be removed; its value is when a run began that has no end and is taken for lost. One with an
 owner goes on, or may when that one has died, however long ago it began."""

@@ -22,7 +22,7 @@ met."""
 MAX_PATIENCE: Final = 64 * PATIENCE
 
 WEEK_SECONDS: Final = 7 * 24 * 3600.0
-"""Is a week: a result counts once more for each week since its window began."""
+"""Has the seconds of a week: a result counts once more for each week since its window began."""
 
 MAX_WEIGHT: Final = 5.0
 """Bounds the weight of one result: at least ten are needed, however rarely a tool is used."""

@@ -28,7 +28,7 @@ from cellblock.learning.store import Where
 logger = logging.getLogger("cellblock.schemas")
 
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
-"""Is the size from which a large result counts as several on the way to `stable_after`: it holds many records, and
+"""Sets the size from which a large result counts as several on the way to `stable_after`: it holds many records, and
 costs as many looks."""
 
 LINGER_SECONDS: Final = 0.1

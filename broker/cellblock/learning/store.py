@@ -37,33 +37,7 @@ update."""
 MAX_VERSIONS: Final = 10
 """Bounds the older shapes kept of one tool, for `cellblock schemas diff`."""
 
-_MIGRATIONS: Final[Sequence[str]] = (
-    """
-    CREATE TABLE observed (
-        server TEXT NOT NULL,
-        tool TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        samples INTEGER NOT NULL,
-        first_seen REAL NOT NULL,
-        last_seen REAL NOT NULL,
-        body TEXT NOT NULL,
-        PRIMARY KEY (server, tool, fingerprint)
-    ) WITHOUT ROWID;
-    CREATE TABLE versions (
-        server TEXT NOT NULL,
-        tool TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        until REAL NOT NULL,
-        body TEXT NOT NULL,
-        PRIMARY KEY (server, tool, fingerprint, version)
-    ) WITHOUT ROWID;
-    """,
-)
-"""Holds the statements that lead from each version of the file to the next; released ones never change."""
-
-POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
+MIGRATIONS: Final[Sequence[str]] = (
     """
     CREATE TABLE observed (
         server TEXT NOT NULL,
@@ -87,6 +61,7 @@ POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
     );
     """,
 )
+"""Holds the statements that lead from each version of the tables to the next; released ones never change."""
 
 KIND: Final = "observed"
 
@@ -115,9 +90,9 @@ class Store:
     def __init__(self, where: Where) -> None:
         self._database: Database
         if isinstance(where, Path):
-            self._database = SqliteDatabase(where, _MIGRATIONS, "observed schemas", logger)
+            self._database = SqliteDatabase(where, MIGRATIONS, "observed schemas", logger)
         else:
-            self._database = PostgresDatabase(where, KIND, POSTGRES_MIGRATIONS, counted=True)
+            self._database = PostgresDatabase(where, KIND, MIGRATIONS, counted=True)
         self._changes = self._database.changes()
 
     def close(self) -> None:

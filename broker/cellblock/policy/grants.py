@@ -42,7 +42,7 @@ _OF_REQUEST: Final = "Widen `grants` in the request, if the script needs it."
 
 
 class Layer:
-    """Is one grant, ready to be asked.
+    """A layer is one grant, ready to be asked.
 
     Args:
         grant: What is granted.

@@ -45,7 +45,7 @@ EVERYTHING: Final = Grant()
 """Takes nothing away from what the policy grants."""
 
 NOTHING: Final = Grant(tools=[])
-"""Is granted to a token that is not good (any more)."""
+"""Grants what a token has that is not good (any more): nothing."""
 
 
 class _Record(BaseModel):

@@ -54,7 +54,7 @@ _NOT_APPROVED: Final = {
 
 
 class Clock(Protocol):
-    """Is the wall clock of a run, which stands still while the user is asked."""
+    """The wall clock of a run stands still while the user is asked."""
 
     def stop(self) -> None:
         """Stops the run's time."""

@@ -73,7 +73,7 @@ def values_in(value: object, most: int) -> int:
 
 
 class Pieces:
-    """Is one type, with what its values are made of.
+    """Pieces are one type, with what its values are made of.
 
     Args:
         schema: Pydantic's core schema.
@@ -271,7 +271,7 @@ class Pieces:
 _ANY: Final[Schema] = {"type": "any"}
 
 UNTYPED: Final = Pieces(_ANY)
-"""Is what a value without an annotation is."""
+"""Stands for a value without an annotation."""
 
 
 def pieces_of(adapter: TypeAdapter[Any] | None) -> Pieces:

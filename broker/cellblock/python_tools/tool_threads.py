@@ -11,7 +11,7 @@ from cellblock.base.threads import DaemonThread, call_when_done
 
 
 class AllBusy(Exception):
-    """Is raised where no thread was to be had in time; the work was not started."""
+    """All threads were busy for too long; the work was not started."""
 
 
 class StillRunning(Exception):

@@ -98,7 +98,7 @@ _LETTERS: Final = frozenset(
 
 _Step = bytes | int
 _ANY: Final = b""
-"""Is the step to a member of which nothing is known but that it is one."""
+"""Stands for the step to a member of which nothing is known but that it is one."""
 
 
 @dataclass(frozen=True, slots=True)

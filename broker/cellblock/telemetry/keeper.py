@@ -42,7 +42,7 @@ MAX_SHOWN: Final = 100
 """Bounds the kept runs that the dashboard lists."""
 
 NO_END: Final = "no end"
-"""Is shown as the outcome of a run that goes on, or was lost with its broker."""
+"""Names the outcome of a run that goes on, or was lost with its broker."""
 
 
 class Keeper:

@@ -26,7 +26,7 @@ KNOWLEDGE_SECONDS: Final = 5.0
 MAX_REASON_CHARS: Final = 300
 
 NOT_STARTED: Final = "not started"
-"""Is the state of a server whose entry has a reference that stands for nothing."""
+"""Names the state of a server whose entry has a reference that stands for nothing."""
 
 Data = dict[str, Any]
 

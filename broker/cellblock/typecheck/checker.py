@@ -1,4 +1,4 @@
-"""Is the one way to the compiler: checks scripts one after another in a process that is kept warm.
+"""The checker is the one way to the compiler: it checks scripts one after another in a process that is kept warm.
 
 The process is started when it is first wanted, killed when a check takes longer than its bound, replaced when it has
 died or has served `MAX_CHECKS`, and stopped when nothing was asked for `IDLE_SECONDS`.
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.sections import IsolationSettings
@@ -76,7 +77,7 @@ class TypeChecker:
         self._starting: asyncio.Task[WarmSession] | None = None
         self._wrapping: bool | None = False if isolation.mode == "off" else None
         self._idle: asyncio.TimerHandle | None = None
-        self._dying: set[asyncio.Task[None]] = set()
+        self._dying = TaskSet()
         self._closed = False
 
     @property
@@ -162,8 +163,7 @@ class TypeChecker:
             await asyncio.sleep(0)  # for its callback
         if self._session is not None:
             self._retire(self._session, "Cellblock is closing")
-        if self._dying:
-            await asyncio.wait(self._dying)
+        await self._dying.ended()
 
     # ---- inside: one check ---------------------------------------------------------------------------
 
@@ -229,11 +229,9 @@ class TypeChecker:
         """Kills a compiler; the next check starts another."""
         if self._session is warm:
             self._session = None
-        task = asyncio.create_task(warm.session.killed(why), name="typecheck stop")
+        self._dying.start(warm.session.killed(why), name="typecheck stop")
         # At once, and not when the task gets its turn: no one may ask it any more.
         warm.session.kill(why)
-        self._dying.add(task)
-        task.add_done_callback(self._dying.discard)
 
     # ---- inside: the compiler's life -----------------------------------------------------------------
 

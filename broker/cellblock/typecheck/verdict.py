@@ -27,27 +27,27 @@ MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
 
 BRACKETS: Final = 7053
-"""Is the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
+"""Names the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
 
 MEMBER: Final = frozenset({2339, 2551, BRACKETS})
 EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
 NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
 ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
 SPREAD: Final = 2698
-"""Is the finding of something spread into an object that is none; the compiler does not say what it is."""
+"""Names the finding of something spread into an object that is none; the compiler does not say what it is."""
 
 NUMBERED: Final = 0
-"""Is a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
+"""Names a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
 asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
-"""Is the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
+"""Name the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
 (`views`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
 
 KEY: Final = frozenset({2353, 2561})
-"""Is the finding of a key of a literal that its type does not have."""
+"""Name the finding of a key of a literal that its type does not have."""
 
 REQUIRE: Final = 2591
 """Holds what the compiler says of a `require` that it does not know."""

@@ -49,7 +49,7 @@ class State(Enum):
 
 
 class FirstAttempt:
-    """Is the first attempt of a session to connect, which others wait for."""
+    """The first attempt of a session to connect is what others wait for."""
 
     def __init__(self) -> None:
         self._over = asyncio.Event()

@@ -52,7 +52,7 @@ _LISTS: Final[Mapping[Kind, _List]] = {
 
 
 class Entries:
-    """Is one reading of a list, page by page.
+    """A reading of a list goes page by page.
 
     Attributes:
         found: What is kept.

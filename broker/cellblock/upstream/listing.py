@@ -90,7 +90,7 @@ async def read_pages(
 
 
 class Listing:
-    """Is one reading of a tool list, page by page.
+    """A reading of a tool list goes page by page.
 
     Attributes:
         tools: Those that are kept.

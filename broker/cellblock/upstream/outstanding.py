@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Outstanding:
-    """Is one call that is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
+    """An outstanding call is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
 
     origin: CallOrigin
     clock: asyncio.Timeout

@@ -28,7 +28,7 @@ class RequestOver(Exception):
 
 
 class Post:
-    """Is one JSON-RPC request under way, and what is done over HTTP for it."""
+    """A post is one JSON-RPC request under way, and what is done over HTTP for it."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -111,7 +111,7 @@ class Posts:
 
 
 class ServerClient(httpx2.AsyncClient):
-    """Is the SDK's HTTP client, with bounds for what is done for one request."""
+    """Bounds, in the SDK's HTTP client, what is done for one request."""
 
     def __init__(self, headers: dict[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext) -> None:
         timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)

@@ -92,7 +92,9 @@ class Registry:
         self._on_change = on_change
         self._settings = settings
         self._logins = logins
-        self._servers = servers
+        self.servers = servers
+        """Holds the entries of all servers, those that are off or lack something among them."""
+
         self._reviewer = reviewer
         self._refine = refine
         self._local: dict[str, PythonTool] = {}
@@ -138,7 +140,7 @@ class Registry:
             return
         for name, session in [*self.sessions.items()]:
             if session.first.pending and self.sessions.get(name) is session:
-                pinned = await asyncio.to_thread(self._reviewer.pinned, name, self._servers[name])
+                pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
                 if pinned and self.sessions.get(name) is session:
                     self._last_known[name] = ServerFacts(None, None, None, (), pinned)
         if self._last_known:
@@ -158,7 +160,7 @@ class Registry:
         """
         self._check_names(servers)
         self._changes += 1
-        before, old = self._servers, self.sessions
+        before, old = self.servers, self.sessions
         wanted = _started(servers)
         # Other lists of tools need no other session.
         kept = {
@@ -176,7 +178,7 @@ class Registry:
             key = (name, self._numbers.pop(name))
             self._retired[key] = old[name]
             change.retired.append(key)
-        self._servers = servers
+        self.servers = servers
         self.sessions = {
             name: old[name] if name in kept else self._new_session(name, config)
             for name, config in wanted.items()
@@ -194,11 +196,6 @@ class Registry:
         self._changed()
         return change
 
-    @property
-    def servers(self) -> Mapping[str, ServerConfig]:
-        """Returns the entries of all servers, those that are off or lack something among them."""
-        return self._servers
-
     def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
         """Ends a server's session at once, whatever it does, and begins another in its place; runs in flight go on with
         that one.
@@ -210,7 +207,7 @@ class Registry:
         if old is None:
             return None
         number = self._numbers[name]
-        session = self._new_session(name, self._servers[name])
+        session = self._new_session(name, self.servers[name])
         # The new number is the old session's, which is of no run any more.
         key = (name, self._numbers[name])
         del self._since[key]
@@ -272,7 +269,7 @@ class Registry:
             for name in approved:
                 session = self.sessions.get(name)
                 if session is not None and session.facts is not None:
-                    await self._prepare(name, self._servers[name], session.facts)
+                    await self._prepare(name, self.servers[name], session.facts)
                 self._entries.pop(name, None)
             if approved:
                 self._changed()
@@ -375,7 +372,7 @@ class Registry:
 
     def _module_paths(self) -> dict[str, str]:
         # Those that lack something have their place, too: paths depend on all names.
-        names = [name for name, config in self._servers.items() if not config.disabled]
+        names = [name for name, config in self.servers.items() if not config.disabled]
         return module_paths([*names, *([LOCAL_SERVER] if self._local else [])])
 
     def _session_of(self, server: ServerEntry) -> UpstreamSession:
@@ -391,7 +388,7 @@ class Registry:
         servers: dict[str, ServerEntry] = {}
         known: dict[str, ServerEntry] = {}
         unavailable: dict[str, str] = {}
-        for name, config in self._servers.items():
+        for name, config in self.servers.items():
             if config.missing is not None and not config.disabled:
                 unavailable[self._paths[name]] = config.missing
         lacking = frozenset(unavailable)
@@ -409,7 +406,7 @@ class Registry:
         if self._local_entry is not None:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
         version = self.catalog.version + 1
-        ids = {name: path for name, path in self._paths.items() if name in self._servers}
+        ids = {name: path for name, path in self._paths.items() if name in self.servers}
         starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
         self.catalog = Catalog(version, servers, unavailable, ids=ids, starting=starting, lacking=lacking)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
@@ -423,7 +420,7 @@ class Registry:
             if held[1].revision != revision:
                 held = self._entries[name] = facts, replace(held[1], revision=revision)
             return held[1]
-        config = self._servers[name]
+        config = self.servers[name]
         review = self._reviewer.review(name, config, facts.tools) if self._reviewer else Review(facts.tools)
         # A new tool that is left out must not take the export name of one that a script knows.
         named = {tool.name for tool in review.offered} | {

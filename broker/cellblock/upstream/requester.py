@@ -11,8 +11,8 @@ import mcp_types as types
 
 
 class Requester(Protocol):
-    """Is the client of one request. Its methods answer with `ErrorData` what the client does not support or refuses;
-    they may take as long as a person does, and raise nothing but a cancellation."""
+    """A requester is the client of one request. Its methods answer with `ErrorData` what the client does not support
+    or refuses; they may take as long as a person does, and raise nothing but a cancellation."""
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
         """Asks the user (MCP, `elicitation/create`)."""
@@ -63,4 +63,4 @@ class CallOrigin:
 
 
 NOBODY: Final = CallOrigin()
-"""Is the origin of a call that no client has caused."""
+"""Stands for the origin of a call that no client has caused."""

@@ -29,7 +29,8 @@ Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessa
 
 
 class WatchedStream(ClosingStream):
-    """Is a transport's read stream that sets `ended` when nothing more will come, and softens tool lists.
+    """A watched stream is a transport's read stream; it sets `ended` when nothing more will come, and softens tool
+    lists.
 
     The SDK tells only the requests in flight that a connection has closed; an idle session would not notice.
     """
@@ -74,7 +75,7 @@ class WatchedStream(ClosingStream):
 
 
 class RestoringStream(ClosingStream):
-    """Is a transport's write stream that puts inputs which are no objects into their own form."""
+    """A restoring stream is a transport's write stream; it puts inputs which are no objects into their own form."""
 
     def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages, posts: Posts) -> None:
         self._inner = inner

@@ -29,7 +29,7 @@ from cellblock_worker.worker.reuse import ReuseBounds
 SILENCE_CHECK_SECONDS: Final = 1.0
 
 ZMQ_THREADS: Final = 2
-"""Is the number of a context's threads: for input and output, and for closing sockets."""
+"""Counts the threads of a context: for input and output, and for closing sockets."""
 
 ZMQ_START_BOUND_SECONDS: Final = 0.5
 """Bounds the time for those threads to run, which takes a fraction of a millisecond."""

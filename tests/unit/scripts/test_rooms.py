@@ -125,3 +125,14 @@ def test_a_room_of_the_sandbox_says_the_same(folder: Path) -> None:
             if place.parent != folder and folder != ROOT / "worker_runtime/sandbox":
                 name = place.parent.name if place.parent.name in SANDBOX_ROOMS else place.name
                 assert f"`{name}`" in said or f"`js_stdlib/{name}`" in said, f"{file.name} imports {name}"
+
+
+def test_unit_tests_stand_where_their_source_does() -> None:
+    units = ROOT / "tests/unit"
+    folders = {
+        file.parent.relative_to(units) for file in units.rglob("*test*") if file.suffix in (".py", ".ts")
+    }
+    # The source of one is tests of another kind.
+    sources = {folder: ("tests" if folder.parts[:1] == ("soak",) else ".") for folder in folders - {Path()}}
+    astray = {folder for folder, top in sources.items() if not (ROOT / top / folder).is_dir()}
+    assert len(sources) > 50 and not astray

@@ -44,7 +44,7 @@ class BadRecord(ValueError):
 
 
 class Field(NamedTuple):
-    """Is what a record knows of one of its fields."""
+    """A field is what a record knows of one of its values."""
 
     check: Check
     wanted: str
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record:
-    """Is the base of all; a subclass declares fields as a dataclass does.
+    """A record declares its fields as a dataclass does; this is the base of all.
 
     A field is an int, a str or a bool, exactly; one of some texts; a list of such; another record; each may be bounded
     (`Annotated`) or also None. What holds a record cannot change it.

@@ -28,7 +28,7 @@ _LAUNCHER: Final = b"/cellblock_worker/launch/launcher.py"
 """Ends the command line of a launcher, of whichever installation."""
 
 _HOST: Final = b"\0-m\0cellblock_worker\0"
-"""Is in the command line of a host: here, elsewhere, and in a container."""
+"""Stands in the command line of a host: here, elsewhere, and in a container."""
 
 _FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:\t(?:\d+\t)+1\n")
 _PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")

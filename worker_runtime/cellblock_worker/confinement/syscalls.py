@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 NEWEST: Final = 469
-"""Is the highest number that was known when the lists were made (Linux 6.17); since 424 it is the same on both."""
+"""Names the highest number that was known when the lists were made (Linux 6.17); since 424 it is the same on both."""
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "accept": (43, 202),

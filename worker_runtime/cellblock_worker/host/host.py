@@ -35,7 +35,7 @@ from cellblock_worker.worker.worker import Worker
 logger = logging.getLogger("cellblock.host")
 
 EXIT_REFUSED: Final = 3
-"""Is the exit code of a host that will not serve: starting it again would not help."""
+"""Names the exit code of a host that will not serve: starting it again would not help."""
 
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 

@@ -19,7 +19,7 @@ STDERR_TAIL_BYTES: Final = 4096
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 NOT_STARTED: Final = 127
-"""Is the exit code of a child that has not become the program it was to be, or that there was not."""
+"""Names the exit code of a child that has not become the program it was to be, or that there was not."""
 
 REAP_POLL_SECONDS: Final = 0.01
 """Sets how often a machine without pidfd looks whether a child has exited."""

@@ -76,7 +76,7 @@ _CLONE3: Final = 435
 _PIDFD_SEND_SIGNAL: Final = 424
 
 _NOT_STARTED: Final = 127
-"""Is the exit code of a child that has not become another program, as a shell's."""
+"""Names the exit code of a child that has not become another program, as a shell's."""
 
 # PyDLL, unlike CDLL, keeps Python's lock meanwhile, and a child needs it.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)

@@ -26,13 +26,13 @@ class _Share:
     running: int = 0
     waiting: int = 0
     limit: int = 0
-    """Is what the broker was last told."""
+    """Bounds the places of the broker, as it was last told."""
     held: int = 0
-    """Is what it has last repeated."""
+    """Holds the bound that the broker has last repeated."""
     asked: deque[tuple[int, float]] = field(default_factory=deque[tuple[int, float]])
     """Lists the grants that it has not repeated yet, each with its time."""
     served: int = 0
-    """Is when it last began a run; unique among brokers that have."""
+    """Says when the broker last began a run; unique among brokers that have."""
     retired: bool = False
     gone: bool = False
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 OWN_PRIORITY: Final = 2
-"""Is the priority of broker and host, over that of runs, so that the host can always take a run's away."""
+"""Sets the priority of broker and host, over that of runs, so that the host can always take a run's away."""
 
 RUN_PRIORITY: Final = 1
-"""Is the priority of a run's first moment."""
+"""Sets the priority of a run's first moment."""
 
 ZMQ_THREADS: Final = "ZMQbg"
 """Begins the names of ZeroMQ's own threads."""

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from cellblock_worker.wire import protocol
 
 HEAVY_CPU_SECONDS: Final = 0.25
-"""Is the lately used CPU time from which a client is a heavy one."""
+"""Sets the lately used CPU time from which a client is a heavy one."""
 
 HALF_LIFE_SECONDS: Final = 2.0
-"""Is the time after which half of what was used is forgotten."""
+"""Sets the time after which half of what was used is forgotten."""
 
 OTHERS_SECONDS: Final = 10.0
 """A client that has used nothing for so long is none that a heavy one gives way to."""

@@ -71,7 +71,7 @@ BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
 
 
 class Message(Record):
-    """Is the base of all headers; `t` names the message on the wire, `max_body` caps what follows the header."""
+    """A message is a header; `t` names it on the wire, `max_body` caps what follows it."""
 
     max_body: ClassVar[BodyCap] = 0
 
@@ -180,7 +180,7 @@ class Failed(Message):
 
 
 class Warm(Message):
-    """Is the first frame to every worker, which answers with `Ready`.
+    """The first frame to every worker, which answers with `Ready`, warms it.
 
     Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
@@ -216,7 +216,7 @@ class Reply(Message):
 
 
 class Hello(Message):
-    """Is the first message of a host."""
+    """The first message of a host says what it is."""
 
     t: Literal["hello"] = "hello"
     protocol: Annotated[int, Within(0, 65535)]
@@ -279,8 +279,8 @@ Outcome = Literal["none", "done", "module", "exception", "rejection", "result", 
 
 
 class Ended(Message):
-    """Is the last message of a run: its worker is heard no more. Body: where the script has settled (`outcome`), that
-    of its `Done` or `Failed`; else the end of the worker's stderr, UTF-8.
+    """The last message of a run ends it: its worker is heard no more. Body: where the script has settled (`outcome`),
+    that of its `Done` or `Failed`; else the end of the worker's stderr, UTF-8.
 
     What hearing the run has cost the host is in `cpu_ms`, too.
     """

@@ -41,7 +41,7 @@ WARM_FRAME: Final = encode_frame(
         {"main": _SCRIPT, "modules": {"@codemode/servers/rehearsal": _SERVER}, "refused": {}}
     ).encode(),
 )
-"""Is the first frame of a worker that rehearses. It is in the pipe before Deno has started."""
+"""Holds the first frame of a worker that rehearses. It is in the pipe before Deno has started."""
 
 READY_FRAME: Final = encode_frame(protocol.Warm().packed(), b"")
-"""Is the first frame of a worker that a run waits for."""
+"""Holds the first frame of a worker that a run waits for."""

@@ -14,7 +14,7 @@ FILE_BYTES: Final = 32 * 1024
 """Exceeds what the kernel says of a process, even of one in very many groups."""
 
 _SCHEDULER_CLOCK: Final = 2
-"""Is the kernel's CPUCLOCK_SCHED: what the process has run, counted at each switch."""
+"""Names the kernel's CPUCLOCK_SCHED: what the process has run, counted at each switch."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 

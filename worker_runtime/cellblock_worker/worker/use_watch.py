@@ -11,7 +11,7 @@ from cellblock_worker.worker.death import MemoryEvidence, over_cpu
 from cellblock_worker.worker.usage import Usage, UsageReader
 
 CPU_SAMPLE_MIN_SECONDS: Final = 0.01
-"""Is the shortest pause between two looks at a run's CPU time."""
+"""Bounds the pause between two looks at a run's CPU time, from below."""
 
 CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
@@ -20,7 +20,7 @@ BLIND_PAUSE_SECONDS: Final = 0.1
 """Sets the pause until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
 
 LONG_RUN_CPU_SECONDS: Final = 0.05
-"""Is the CPU time after which a run is a long one; most runs never take as much."""
+"""Sets the CPU time after which a run is a long one; most runs never take as much."""
 
 LONG_RUN_LOOK_SECONDS: Final = 0.1
 """Sets the pause from one look at whether a run is a long one to the next, which comes twice as late each time up to

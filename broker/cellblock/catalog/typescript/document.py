@@ -56,7 +56,7 @@ class Location:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Is equal for locations that mean the same schema; holds while the document is alive."""
+        """Returns what is equal for locations that mean the same schema; holds while the document is alive."""
         return (self.value,) if isinstance(self.value, bool) else (id(self.value), self.base)
 
 

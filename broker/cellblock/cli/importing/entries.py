@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array, is_object, mapped
 from cellblock.cli.install.clients import CLIENTS
 from cellblock.config.file.entry_keys import SILENT_KEYS
 from cellblock.config.file.formats import (
@@ -84,17 +84,6 @@ def entries_of(client: str, raw: Mapping[str, Any], file: Path, project: Path) -
         if troubles:
             one.trouble = f"{dotted(troubles[0].path[2:])}: {troubles[0].message}"
     return Entries(found)
-
-
-def mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns parsed data with every text but the keys changed."""
-    if isinstance(value, str):
-        return change(value)
-    if is_array(value):
-        return [mapped(item, change) for item in value]
-    if is_object(value):
-        return {key: mapped(item, change) for key, item in value.items()}
-    return value
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.loopback import is_loopback
 from cellblock.cli.arguments import DEFAULT_ADDRESS
 from cellblock.cli.importing.clients import Found
-from cellblock.cli.importing.entries import mapped
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
 from cellblock.config.client_rules.places import shown_path

@@ -170,7 +170,9 @@ def _step(
         if entry != present:
             changes[key] = entry
         changes |= {
-            _text_path(step.found.path): REMOVED for step in plan.steps if step.fate in ("added", "present")
+            tuple(map(str, step.found.path)): REMOVED
+            for step in plan.steps
+            if step.fate in ("added", "present")
         }
     if changes:
         file.change(changes)
@@ -184,10 +186,6 @@ def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: 
     here = [one for one in found if one.file.resolve() in files]
     kept = NamedSecrets().get
     return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
-
-
-def _text_path(path: Sequence[str | int]) -> KeyPath:
-    return tuple(str(key) for key in path)
 
 
 def _is_ours(entry: object) -> bool:

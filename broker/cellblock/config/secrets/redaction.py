@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
+from cellblock.base.json import mapped
 from cellblock.config.secrets.configured_secrets import secrets_of
 from cellblock.config.settings import ServerConfig
 
@@ -55,14 +56,7 @@ class Redactor:
 
     def tree(self, value: Any) -> Any:
         """Returns JSON data with every string and key treated as by `text`."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, list):
-            return [self.tree(item) for item in cast("list[Any]", value)]
-        if isinstance(value, dict):
-            items = cast("dict[str, Any]", value).items()
-            return {self.text(key): self.tree(item) for key, item in items}
-        return value
+        return mapped(value, self.text, keys=True)
 
 
 def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:

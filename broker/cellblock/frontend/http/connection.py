@@ -76,7 +76,8 @@ class _Gathering:
 
 
 class StrictConnection(h11.Connection):
-    """Is h11's connection, which here reads no request whose head is too large, or can be read in two ways."""
+    """A strict connection is h11's, which here reads no request whose head is too large, or can be read in two
+    ways."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Gives the next event as h11 does. Raises h11.RemoteProtocolError also for what `fault_of` finds."""
@@ -108,8 +109,8 @@ def fault_of(data: bytes) -> str | None:
 
 
 class BoundedConnection(H11Protocol):
-    """Is aborted when headers take too long, when its peer takes nothing of an answer for too long, or when its place
-    goes to another; a `Place`."""
+    """A connection is aborted when headers take too long, when its peer takes nothing of an answer for too long, or
+    when its place goes to another; a `Place`."""
 
     bounds: HttpSettings
     places: Places

@@ -103,7 +103,7 @@ SESSION_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 class Gate:
-    """Is an ASGI application in front of the SDK's.
+    """A gate is an ASGI application in front of the SDK's.
 
     Args:
         app: The SDK's session manager.

@@ -89,7 +89,7 @@ class Keys:
 
 
 class JwtVerifier:
-    """Is an `mcp.server.auth.provider.TokenVerifier` for signed JWT access tokens (RFC 9068)."""
+    """The verifier of signed JWT access tokens (RFC 9068) is an `mcp.server.auth.provider.TokenVerifier`."""
 
     def __init__(self, settings: OAuthSettings) -> None:
         self._settings = settings

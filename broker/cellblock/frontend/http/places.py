@@ -15,7 +15,7 @@ STRANGERS_PART: Final = 4
 of them, a client whose request comes right behind its connection is read before as many newer ones push it out."""
 
 Client = tuple[str, int]
-"""Is address and port of a peer, as ASGI has it."""
+"""A peer is named by address and port, as ASGI has it."""
 
 
 class Place(Protocol):

@@ -33,11 +33,10 @@ from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.exchange import Broken, Exchange, owner_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier
-from cellblock.frontend.http.own_tokens import OwnTokens
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.spliced import SplicingManager
-from cellblock.frontend.http.token import ensure_token
+from cellblock.frontend.http.token import OwnTokens, ensure_token
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping

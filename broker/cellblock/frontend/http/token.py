@@ -1,14 +1,20 @@
-"""The token that a client shows is made on the first start and kept in a file that only its owner can read."""
+"""Cellblock checks tokens that it gives out itself: that of a file, which is made on the first start and which only its
+owner can read, and named ones."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from mcp.server.auth.provider import AccessToken
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
+from cellblock.config.policy import NAMED
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_named, read_private, write_private
 
@@ -80,3 +86,30 @@ def ensure_token(file: Path) -> str:
                 f"The token file {file} cannot be made: {error}.", hint="Check --token-file."
             ) from None
     return read_token(file)
+
+
+class OwnTokens:
+    """Accepts the token of the token file and named ones; an `mcp.server.auth.provider.TokenVerifier`.
+
+    Args:
+        token: That of the file.
+        on_named: Called when another one is shown.
+
+    Attributes:
+        named: The others; None: there are none.
+    """
+
+    def __init__(self, token: str, on_named: Callable[[], object] = lambda: None) -> None:
+        self._token = token.encode()
+        self.named: NamedTokens | None = None
+        self._on_named = on_named
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        if secrets.compare_digest(token.encode("latin-1"), self._token):
+            return AccessToken(token="", client_id=SUBJECT, scopes=[])
+        name = self.named.name_of(token) if self.named is not None else None
+        if name is None:
+            return None
+        self._on_named()
+        return AccessToken(token="", client_id=NAMED + name, subject=NAMED + name, scopes=[])

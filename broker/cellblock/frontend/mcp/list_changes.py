@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.context import made_beside, resource_uri, text_of
@@ -92,7 +93,7 @@ class ListChanges:
         self._beside = beside
         self._audiences: set[_Audience] = set()
         self._streams: set[ListenHandler] = set()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
@@ -122,8 +123,7 @@ class ListChanges:
                 undo()
             if self._timer is not None:
                 self._timer.cancel()
-            for task in self._telling:
-                task.cancel()
+            self._telling.cancel()
 
     async def greeted(self, context: Context, _params: types.NotificationParams) -> None:
         """Handles `notifications/initialized`: a session of an older revision is told until it ends."""
@@ -210,12 +210,7 @@ class ListChanges:
     def _look(self) -> None:
         self._timer = None
         self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
-        self._do(self._compare())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._telling.start(self._compare())
 
     async def _compare(self) -> None:
         for principal in {audience.owner.principal for audience in self._audiences}:
@@ -225,7 +220,7 @@ class ListChanges:
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:
-                self._do(_told(audience, before))
+                self._telling.start(_told(audience, before))
 
     def _shown(self, owner: Owner, catalog: Catalog, as_starting: frozenset[str] = frozenset()) -> Shown:
         key = id(catalog), owner.principal, as_starting

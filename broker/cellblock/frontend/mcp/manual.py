@@ -16,8 +16,8 @@ from cellblock.catalog.naming import module_paths
 from cellblock.config.schemas import SchemaRules
 from cellblock.config.sections import LimitSettings, Profile
 from cellblock.execution.request import KEYS
-from cellblock.frontend.front_config import FrontConfig
 from cellblock.frontend.mcp.opening import left_out, listed_within
+from cellblock.frontend.service import FrontConfig
 
 UNWRAPPING: Final = (
     "structuredContent, if the result has it",

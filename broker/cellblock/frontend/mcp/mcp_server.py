@@ -64,7 +64,7 @@ TASK_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
 
 
 class FrontServer(Server[dict[str, Any]]):
-    """Is an MCP server in front of a broker.
+    """A front server is an MCP server in front of a broker.
 
     Args:
         service: The broker, which need not run yet.

@@ -36,7 +36,7 @@ from cellblock.catalog.definitions import (
 )
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.requests import RequestEntry
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
@@ -140,25 +140,10 @@ class _Calls(RunTool):
         self._find = find
         self._used: OrderedDict[str, Counter[tuple[int, str]]] = OrderedDict()
 
-    async def _begin(
-        self,
-        params: types.CallToolRequestParams,
-        *,
-        client: str,
-        grantee: Grantee,
-        observer: Watcher | None,
-        requester: ClientOfRun,
-        run_id: str = "",
-    ) -> Any:
-        one = self._find(params.name, grantee.principal)
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
+        one = self._find(params.name, caller.grantee.principal)
         return await self._service.call_tool(
-            one.server,
-            one.tool,
-            params.arguments or {},
-            client=client,
-            grantee=grantee,
-            requester=requester,
-            used=self._used_by(client),
+            one.server, one.tool, params.arguments or {}, caller, self._used_by(caller.client)
         )
 
     async def ask(
@@ -171,15 +156,9 @@ class _Calls(RunTool):
         """
         owner = self._owner_of(context)
         live = self._live(context, owner.client)
-        work = self._service.call_tool(
-            server,
-            request,
-            given,
-            client=owner.client,
-            grantee=Grantee(owner.principal),
-            requester=ClientOfRun(context, by_requests(context), live),
-            used=self._used_by(owner.client),
-        )
+        requester = ClientOfRun(context, by_requests(context), live)
+        caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
+        work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
         return await told(live, context, work)
 
     def _used_by(self, client: str) -> Counter[tuple[int, str]]:

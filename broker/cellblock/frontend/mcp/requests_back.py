@@ -53,7 +53,7 @@ ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 class ClientOfRun:
-    """Is a `Requester`: the client that sent one `codemode.run` request.
+    """The client that sent one `codemode.run` request is a `Requester`.
 
     Args:
         context: Of that request.

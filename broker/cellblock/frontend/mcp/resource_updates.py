@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
 
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.requests import SUBSCRIBE
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.beside_tools import BesideTools
@@ -49,7 +50,7 @@ class ResourceUpdates:
         self._changed: set[tuple[str, str]] = set()
         self._not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = TaskSet()
         service.watch_updates(self._note)
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -111,7 +112,7 @@ class ResourceUpdates:
         for key, followers in [*self._followers.items()]:
             if follower in followers and uri in (None, key[1]):
                 followers.discard(follower)
-                self._do(self._unfollow(*key))
+                self._work.start(self._unfollow(*key))
 
     async def _unfollow(self, server: str, uri: str) -> None:
         async with self._turns[server]:
@@ -133,12 +134,7 @@ class ResourceUpdates:
             for follower in self._followers.get((server, uri), ()):
                 given = self._granted.whole_servers(follower.principal, "resources")
                 if any(one.config_name == server for one in given):
-                    self._do(_told(follower, uri))
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+                    self._work.start(_told(follower, uri))
 
 
 async def _told(follower: _Follower, uri: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import mcp_types as types
 
-from cellblock.execution.events import Watcher
+from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, elicitor, parked_requests
@@ -25,8 +25,7 @@ from cellblock.frontend.mcp.requests_back import (
     in_rounds,
 )
 from cellblock.frontend.mcp.task_models import Task
-from cellblock.frontend.mcp.tasks import Tasks, has_tasks
-from cellblock.frontend.mcp.unreadable import unreadable
+from cellblock.frontend.mcp.tasks import Tasks, has_tasks, unreadable
 from cellblock.frontend.service import RunService
 from cellblock.policy.asking import Grantee
 
@@ -34,10 +33,10 @@ T = TypeVar("T")
 
 
 PARK_SECONDS: Final = 2.0
-"""Is waited, for a run that is due to be parked, until that is done."""
+"""Sets how long a run that is due to be parked is waited for."""
 
 Outcome = RunResponse | types.InputRequiredResult | Task
-"""Is what a call comes to: the response, a question for the user, or a task for later."""
+"""A call comes to the response, to a question for the user, or to a task for later."""
 
 
 def states_of(service: RunService) -> RequestStates:
@@ -86,12 +85,12 @@ class RunTool:
         )
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
-            whom = self._whom(context, owner, live, by_rounds(held), held, restricted=restricted)
-            held.start(self._begin(params, **whom, run_id=held.id))
+            caller = self._caller(context, owner, live, by_rounds(held), held, restricted=restricted)
+            held.start(self._begin(params, caller, held.id))
             work = self._finish(context, held)
         else:
-            whom = self._whom(context, owner, live, by_requests(context), None, restricted=restricted)
-            work = self._task_or_response(context, self._begin(params, **whom))
+            caller = self._caller(context, owner, live, by_requests(context), None, restricted=restricted)
+            work = self._task_or_response(context, self._begin(params, caller))
         return await told(live, context, work)
 
     def _leaves(self, context: Context, params: types.CallToolRequestParams) -> bool:
@@ -107,27 +106,11 @@ class RunTool:
             return await self._task(context, found.usage.run_id) or found
         return found
 
-    async def _begin(
-        self,
-        params: types.CallToolRequestParams,
-        *,
-        client: str,
-        grantee: Grantee,
-        observer: Watcher | None,
-        requester: ClientOfRun,
-        run_id: str = "",
-    ) -> Any:
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
         """Does what is asked for; may be given up while its client is away."""
-        return await self._service.run_request(
-            params.arguments or {},
-            client=client,
-            grantee=grantee,
-            observer=observer,
-            requester=requester,
-            run_id=run_id,
-        )
+        return await self._service.run_request(params.arguments or {}, caller, run_id=run_id)
 
-    def _whom(
+    def _caller(
         self,
         context: Context,
         owner: Owner,
@@ -136,20 +119,16 @@ class RunTool:
         held: HeldRun | None,
         *,
         restricted: bool = True,
-    ) -> dict[str, Any]:
+    ) -> Caller:
         """Returns for whom a run is, and who is asked."""
         approver = elicitor(ask) if restricted and can_show_forms(context) else None
-        return {
-            "observer": live.observer if live else None,
-            "client": owner.client,
-            "grantee": Grantee(
-                owner.principal,
-                approver,
-                None if held is None else lambda: held.round,
-                leaves=held is not None or (self._tasks is not None and has_tasks(context)),
-            ),
-            "requester": ClientOfRun(context, ask, live),
-        }
+        grantee = Grantee(
+            owner.principal,
+            approver,
+            None if held is None else lambda: held.round,
+            leaves=held is not None or (self._tasks is not None and has_tasks(context)),
+        )
+        return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
 
     async def _finish(self, context: Context, held: HeldRun, *, leaves: bool = False) -> Outcome:
         """Returns what a run comes to while its client is here; one that was parked just now asks its questions."""
@@ -215,7 +194,7 @@ class RunTool:
                 return again
         live = self._live(context, owner.client)
         held = self._held.new(owner.principal, live, run_id, kept.turn)
-        held.start(parked.go_on(kept, **self._whom(context, owner, live, by_rounds(held), held)))
+        held.start(parked.go_on(kept, self._caller(context, owner, live, by_rounds(held), held)))
         return await told(live, context, self._finish(context, held))
 
     def _live(self, context: Context, client: str) -> LiveRun | None:

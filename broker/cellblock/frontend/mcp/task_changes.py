@@ -35,7 +35,7 @@ FINAL: Final = frozenset(("completed", "failed", "cancelled"))
 
 
 class _Stream(ServerSession):
-    """Is the session of a stream, which acknowledges tasks as well."""
+    """The session of a stream acknowledges tasks as well."""
 
     def __init__(self, session: ServerSession, task_ids: list[str]) -> None:
         self.__dict__.update(session.__dict__)

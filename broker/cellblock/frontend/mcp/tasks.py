@@ -6,9 +6,11 @@ can make, for one principal. So any broker of the directory answers for it, also
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,15 +19,17 @@ from mcp import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cellblock.base.database import StoreError
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, parked_requests
 from cellblock.frontend.mcp.request_state import digest_of, text_of
 from cellblock.frontend.mcp.requests_back import can_show_forms
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
-from cellblock.frontend.mcp.unreadable import unreadable
 from cellblock.frontend.service import ParkedStatus, RunService
 from cellblock.journal.parked import CANCELLED
+
+logger = logging.getLogger("cellblock.frontend")
 
 PURPOSE: Final = "task id"
 """Names what the key is derived for."""
@@ -34,7 +38,7 @@ TAG_BYTES: Final = 16
 
 WORKING_POLL_MS: Final = 1_000
 ASKING_POLL_MS: Final = 5_000
-"""Are the pauses between two looks that clients are told: a run that goes on is done soon, a person takes longer."""
+"""Set the pauses between two looks that clients are told: a run that goes on is done soon, a person takes longer."""
 
 WAITS: Final = "The run waits until its user allows its calls."
 WAITS_ELSEWHERE: Final = "The run waits until its user allows its calls, for which this client has no form."
@@ -192,3 +196,16 @@ def require_tasks(context: Context) -> None:
 def _iso(seconds: float) -> str:
     """Returns Unix time as ISO 8601 in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextlib.contextmanager
+def unreadable() -> Generator[None]:
+    """Words what the journals' file raises for a client, who may come back later."""
+    try:
+        yield
+    except StoreError as error:
+        logger.warning("a parked run cannot be reached: %s", error)
+        raise MCPError(
+            types.INTERNAL_ERROR,
+            "The run is parked and cannot be reached at the moment; nothing of it is lost. Try again.",
+        ) from None

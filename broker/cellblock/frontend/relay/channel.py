@@ -49,7 +49,7 @@ class Answer(Protocol):
 
 
 class Channel(Protocol):
-    """Is a way to a daemon."""
+    """A channel is a way to a daemon."""
 
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""

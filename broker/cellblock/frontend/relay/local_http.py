@@ -32,7 +32,8 @@ class _Line(NamedTuple):
 
 
 class LocalHttp:
-    """Is a way to a daemon over plain HTTP. Owns its connections; `close` ends those that are free.
+    """The channel of this machine reaches a daemon over plain HTTP. Owns its connections; `close` ends those that are
+    free.
 
     Args:
         headers: For every request.
@@ -102,7 +103,7 @@ class LocalHttp:
 
 
 class LocalAnswer:
-    """Is an answer whose head is read."""
+    """An answer of this machine's daemon has its head read."""
 
     def __init__(
         self, reader: asyncio.StreamReader, status: int, headers: Mapping[str, str], *, empty: bool

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError, shorten
 from cellblock.base.json import is_object
+from cellblock.base.tasks import TaskSet
 from cellblock.frontend.misread import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -125,7 +126,7 @@ class Relay:
         self._lines, self._send, self._on_answer = lines, send, on_answer
         # 1 and "1" are different ids, and equal to nothing else.
         self._waiting: dict[int | str, _Pending] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._settled = asyncio.Event()
         self._answered = False
         self._session: str | None = None
@@ -144,7 +145,8 @@ class Relay:
         try:
             await asyncio.wait([up, self._lost], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await self._stop_all()
+            self._tasks.cancel()
+            await self._tasks.ended()
             if self._session is not None and not self._lost.done():
                 await self._say_goodbye()
         if not self._lost.done():
@@ -437,21 +439,13 @@ class Relay:
                     await self._settled.wait()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
+        task = self._tasks.start(work)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._lost.done():
             self._lost.set_exception(error)
-
-    async def _stop_all(self) -> None:
-        for task in (tasks := set(self._tasks)):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 def _shown(session: str | None) -> str | None:

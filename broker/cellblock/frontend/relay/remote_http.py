@@ -26,7 +26,7 @@ async def remote_http(
 
 
 class RemoteHttp:
-    """Is a way to a daemon through a client."""
+    """The channel to another machine reaches a daemon through a client."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class RemoteHttp:
 
 
 class RemoteAnswer:
-    """Is an answer whose head is read."""
+    """An answer of another machine's daemon has its head read."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code

@@ -28,8 +28,8 @@ BEAT_SECONDS: Final = 2.0
 """Passes between two signs of life."""
 
 GONE_SECONDS: Final = 10.0
-"""Is without a sign of life who is gone: five of them were missed. One that has died on a machine that lives is found
-out at once, by its refused connections."""
+"""Sets after how long without a sign of life a broker is gone: five were missed then. One that has died on a machine
+that lives is found out at once, by its refused connections."""
 
 ASK_SECONDS: Final = 5.0
 """Bounds one look at the table, with the connection to the database; both take milliseconds."""
@@ -59,7 +59,7 @@ _ALL: Final = b"SELECT name, url, draining, seen < now() - make_interval(secs =>
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Is another broker: its name, the URL at which brokers reach it, and whether it takes nothing new."""
+    """A peer is another broker: its name, the URL at which brokers reach it, and whether it takes nothing new."""
 
     name: str
     url: str

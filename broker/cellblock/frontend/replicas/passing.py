@@ -41,7 +41,7 @@ RETRY_SECONDS: Final = 2
 """Says when to ask again while another broker cannot be reached: either it can by then, or it is known to be gone."""
 
 MISDIRECTED: Final = 421
-"""Is the status by which a broker says that it does not answer this request, and has done nothing."""
+"""Says, as the status of an answer, that a broker does not answer this request, and has done nothing."""
 
 OF_ONE_CONNECTION: Final = frozenset(
     (

@@ -53,7 +53,7 @@ def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
 
 
 class ToClient(ClosingStream):
-    """Is a write stream that writes one message at a time, and knows which requests of the client wait for an
+    """The stream to the client writes one message at a time, and knows which requests of the client wait for an
     answer."""
 
     def __init__(self, output: StdoutLines) -> None:
@@ -101,7 +101,7 @@ class ToClient(ClosingStream):
 
 
 class FromClient(ClosingStream):
-    """Is a read stream of the client's messages, which ends when all that it has asked is answered.
+    """The stream from the client gives its messages, and ends when all that it has asked is answered.
 
     Args:
         lines: Gives the client's lines.

@@ -27,8 +27,8 @@ _PATTERNS: Final[dict[str, dict[str, Any]]] = {
     },
     "uri": {"pattern": r"^https?://[!#-;=?-\[\]_a-z~%]+$", "maxLength": 2_007},
 }
-"""Is `observe.FORMATS` as JSON Schema, without its counted repeats, which take long to compile: lengths stand for them.
-What is longer than these allow, though of the format, is looked at in full."""
+"""Writes `observe.FORMATS` as JSON Schema, without its counted repeats, which take long to compile: lengths stand for
+them. What is longer than these allow, though of the format, is looked at in full."""
 
 _NO_NAME: Final[list[dict[str, Any]]] = [
     {"not": {"pattern": "^[A-Za-z_$][A-Za-z0-9_$]{0,63}$"}},

@@ -129,7 +129,7 @@ def _formats(strings: Sequence[str]) -> frozenset[str]:
 def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Sequence[dict[str, Any]]]]:
     """Gives rows by the value of the one tag property that all have; in one group when there is no such property."""
     together: dict[str, Sequence[dict[str, Any]]] = {"": rows}
-    tag = _tag_of(rows[0])
+    tag = next((name for name in TAGS if _is_tag(rows[0].get(name))), None)
     if tag is None:
         return None, together
     names = set(chain.from_iterable(rows))
@@ -146,10 +146,6 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
     for value, row in zip(column, rows, strict=True):
         groups[value].append(row)
     return tag, dict(groups)
-
-
-def _tag_of(row: dict[str, Any]) -> str | None:
-    return next((name for name in TAGS if _is_tag(row.get(name))), None)
 
 
 def _is_tag(value: object) -> bool:

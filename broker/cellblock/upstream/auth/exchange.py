@@ -46,7 +46,7 @@ _OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_clien
 
 
 class MemoryStorage:
-    """Is the SDK's token storage, for what one flow learns."""
+    """Keeps, as the SDK's token storage, what one flow learns."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self.client = client

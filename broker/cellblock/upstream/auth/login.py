@@ -49,7 +49,7 @@ MAX_TOLD_CHARS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Is one server that can be logged in to."""
+    """A place is one server that can be logged in to."""
 
     name: str
     config: ServerConfig

@@ -30,7 +30,7 @@ busy."""
 
 
 _AGAIN = -1
-"""Is the stamp of no pins: they are looked at again before the next run, though none have been written."""
+"""Stands for the stamp of no pins: they are looked at again before the next run, though none have been written."""
 
 
 @dataclass(frozen=True, slots=True)

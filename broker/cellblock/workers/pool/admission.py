@@ -87,7 +87,7 @@ class _Client:
     tickets: OrderedDict[Ticket[Any], None] = field(default_factory=OrderedDict[Ticket[Any], None])
     places: int = 0
     since: int = 0
-    """Is when the client last got a place or, if later, began to wait; unique among clients."""
+    """Says when the client last got a place or, if later, began to wait; unique among clients."""
 
 
 class Admission(Generic[T]):

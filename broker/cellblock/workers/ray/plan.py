@@ -13,7 +13,7 @@ from typing import Any, Final
 from cellblock_worker.wire.keys import KeyPair, pair_of
 
 NAMESPACE: Final = "cellblock"
-"""Is Ray's namespace of the actors."""
+"""Names the actors' namespace in Ray."""
 
 ORPHAN_SECONDS: Final = 60.0
 """Bounds how long actors stay that nobody asks any more. A broker that was killed has been started again by then, and

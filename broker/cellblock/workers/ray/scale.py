@@ -7,7 +7,8 @@ from collections import deque
 from typing import Final
 
 FULL_SHARE: Final = 0.75
-"""Is the share of a host's places that are in use when there are as many hosts as runs need: another takes seconds."""
+"""Sets the share of a host's places that are in use when there are as many hosts as runs need: another takes
+seconds."""
 
 REPORT_SECONDS: Final = 10.0
 """Bounds how long a broker's last report counts; it reports every second."""

@@ -11,6 +11,7 @@ import pytest
 
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.config.settings import UpstreamSettings, parse_settings
+from cellblock.execution.caller import Caller
 from cellblock.execution.events import Observer
 from cellblock.upstream.session import UpstreamSession
 from cellblock.workers.pool.pool import Pool
@@ -44,7 +45,7 @@ async def test_a_run_outlives_its_observer() -> None:
     world = World()
     await world.host(play)
     response = await within(
-        world.executor.run({"code": "1"}, observer=Observer(on_log=broken, on_call=broken)), BOUND
+        world.executor.run({"code": "1"}, Caller(observer=Observer(on_log=broken, on_call=broken))), BOUND
     )
     await world.close()
     assert (response.result, codes(response)) == (1, [])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cellblock.execution import queries
+from cellblock.execution.caller import Caller
 from cellblock.execution.events import Observer, RunFacts, Watcher
 from cellblock.execution.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
@@ -58,7 +59,9 @@ async def test_an_observer_sees_things_while_they_happen(make_world: MakeWorld) 
     world = make_world()
     await world.host(play)
     async with asyncio.timeout(BOUND):
-        await world.executor.run({"code": "1"}, observer=Observer(on_log=seen.append, on_call=seen.append))
+        await world.executor.run(
+            {"code": "1"}, Caller(observer=Observer(on_log=seen.append, on_call=seen.append))
+        )
     assert len(seen) == 2
 
 

@@ -73,7 +73,7 @@ class World:
 
     def started(self, code: str, client: str = "one") -> SideCheck:
         plan = make_plan(f'import * as x from "@codemode/servers/x";\n{code}', CATALOG, ModuleUrls())
-        side = SideCheck(self.checks, plan, CATALOG, client)
+        side = SideCheck(self.checks, plan, CATALOG, client, self.settings.typecheck_timeout_ms / 1000)
         self.errors.beside(side)
         return side
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -33,15 +32,6 @@ from cellblock.journal.tables import POSTGRES_MIGRATIONS
 
 NOW = 1_000_000_000.0
 KEY = bytes(range(32))
-OLD_TABLES = """
-CREATE TABLE runs (id TEXT NOT NULL PRIMARY KEY, principal TEXT NOT NULL, began REAL NOT NULL, ended REAL, outcome TEXT,
-    calls INTEGER NOT NULL, bytes INTEGER NOT NULL, key TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX runs_began ON runs (began, principal, bytes);
-CREATE TABLE pieces (run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, number INTEGER NOT NULL,
-    kind TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (run, number));
-INSERT INTO runs VALUES ('over', 'cli', 1.0, 2.0, 'ok', 0, 1, 'x'), ('cut', 'cli', 3.0, NULL, NULL, 0, 1, 'x');
-PRAGMA user_version = 1;
-"""
 
 
 def opened(kept_in: Path | PostgresServer, **settings: Any) -> JournalStore:
@@ -278,19 +268,6 @@ def test_a_call_of_a_run_that_is_gone_is_not_written_in_silence(kept_in: Path | 
     with pytest.raises(OneRunFailed, match="deleted"):
         store.write(under_way, [Piece("call", b"sent")], "b")
     assert store.heads() == []
-    store.close()
-
-
-def test_a_file_of_the_version_before_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / JOURNALS
-    with sqlite3.connect(path) as old:
-        old.executescript(OLD_TABLES)
-    old.close()
-    path.chmod(0o600)
-    store = opened(tmp_path)
-    assert [(one.id, one.state) for one in store.heads()] == [("cut", "lost"), ("over", "ended")]
-    park(store, 1)
-    assert store.take("r", "b") is not None and store.take("cut", "b") is None
     store.close()
 
 

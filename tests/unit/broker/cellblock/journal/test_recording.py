@@ -13,7 +13,6 @@ import pytest
 from cellblock.base.errors import Certainty
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.journal.cellrun import read, redacted, write
-from cellblock.journal.differences import differences
 from cellblock.journal.recording import (
     RecordedCall,
     Recording,
@@ -184,16 +183,3 @@ def test_a_catalog_keeps_its_names() -> None:
     assert found.servers["files"].tools == (ToolEntry("read-file", "read_file"),)
     assert found.servers["files"].withheld == server.withheld
     assert (found.unavailable, found.denied, found.ids) == (catalog.unavailable, catalog.denied, catalog.ids)
-
-
-def test_differences_name_the_first_places() -> None:
-    before = {"logs": [{"message": "a"}], "result": {"x": [1, True], "y": 0}, "usage": {"wallMs": 1}}
-    after = {"logs": [{"message": "a"}, {"message": "b"}], "result": {"x": [1, 1]}, "usage": {"wallMs": 2}}
-    assert differences(before, before) == []
-    turned = [{"result": {"a": {"x": 1, "y": 2}, "b": 3}}, {"result": {"a": {"y": 2, "x": 1}, "b": 3}}]
-    assert differences(*turned) == [{"path": "/result/a", "recorded": ["x", "y"], "replayed": ["y", "x"]}]
-    assert differences(before, after) == [
-        {"path": "/logs/1", "recorded": None, "replayed": {"message": "b"}},
-        {"path": "/result/x/1", "recorded": True, "replayed": 1},
-        {"path": "/result/y", "recorded": 0, "replayed": None},
-    ]

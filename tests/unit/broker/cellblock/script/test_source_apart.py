@@ -16,6 +16,7 @@ from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
 from cellblock.apart.share import Share, share_of_one
 from cellblock.apart.task import Answer, Task
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.execution.caller import Caller
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed
@@ -281,7 +282,7 @@ async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
     world = make_world(pool={"queue_size": 3, "client_queue_size": 2})
     await world.host(succeed)
     flood = [
-        asyncio.ensure_future(world.executor.run({"code": large(f"{number}").decode()}, client="noisy"))
+        asyncio.ensure_future(world.executor.run({"code": large(f"{number}").decode()}, Caller("noisy")))
         for number in range(50)
     ]
     await turns()

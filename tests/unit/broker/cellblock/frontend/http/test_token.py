@@ -1,4 +1,4 @@
-"""The token file."""
+"""The token file, and who shows a token that Cellblock gave out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.frontend.http.token import ensure_token, read_token
+from cellblock.frontend.http.token import OwnTokens, ensure_token, read_token
+from cellblock.policy.named_tokens import NamedTokens
 
 
 def test_it_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -47,3 +48,32 @@ def test_a_file_without_a_good_token_is_refused(tmp_path: Path, text: str) -> No
         ensure_token(file)
     assert str(file) in str(raised.value)
     assert not text or text not in str(raised.value)
+
+
+async def test_only_the_very_token_is_accepted() -> None:
+    verifier = OwnTokens("a" * 43)
+    assert await verifier.verify_token("a" * 43) is not None
+    for wrong in ("", "a" * 42, "a" * 44, "a" * 42 + "b", "A" * 43, "ÿ" * 43):
+        assert await verifier.verify_token(wrong) is None
+
+
+async def test_a_named_one_says_whom_it_is_for(tmp_path: Path) -> None:
+    shown: list[bool] = []
+    named = NamedTokens(tmp_path)
+    verifier = OwnTokens("a" * 43, lambda: shown.append(True))
+    verifier.named = named
+    token = named.create("ci")
+    access = await verifier.verify_token(token)
+    assert access is not None and access.subject == access.client_id == "token:ci" and shown == [True]
+    of_the_file = await verifier.verify_token("a" * 43)
+    assert of_the_file is not None and of_the_file.subject is None and shown == [True]
+    for wrong in (
+        token + "a",
+        token[:-1],
+        token.replace(".ci.", ".cd."),
+        token.replace(".ci.", ".ÿ."),
+        token[1:],
+    ):
+        assert await verifier.verify_token(wrong) is None
+    named.revoke("ci")
+    assert await verifier.verify_token(token) is None

@@ -15,6 +15,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server
 from cellblock.daemon.assembly import front_config
+from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp import first_reference
 from cellblock.frontend.mcp.first_reference import FirstReferences
@@ -48,7 +49,7 @@ class Naming:
     def output_of(self, _server: ServerEntry, _tool: ToolEntry) -> ToolOutput | None:
         return self.seen
 
-    async def run_request(self, request: dict[str, Any], **_: Any) -> RunResponse:
+    async def run_request(self, request: dict[str, Any], _: Caller, **__: Any) -> RunResponse:
         names = request["code"].split("//")[0].split(",")
         return RunResponse(logs=[], diagnostics=[], servers=tuple(name.strip() for name in names))
 

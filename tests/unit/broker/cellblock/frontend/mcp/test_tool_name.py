@@ -17,6 +17,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.cli.install.clients import CLIENTS
 from cellblock.config.settings import FrontendSettings
 from cellblock.daemon.assembly import front_config
+from cellblock.execution.caller import Caller
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, ToolNames
@@ -42,7 +43,7 @@ class Answering:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
-    async def run_request(self, raw: Mapping[str, Any], **_: Any) -> RunResponse:
+    async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:
         warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")
         failed = Diagnostic(severity="error", code="UNCAUGHT_EXCEPTION", message="no")
         found = [warning] if raw["code"] == "fine" else [warning, failed]

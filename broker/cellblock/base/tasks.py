@@ -1,0 +1,34 @@
+"""Tasks that nobody waits for are held by whoever starts them: the event loop may forget one that is not done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class TaskSet:
+    """Holds tasks until they are done."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str | None = None) -> asyncio.Task[None]:
+        """Begins work as a task."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Cancels what is under way, without waiting for it."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Waits until what is under way is done, however it ends."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
