@@ -13,8 +13,9 @@ from cellblock.config.secrets.redaction import redacting
 from cellblock.daemon.broker import Broker
 from cellblock.daemon.parked_views import ParkedRun
 from cellblock.execution.events import Decision
-from cellblock.frontend.http.parked_pages import NotAsked
+from cellblock.frontend.http.parked_pages import NotAnswered, NotAsked
 from cellblock.journal.parked import SHOWN_BYTES, Answer, ParkedQuestion
+from cellblock.journal.replies import WrongAnswer
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -47,15 +48,19 @@ class WaitingRuns:
         found = await runs.questions(run_id)
         if found is None:
             return None
-        waiting = [question.call for question in found[1]]
+        waiting = [question.number for question in found[1]]
         wanted = waiting if calls is None else sorted(set(calls))
         if not wanted or not set(wanted) <= set(waiting):
             raise NotAsked
-        run = await runs.answer(run_id, dict.fromkeys(wanted, answer))
+        try:
+            run = await runs.answer(run_id, dict.fromkeys(wanted, answer))
+        except WrongAnswer:
+            # What needs more than a yes is answered by a client or the command.
+            raise NotAnswered from None
         if run is None:
             return None
         self._tell(Decision(run=run_id, verdict=answer, calls=tuple(wanted), by=by))
-        left = [question.call for question in run.questions]
+        left = [question.number for question in run.questions]
         return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
@@ -84,6 +89,9 @@ def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any
 def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
     shown = {
         "call": question.call,
+        "number": question.number,
+        "kind": question.kind,
+        "said": spelled_out(redacted(question.said)),
         "server": spelled_out(redacted(question.server)),
         "tool": spelled_out(redacted(question.tool)),
         "destructive": question.destructive,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
     from cellblock.frontend.front_config import FrontConfig
     from cellblock.journal.journal import Journal
-    from cellblock.journal.parked import Answer
+    from cellblock.journal.parked import Answer, Reply
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
@@ -284,7 +284,7 @@ class Broker:
     async def resume(
         self,
         run_id: str,
-        answer: Answer | Mapping[int, Answer],
+        answer: Answer | Mapping[int, Answer | Reply],
         *,
         client: str | None = None,
     ) -> RunResponse:
@@ -730,7 +730,9 @@ class Broker:
         )
         from cellblock.daemon.parked_runs import ParkedRuns
 
-        parked = self._parked = ParkedRuns(reach.journals, reach.keeper, reach.owner, executor)
+        parked = self._parked = ParkedRuns(
+            reach.journals, reach.keeper, reach.owner, executor, reach.registry
+        )
         stack.push_async_callback(parked.close)
         stack.push_async_callback(self._stop_executor, executor)
         parked.start()

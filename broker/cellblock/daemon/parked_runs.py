@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -30,9 +31,18 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Given, ParkedQuestion
 from cellblock.journal.room import NoRoom
-from cellblock.journal.rows import KINDS, WAITING, Foreign, Head, OneRunFailed, Piece
+from cellblock.journal.rows import (
+    KINDS,
+    WAITING,
+    Foreign,
+    Head,
+    OneRunFailed,
+    Piece,
+    open_questions,
+    parked_questions,
+)
 from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
@@ -43,6 +53,13 @@ logger = logging.getLogger("cellblock.journal")
 
 LOOK_SECONDS: Final = 2.0
 """Passes between two looks at what other processes have answered."""
+
+LOGIN_LOOKS: Final = 5
+"""Counts the looks at runs that wait for a login after one has changed: a run may be parked in that moment, which has
+bounds of its own."""
+
+LOGIN_PAGE: Final = 100
+"""Bounds the runs that one such look reads at once: others wait for the file."""
 
 ADOPT_SECONDS: Final = 30.0
 """Passes between two looks for runs whose broker has died."""
@@ -83,6 +100,18 @@ class Runs(Protocol):
         ...
 
 
+class Logins(Protocol):
+    """Knows to which servers people log in; `upstream.registry.Registry` does."""
+
+    def login_stamps(self) -> Mapping[str, object]:
+        """Returns by server what changes when somebody logs in, or it is connected."""
+        ...
+
+    async def is_logged_in(self, server: str, mark: str) -> bool:
+        """Says whether somebody has logged in since there was the login of this mark, and the server is connected."""
+        ...
+
+
 class ParkedRuns:
     """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
 
@@ -91,13 +120,18 @@ class ParkedRuns:
         keeper: Opens what watches them.
         owner: Names this broker.
         runs: Runs them.
+        logins: Says when somebody has logged in.
     """
 
-    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Runs) -> None:
+    def __init__(
+        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Runs, logins: Logins
+    ) -> None:
         self._journals = journals
         self._keeper = keeper
         self._owner = owner
-        self._runs = runs
+        self._runs, self._logins = runs, logins
+        self._seen_logins: Mapping[str, object] = {}
+        self._login_looks = LOGIN_LOOKS
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
@@ -158,13 +192,13 @@ class ParkedRuns:
         return await self._journals.asked(look, [])
 
     async def answer(
-        self, run_id: str, answers: Mapping[int, Answer] | Answer, principal: str | None = None
+        self, run_id: str, answers: Mapping[int, Given] | Answer, principal: str | None = None
     ) -> ParkedRun | None:
-        """Answers questions of a parked run, which goes on when all are answered.
+        """Answers questions of a parked run, which goes on when all are answered, and its calls have ended.
 
         Args:
             run_id: The run.
-            answers: By the numbers of the calls, or one for all that are open.
+            answers: By the numbers of the questions, or one for all that are open.
             principal: As for `waiting`.
 
         Returns:
@@ -177,15 +211,15 @@ class ParkedRuns:
         if found is None:
             return None
         head, parked, known = found
+        self._at_work.told(run_id, known)
         if head.is_answered:
             await self._wake(run_id)
-        left = tuple(question for question in parked.questions if question.call not in known)
         return ParkedRun(
             id=head.id,
             principal=head.principal,
             began=head.began,
             expires=head.expires,
-            questions=left,
+            questions=open_questions(head, parked, known),
             turn=head.turn,
             working=parked.working if head.owner is not None else (),
         )
@@ -271,7 +305,7 @@ class ParkedRuns:
             return await self.waiting(principal)
 
     async def resume(
-        self, run_id: str, answer: Answer | Mapping[int, Answer], principal: str | None
+        self, run_id: str, answer: Answer | Mapping[int, Given], principal: str | None
     ) -> RunResponse:
         """Returns what `Broker.resume` does."""
         with _readable():
@@ -391,7 +425,7 @@ class ParkedRuns:
     # ---- a client that is back ------------------------------------------------------------------------
 
     async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a parked run for a client that has come back; it is run with `go_on`.
 
@@ -459,10 +493,10 @@ class ParkedRuns:
         self, run_id: str, principal: str | None = None, turn: int | None = None
     ) -> KeptRun | None:
         """Waits for the calls of a run that are at work here, and for room, and takes it; None where it waits no
-        longer, which has a bound."""
+        longer, which has a bound, or where a server asks something."""
         owner = self._owner.name
-        async with self._at_work.done(run_id):
-            while not self._at_work.is_closed:
+        async with self._at_work.done(run_id) as is_asked:
+            while not self._at_work.is_closed and not is_asked:
                 try:
                     return await self._opened(
                         run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
@@ -472,20 +506,25 @@ class ParkedRuns:
         return None
 
     async def _waited_for(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a run for a client that is back while tools are at work, when they have ended; what it says to
         questions is written down before that."""
         waiting = await self.questions(run_id, principal)
         if waiting is None or waiting[0] != turn:
             return None
-        asked = {question.call for question in waiting[1]}
-        if asked:
-            dismissed: Answer = "cancelled"
-            if answers and not answers.keys() & asked:
-                return None
-            given: dict[int, Answer] = {call: answers.get(call, dismissed) for call in asked}
-            await self._journals.asked(lambda store: store.answer(run_id, given, principal), None)
+        asked = {question.number: question for question in waiting[1]}
+        if asked and answers and not answers.keys() & asked.keys():
+            return None
+        # What a server asks may have come since the client went away: it is asked that, then.
+        dismissed: Answer = "cancelled"
+        given: dict[int, Given] = {
+            number: answers.get(number, dismissed)
+            for number, question in asked.items()
+            if number in answers or not question.is_of_server
+        }
+        if given:
+            await self.answer(run_id, given, principal)
         return await self._done(run_id, principal, turn)
 
     async def _waits_for_tools(self, head: Head) -> bool:
@@ -531,6 +570,7 @@ class ParkedRuns:
                 for run_id in due:
                     await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
+                await self._look_for_logins()
                 await self._end_those_asked()
                 if now >= adopt_at or version != seen:
                     adopt_at, seen = now + ADOPT_SECONDS, version
@@ -540,6 +580,24 @@ class ParkedRuns:
             except OSError as error:
                 logger.warning("parked runs cannot go on here: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look_for_logins(self) -> None:
+        """Lets calls be made that have waited for a login which somebody has given. Nothing is read while none has
+        changed."""
+        stamps = self._logins.login_stamps()
+        if stamps != self._seen_logins:
+            self._seen_logins, self._login_looks = stamps, LOGIN_LOOKS
+        if not stamps or not self._login_looks or not self.count:
+            return
+        self._login_looks -= 1
+        before: float | None = None
+        while page := await self._journals.asked(partial(_waits_for_logins, before=before), []):
+            for began, run_id, questions in page:
+                before = began
+                for question in questions:
+                    place = json.loads(question.request)
+                    if await self._logins.is_logged_in(place["server"], place["mark"]):
+                        await self.answer(run_id, {question.number: "accepted"})
 
     async def _end_those_asked(self) -> None:
         """Ends runs that other brokers want ended; one that a client has come back for goes on."""
@@ -665,6 +723,20 @@ class ParkedRuns:
     async def _going_on(self, kept: KeptRun) -> RunResponse:
         async with self._places:
             return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
+
+
+def _waits_for_logins(
+    store: JournalStore, before: float | None
+) -> list[tuple[float, str, list[ParkedQuestion]]]:
+    """Returns a page of the parked runs that began before a time, each with what it asks of logins."""
+    found: list[tuple[float, str, list[ParkedQuestion]]] = []
+    for head in store.heads(before=before, limit=LOGIN_PAGE, state="parked"):
+        questions: tuple[ParkedQuestion, ...] = ()
+        with contextlib.suppress(OneRunFailed):
+            if (read := store.read(head.id, kinds=WAITING)) is not None and read[0].state == "parked":
+                questions = parked_questions(*read)
+        found.append((head.began, head.id, [one for one in questions if one.kind == "login"]))
+    return found
 
 
 @contextlib.contextmanager

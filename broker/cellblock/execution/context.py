@@ -17,6 +17,7 @@ from cellblock.execution.plan import Plan
 from cellblock.execution.request import Limits
 from cellblock.journal.journal import Journal
 from cellblock.learning.observation import Kind
+from cellblock.policy.asking import Approver
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.requester import CallOrigin, Requester
@@ -62,6 +63,7 @@ class RunContext:
         journal: Records the run, or replays another; None for a run that is not journaled.
         kept: Writes the run down; None where nobody does.
         round: As in `Grantee`.
+        approver: As there.
         generation: Keeps the sessions of calls that outlast the run's process; None where none does.
         key: Names the runs that may have one process with this one; empty: none.
     """
@@ -83,5 +85,6 @@ class RunContext:
     journal: Journal | None = None
     kept: KeptRun | None = None
     round: Callable[[], int] | None = None
+    approver: Approver | None = None
     generation: Generation | None = None
     key: str = ""

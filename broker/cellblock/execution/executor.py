@@ -513,6 +513,7 @@ class Executor:
             journal=journal,
             kept=order.kept,
             round=order.grantee.round,
+            approver=order.grantee.approver,
             generation=generation,
             key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
         )

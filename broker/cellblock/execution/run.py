@@ -17,6 +17,7 @@ from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.journaled import Journaled, another_run
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
+from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.outcome import (
     call_limit,
     ending,
@@ -34,11 +35,11 @@ from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
+from cellblock.execution.server_questions import ServerQuestions
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
 from cellblock.journal.parked import Parked, WorkingCall
 from cellblock.journal.recording import Recording
-from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
@@ -105,20 +106,29 @@ class Run:
         self._held_back: list[Callable[[], None]] = []
         self._has_ended_meanwhile = False
         self._parked: Diagnostic | None = None
-        kept = context.kept
-        if kept is not None and (kept.park_seconds is not None or kept.park_tools_seconds is not None):
-            seconds = None if context.round is None else kept.park_seconds
-            self._parking = Parking(
-                seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
-            )
-            if rules is not None and kept.park_seconds is not None:
-                rules.parking = self._parking
+        self._questions: ServerQuestions | None = None
+        kept, patience = context.kept, None
+        if kept is not None:
+            patience = kept.park_seconds
+            if patience is None and context.round is not None:
+                patience = kept.park_asked_seconds
+            if patience is not None or kept.park_tools_seconds is not None:
+                seconds = None if context.round is None else patience
+                self._parking = Parking(
+                    seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
+                )
+                if rules is not None and kept.park_seconds is not None:
+                    rules.parking = self._parking
+                if patience is not None:
+                    self._questions = ServerQuestions(kept, self._parking, context.requester)
         self._pause_ms = rules.pause_ms if rules is not None else 0
-        if context.requester is not None:
+        if context.requester is not None or self._questions is not None:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
         self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock)
-        self._calls.parking = self._parking
+        self._calls.parking, self._calls.questions = self._parking, self._questions
+        if kept is not None and self._parking is not None and self._questions is not None:
+            self._calls.logins = LoginWaits(kept, self._parking, self._clock, context.approver)
         self._journaled: Journaled | None = None
         if context.journal is not None:
             self._journaled = Journaled(
@@ -363,20 +373,16 @@ class Run:
             parking.failed(for_good=True)
             return
         recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
-        questions, working = dict(parking.questions), frozenset(parking.working)
-        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, questions, working))
+        self._writing = asyncio.create_task(self._written_down(kept, parking, recording))
 
-    async def _written_down(
-        self,
-        kept: KeptRun,
-        parking: Parking,
-        recording: Recording,
-        questions: dict[int, Question],
-        working: frozenset[int],
-    ) -> None:
+    async def _written_down(self, kept: KeptRun, parking: Parking, recording: Recording) -> None:
         rules, turn = self._context.rules, self._context.round
+        questions, asked, working = dict(parking.questions), dict(parking.asked), parking.at_work
         parked = Parked(
-            questions=tuple(map(parked_question, questions.values())),
+            questions=(
+                *map(parked_question, questions.values()),
+                *(question.asked for question in asked.values()),
+            ),
             working=tuple(
                 WorkingCall(call=call.id, server=call.server, tool=call.tool)
                 for call in recording.calls
@@ -385,12 +391,18 @@ class Run:
             asked=0 if rules is None else rules.asked,
             waited_ms=0 if rules is None else rules.waited_ms,
             client=self._lease.client if self._lease is not None else "",
+            allowed=tuple(
+                call
+                for call, question in questions.items()
+                if question.login is not None and rules is not None and call in rules.allowed
+            ),
         )
         written = await kept.park(recording, parked, kept.turn if turn is None else turn())
         # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
         goes_on = (
             questions.keys() != parking.questions.keys()
-            or working != parking.working.keys()
+            or asked.keys() != parking.asked.keys()
+            or working != parking.at_work
             or parking.is_asking
             or self._has_ended_meanwhile
         )
@@ -403,6 +415,8 @@ class Run:
             # At once, so that no call is made here whose answer is taken elsewhere.
             if left := self._calls.leave(working, kept.came):
                 kept.hold(left)
+                if self._questions is not None:
+                    self._questions.leave(client_waits=kept.is_waited_for and not parked.questions)
                 if (generation := self._context.generation) is not None:
                     for task in left:
                         generation.until(task)

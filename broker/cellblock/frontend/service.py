@@ -14,7 +14,7 @@ from cellblock.execution.events import Watcher
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.front_config import FrontConfig
-from cellblock.journal.parked import Answer, ParkedQuestion
+from cellblock.journal.parked import Given, ParkedQuestion
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
@@ -72,7 +72,7 @@ class ParkedRuns(Protocol):
         ...
 
     async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
         ...
@@ -102,7 +102,7 @@ class ParkedRuns(Protocol):
         """Says where a run is that was parked; None where none of this principal is kept. Raises StoreError."""
         ...
 
-    async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> object:
+    async def answer(self, run_id: str, answers: Mapping[int, Given], principal: str) -> object:
         """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
         ...
 

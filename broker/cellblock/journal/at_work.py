@@ -1,7 +1,8 @@
 """At_work has the calls of parked runs whose tools are at work: the sessions are this broker's, which goes on with
 them.
 
-What they come to is written down with the run. If this broker dies first, they are calls that may have run.
+What they come to is written down with the run, and so is what their servers ask meanwhile; what is said to that is
+read there. If this broker dies first, they are calls that may have run.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.rows import OneRunFailed, Piece
+from cellblock.journal.parked import Given, ParkedQuestion
+from cellblock.journal.rows import WAITING, OneRunFailed, Piece, answers_piece, asked_piece, waiting_in
 from cellblock.journal.store import JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -36,14 +38,30 @@ CLAIM_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False, slots=True)
+class OpenQuestion:
+    """Is a question of a server that waits in its session for an answer."""
+
+    asked: ParkedQuestion
+    answer: asyncio.Future[Given]
+
+    def answered(self, given: Given) -> None:
+        """Takes the answer; the first one counts."""
+        if not self.answer.done():
+            self.answer.set_result(given)
+
+
+@dataclass(eq=False, slots=True)
 class _Held:
-    """Holds one run's calls; `pieces` are answers that are not written yet."""
+    """Holds one run's calls; `pieces` are not written yet, `questions` by their numbers not answered."""
 
     run: str
     turn: int
     calls: set[asyncio.Task[None]]
     asks: bool
     pieces: list[Piece] = field(default_factory=list[Piece])
+    questions: dict[int, OpenQuestion] = field(default_factory=dict[int, OpenQuestion])
+    is_asking: asyncio.Event = field(default_factory=asyncio.Event)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: int = 0
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     carrying: asyncio.Task[None] | None = None
@@ -66,7 +84,7 @@ class CallsAtWork:
         self._journals = journals
         self._owner = owner
         self._held: dict[str, _Held] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     def hold(
         self, run_id: str, turn: int, calls: Sequence[asyncio.Task[None]], *, asks: bool, is_waited_for: bool
@@ -85,10 +103,36 @@ class CallsAtWork:
             held.claimed.set()
         held.carrying = asyncio.create_task(self._carry(held), name="calls of a parked run")
 
-    def came(self, run_id: str, piece: Piece) -> None:
-        """Takes an answer, before its call's task ends."""
+    def came(self, run_id: str, call_id: int, piece: Piece) -> None:
+        """Takes the answer of a call, before its task ends; what its server still asks needs none."""
         if (held := self._held.get(run_id)) is not None:
-            held.pieces.append(piece)
+            left = [number for number, one in held.questions.items() if one.asked.call == call_id]
+            held.pieces += [piece, *([answers_piece(dict.fromkeys(left, "cancelled"))] if left else [])]
+            self.told(run_id, dict.fromkeys(left, "cancelled"))
+
+    def asks(self, run_id: str, question: OpenQuestion, *, is_written: bool) -> None:
+        """Takes a question of a server; one that came when the run was parked is written down."""
+        if (held := self._held.get(run_id)) is not None:
+            held.questions[question.asked.number] = question
+            held.is_asking.set()
+            if not is_written:
+                held.pieces.append(asked_piece(question.asked))
+                self._do(self._write(held))
+
+    def asks_no_more(self, run_id: str, question: OpenQuestion) -> None:
+        """Hears that a question needs no answer any more; nobody is asked it from now on."""
+        held, number = self._held.get(run_id), question.asked.number
+        if held is not None and held.questions.pop(number, None) is not None:
+            held.pieces.append(answers_piece({number: "cancelled"}))
+            self._do(self._write(held))
+            self._note_asking(held)
+
+    def told(self, run_id: str, answers: Mapping[int, Given]) -> None:
+        """Gives servers their answers, by the numbers of the questions; they are written down."""
+        if (held := self._held.get(run_id)) is not None:
+            for number in [number for number in held.questions if number in answers]:
+                held.questions.pop(number).answered(answers[number])
+            self._note_asking(held)
 
     def holds(self, run_id: str) -> bool:
         """Says whether calls of a run are at work here."""
@@ -102,44 +146,50 @@ class CallsAtWork:
     def is_all(self, run_id: str | None) -> bool:
         """Says whether calls of a run are at work here, and it waits for nothing else."""
         held = None if run_id is None else self._held.get(run_id)
-        return held is not None and not held.asks
+        return held is not None and not held.asks and not held.questions
 
     @contextlib.asynccontextmanager
-    async def done(self, run_id: str) -> AsyncGenerator[None]:
-        """Waits until no call of a run is at work here; the run is this broker's to take inside the block."""
+    async def done(self, run_id: str) -> AsyncGenerator[bool]:
+        """Waits until no call of a run is at work here; the run is this broker's to take inside the block. Gives
+        whether a server asks something before that: then it is not."""
         held = self._held.get(run_id)
         if held is None or held.carrying is None:
-            yield
+            yield False
             return
         held.waiters += 1
         held.claimed.set()
+        asking = asyncio.create_task(held.is_asking.wait())
         try:
-            await asyncio.wait([held.carrying])
-            yield
+            await asyncio.wait([held.carrying, asking], return_when=asyncio.FIRST_COMPLETED)
+            yield not held.carrying.done()
         finally:
+            asking.cancel()
             held.waiters -= 1
             if not held.waiters and held.carrying.done():
                 # Of a run that was taken, nothing is left to release.
-                release = asyncio.create_task(self._release(held))
-                self._releases.add(release)
-                release.add_done_callback(self._releases.discard)
+                self._do(self._release(held))
 
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
+            self.told(run_id, dict.fromkeys(held.questions, "cancelled"))
             for call in held.calls:
                 # A second cancellation would cut off the SDK while it sends that notification.
                 if not call.cancelling():
                     call.cancel()
 
     async def look(self) -> None:
-        """Cancels the calls of runs that others have ended. Raises StoreError."""
+        """Cancels the calls of runs that others have ended, and gives servers what others have answered. Raises
+        StoreError."""
         if self._held:
             rows = await self._journals.asked(lambda store: store.held(), [])
             waiting = {(run, turn) for run, owner, turn in rows if self._owner.is_own(owner)}
             for held in list(self._held.values()):
                 if (held.run, held.turn) not in waiting:
                     self.cancel(held.run)
+                elif held.questions:
+                    with contextlib.suppress(OneRunFailed):
+                        self.told(held.run, await self._journals.asked(partial(_answers, held.run), {}))
 
     async def close(self) -> None:
         """Gives the tools a moment, and cancels what is left: who goes on with a run is told that it may have run."""
@@ -152,7 +202,7 @@ class CallsAtWork:
             self.cancel(run_id)
         if carrying:
             await asyncio.wait(carrying, timeout=CANCEL_BOUND_SECONDS)
-        for task in (*carrying, *self._releases):
+        for task in (*carrying, *self._beside):
             task.cancel()
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -167,8 +217,22 @@ class CallsAtWork:
         if not held.waiters:
             await self._release(held)
 
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    def _note_asking(self, held: _Held) -> None:
+        if not held.questions:
+            held.is_asking.clear()
+
     async def _write(self, held: _Held) -> None:
         """Writes the answers that have come; as often as it takes, since they are nowhere else."""
+        # One at a time: who lets the run go on must know that all is written.
+        async with held.writing:
+            await self._write_all(held)
+
+    async def _write_all(self, held: _Held) -> None:
         while pieces := held.pieces:
             held.pieces = []
             try:
@@ -203,3 +267,8 @@ class CallsAtWork:
             if is_ready and not self.is_closed:
                 self.on_ready(held.run)
             return
+
+
+def _answers(run_id: str, store: JournalStore) -> Mapping[int, Given]:
+    found = store.read(run_id, kinds=WAITING)
+    return {} if found is None or found[0].state != "parked" else waiting_in(found[1])[1]

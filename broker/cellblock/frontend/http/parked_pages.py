@@ -36,6 +36,10 @@ class NotAsked(Exception):
     """A decision is about calls that do not wait, or no longer: nothing was done."""
 
 
+class NotAnswered(Exception):
+    """A decision does not answer what a server asks: nothing was done."""
+
+
 class WaitingRuns(Protocol):
     """Has the runs that wait for a person."""
 
@@ -49,6 +53,7 @@ class WaitingRuns(Protocol):
 
         Raises:
             NotAsked: One of the calls does not wait.
+            NotAnswered: One of them waits for more than a yes.
             StoreError: The answer is not written down.
         """
         ...
@@ -88,7 +93,7 @@ class ParkedPages:
         Args:
             path: The run and the decision, as `ID/approve`.
             by: As for `listed`.
-            body: JSON; `calls` has the numbers of the calls, without it all that wait are meant.
+            body: JSON; `calls` has the numbers of the questions, without it all that wait are meant.
         """
         run_id, _, word = path.partition("/")
         if by is None:
@@ -109,6 +114,8 @@ class ParkedPages:
                 done = await self.runs.answer(run_id, ANSWERS[word], calls, by)
         except NotAsked:
             return Page(HTTPStatus.CONFLICT)
+        except NotAnswered:
+            return Page(HTTPStatus.UNPROCESSABLE_ENTITY)
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
             return Page(HTTPStatus.SERVICE_UNAVAILABLE)

@@ -230,7 +230,7 @@ async function showParked(count) {
   document.title = runs.length ? `(${runs.length}) Cellblock` : "Cellblock";
   // The oldest first: what comes later moves no button under a pointer.
   const items = runs.reverse().flatMap((run) => [{ run, key: run.id },
-    ...run.questions.map((question) => ({ run, question, key: `${run.id} ${question.call}` }))]);
+    ...run.questions.map((question) => ({ run, question, key: `${run.id} ${question.number}` }))]);
   syncRows(byId("parked"), items, (item) => item.key, parkedRow, (row, item) => {
     row.shown = item;
     for (const button of row.querySelectorAll(".answers button")) button.disabled = !decides;
@@ -295,6 +295,8 @@ function questionRow(item) {
 
 function described(question) {
   const parts = [make("strong", { text: nameOf(question) })];
+  if (question.kind === "login") parts.push(make("p", { text: `It needs a login: ${question.said}` }));
+  else if (question.kind !== "approval") parts.push(make("p", { text: `Its server asks: ${question.said || question.kind}` }));
   if (question.destructive) parts.push(make("span", { class: "bad-text", text: " can destroy data" }));
   if (question.input === undefined) return parts;
   const input = make("pre", { text: question.input });
@@ -311,13 +313,14 @@ async function decide(row, run, word, questions) {
   const risky = word === "approve" ? questions.filter((question) => question.destructive) : [];
   if (risky.length && !(await isConfirmed(risky))) return;
   // The calls that were shown: one that the run asks for later is not among them.
-  const body = word === "cancel" ? {} : { calls: questions.map((question) => question.call) };
+  const body = word === "cancel" ? {} : { calls: questions.map((question) => question.number) };
   for (const button of row.querySelectorAll(".answers button")) button.disabled = true;
   let said;
   try {
     const { ok, status } = await fetch(`/dashboard/parked/${encodeURIComponent(run.id)}/${word}`, {
       method: "POST", headers: { "Content-Type": "application/json", ...keyed() }, body: JSON.stringify(body) });
     said = ok ? "" : status === 404 || status === 409 ? `Run ${run.id.slice(0, 8)} no longer waits for this answer.`
+      : status === 422 ? `A server asks for more than a yes: cellblock runs approve ${run.id} --answer '{…}'`
       : status === 401 || status === 403 ? "This tab may not answer: open the URL that `cellblock dashboard` prints."
       : `The answer was not taken: the daemon answers with status ${status}.`;
   } catch { said = "The answer was not taken: the daemon does not answer."; }
