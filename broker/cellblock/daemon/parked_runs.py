@@ -313,6 +313,9 @@ class ParkedRuns:
             if found is not None and found.questions:
                 return parked_response(run_id, found.questions)
             response = None if found is None else await self.outcome(run_id, principal)
+            if response is None and (waiting := await self.questions(run_id, principal)) and waiting[1]:
+                # A server has asked again.
+                return parked_response(run_id, waiting[1])
         if response is None:
             raise InvalidRequest(
                 f"No run {run_id} waits for an answer.", hint="`await broker.parked()` lists those that do."

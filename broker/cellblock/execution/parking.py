@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from cellblock.apart.raw import RawJson
 from cellblock.journal.at_work import OpenQuestion
@@ -21,6 +21,14 @@ from cellblock.policy.asking import Question
 
 GATHER_SECONDS: Final = 0.05
 """Passes at least before a run is parked: what a script asks for at once is asked together."""
+
+
+class Waiting(NamedTuple):
+    """Holds what a run waits for: questions by calls, those of servers by their numbers, and calls that are at work."""
+
+    questions: dict[int, Question]
+    asked: dict[int, OpenQuestion]
+    working: frozenset[int]
 
 
 class Parking:
@@ -88,6 +96,11 @@ class Parking:
         self.look()
 
     @property
+    def waiting(self) -> Waiting:
+        """Returns what the run waits for in this moment."""
+        return Waiting(dict(self.questions), dict(self.asked), self.at_work)
+
+    @property
     def at_work(self) -> frozenset[int]:
         """Returns the calls that stay with their broker when the run is parked."""
         return frozenset((*self.working, *(question.asked.call for question in self.asked.values())))
@@ -111,7 +124,7 @@ class Parking:
         """Hears that a call has ended; what its server still asks needs no answer."""
         self.working.pop(call_id, None)
         for number in [number for number, question in self.asked.items() if question.asked.call == call_id]:
-            self.asked.pop(number).answered("cancelled")
+            self.asked.pop(number).over()
         self._waits_no_more()
         self.look()
 

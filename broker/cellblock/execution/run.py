@@ -28,7 +28,7 @@ from cellblock.execution.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking, parked_question
+from cellblock.execution.parking import Parking, Waiting, parked_question
 from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -373,11 +373,14 @@ class Run:
             parking.failed(for_good=True)
             return
         recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
-        self._writing = asyncio.create_task(self._written_down(kept, parking, recording))
+        waits = parking.waiting
+        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, waits))
 
-    async def _written_down(self, kept: KeptRun, parking: Parking, recording: Recording) -> None:
+    async def _written_down(
+        self, kept: KeptRun, parking: Parking, recording: Recording, waits: Waiting
+    ) -> None:
         rules, turn = self._context.rules, self._context.round
-        questions, asked, working = dict(parking.questions), dict(parking.asked), parking.at_work
+        questions, asked, working = waits
         parked = Parked(
             questions=(
                 *map(parked_question, questions.values()),
@@ -400,9 +403,7 @@ class Run:
         written = await kept.park(recording, parked, kept.turn if turn is None else turn())
         # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
         goes_on = (
-            questions.keys() != parking.questions.keys()
-            or asked.keys() != parking.asked.keys()
-            or working != parking.at_work
+            [set(one) for one in waits] != [set(one) for one in parking.waiting]
             or parking.is_asking
             or self._has_ended_meanwhile
         )

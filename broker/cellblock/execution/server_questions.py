@@ -35,6 +35,8 @@ MAX_OPEN: Final = 8
 TOO_MANY: Final = f"Its run is parked: a call may ask {MAX_QUESTIONS} questions then, {MAX_OPEN} at once."
 TOO_LARGE: Final = f"Its run is parked, and the question has more than {MAX_REQUEST_BYTES} bytes."
 
+IS_OVER: Final = "The call is over."
+
 METHODS: Final[dict[QuestionKind, str]] = {
     "elicitation": "elicitation/create",
     "sampling": "sampling/createMessage",
@@ -135,17 +137,20 @@ class ServerQuestions:
         finally:
             asking.cancel()
             parking.asks_no_more(question)
-        return result_of(question.asked, await self._answered(question))
+        return await self._answered(question)
 
     async def _later(self, question: OpenQuestion) -> BaseModel | types.ErrorData:
         self._kept.asks(question, is_written=False)
-        return result_of(question.asked, await self._answered(question))
+        return await self._answered(question)
 
-    async def _answered(self, question: OpenQuestion) -> Any:
+    async def _answered(self, question: OpenQuestion) -> BaseModel | types.ErrorData:
         try:
-            return await question.answer
+            given = await question.answer
         finally:
             self._kept.asks_no_more(question)
+        if given is None:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=IS_OVER)
+        return result_of(question.asked, given)
 
     def _is_unasked(self, question: OpenQuestion, said: BaseModel | types.ErrorData) -> bool:
         """Says whether the client cannot ask its user, and whether others are to: of a run that is to outlive it."""

@@ -42,7 +42,13 @@ class OpenQuestion:
     """Is a question of a server that waits in its session for an answer."""
 
     asked: ParkedQuestion
-    answer: asyncio.Future[Given]
+    answer: asyncio.Future[Given | None]
+    """Is None where the call is over."""
+
+    def over(self) -> None:
+        """Hears that its call is over: there is no answer."""
+        if not self.answer.done():
+            self.answer.set_result(None)
 
     def answered(self, given: Given) -> None:
         """Takes the answer; the first one counts."""
@@ -106,9 +112,10 @@ class CallsAtWork:
     def came(self, run_id: str, call_id: int, piece: Piece) -> None:
         """Takes the answer of a call, before its task ends; what its server still asks needs none."""
         if (held := self._held.get(run_id)) is not None:
-            left = [number for number, one in held.questions.items() if one.asked.call == call_id]
-            held.pieces += [piece, *([answers_piece(dict.fromkeys(left, "cancelled"))] if left else [])]
-            self.told(run_id, dict.fromkeys(left, "cancelled"))
+            held.pieces.append(piece)
+            for question in [*held.questions.values()]:
+                if question.asked.call == call_id:
+                    self._is_over(held, question)
 
     def asks(self, run_id: str, question: OpenQuestion, *, is_written: bool) -> None:
         """Takes a question of a server; one that came when the run was parked is written down."""
@@ -121,11 +128,10 @@ class CallsAtWork:
 
     def asks_no_more(self, run_id: str, question: OpenQuestion) -> None:
         """Hears that a question needs no answer any more; nobody is asked it from now on."""
-        held, number = self._held.get(run_id), question.asked.number
-        if held is not None and held.questions.pop(number, None) is not None:
-            held.pieces.append(answers_piece({number: "cancelled"}))
+        held = self._held.get(run_id)
+        if held is not None and question.asked.number in held.questions:
+            self._is_over(held, question)
             self._do(self._write(held))
-            self._note_asking(held)
 
     def told(self, run_id: str, answers: Mapping[int, Given]) -> None:
         """Gives servers their answers, by the numbers of the questions; they are written down."""
@@ -172,7 +178,8 @@ class CallsAtWork:
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
-            self.told(run_id, dict.fromkeys(held.questions, "cancelled"))
+            for question in held.questions.values():
+                question.over()
             for call in held.calls:
                 # A second cancellation would cut off the SDK while it sends that notification.
                 if not call.cancelling():
@@ -221,6 +228,13 @@ class CallsAtWork:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+    def _is_over(self, held: _Held, question: OpenQuestion) -> None:
+        """Ends a question, of which whoever looks at the run is told that it was dismissed."""
+        del held.questions[question.asked.number]
+        question.over()
+        held.pieces.append(answers_piece({question.asked.number: "cancelled"}))
+        self._note_asking(held)
 
     def _note_asking(self, held: _Held) -> None:
         if not held.questions:

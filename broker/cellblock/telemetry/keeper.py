@@ -476,7 +476,9 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     waits, working = list[Data](), list[Data]()
     if head.state == "parked":
         waits = [asdict(one) | {"number": one.number} for one in parked_questions(head, kept)]
-        working = [asdict(one) for one in waiting_in(kept)[0].working] if head.owner is not None else []
+        asking = {one["call"] for one in waits}
+        calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
+        working = [asdict(one) for one in calls_at_work if one.call not in asking]
     return {
         **head_data(head),
         "kept": True,

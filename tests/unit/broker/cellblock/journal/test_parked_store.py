@@ -130,7 +130,7 @@ def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Pat
     assert store.due(NOW) == (["r"], [])
     read = store.take("r", "broker-1")
     assert read is not None and waiting_in(read[1])[1] == {1: "accepted", 2: "declined"}
-    assert parked_questions(read[1]) == ()
+    assert parked_questions(*read) == ()
     assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
     with pytest.raises(WrongPiece):
         waiting_in([Piece("recording", b"")])
