@@ -311,3 +311,23 @@ async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
         script = code("many", times=1, size=100_000)
         done = (await ann.back(word, accepted(asked["inputRequests"], "Ann"), script))["result"]
         assert json.loads(done["structuredContent"]["result"]) == {"accept Ann": 1}, done
+
+
+async def test_a_client_comes_back_for_a_run_whose_tool_asks_when_it_is_parked(tmp_path: Path) -> None:
+    """It has a word and no question at first, and a question when it is back: each time that there is one."""
+    journal = {"park_after_ms": 60_000, "park_tools_after_ms": 50}
+    async with serving(tmp_path, journal=journal) as served:
+        ann, script = Client(served, FORMS), code("many", times=2, ms=1_000)
+        first = (await ann.run(script))["result"]
+        assert first["resultType"] == "input_required" and not first.get("inputRequests"), first
+        second = (await ann.back(first["requestState"], {}, script))["result"]
+        keys: set[str] = set()
+        for name in ("Ann", "Bob"):
+            assert second["resultType"] == "input_required", second
+            keys |= second["inputRequests"].keys()
+            second = (
+                await ann.back(second["requestState"], accepted(second["inputRequests"], name), script)
+            )["result"]
+        done = second["structuredContent"]
+        assert json.loads(done["result"]) == {"accept Ann": 1, "accept Bob": 1}, done
+        assert len(keys) == 2 and len(events(served, "call")) == 1

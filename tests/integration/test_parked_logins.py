@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 from mcp import Client
 
-from cellblock import Broker, RunResponse
+from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.oauth_world import World, world
+from support.parked_runs import response_of
 from support.processes import workers_of
 from support.responses import succeeded
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 SCRIPT = """
 import { whoami } from "@codemode/servers/notes";
@@ -48,17 +48,6 @@ async def parked(broker: Broker, **options: Any) -> str:
     return response.usage.run_id
 
 
-async def ended(broker: Broker, run_id: str) -> RunResponse:
-    """The response of a run that was parked."""
-    async with asyncio.timeout(60):
-        while True:
-            status = await broker.parked_runs.status(run_id, "embedding")
-            if status is not None and status.state == "ended":
-                assert status.response is not None
-                return status.response
-            await asyncio.sleep(0.05)
-
-
 async def test_a_run_waits_for_a_login_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
     async with world(tmp_path, **SECTION) as place:
         await place.log_in()
@@ -75,7 +64,7 @@ async def test_a_run_waits_for_a_login_and_goes_on_when_it_is_there(tmp_path: Pa
             (question,) = waiting.questions
             assert question.kind == "login" and "cellblock auth login notes" in question.said
             await place.log_in()
-            done = await ended(broker, run_id)
+            done = await response_of(broker, run_id)
             assert succeeded(done) == "ada" and done.usage.resumed == 1
             assert len(done.logs) == 1 and [entry.ok for entry in done.tool_trace] == [True]
 
@@ -96,7 +85,45 @@ async def test_it_goes_on_in_another_broker_and_who_says_no_has_the_call_refused
         await place.log_in()
         async with Broker(place.settings) as broker:
             for one in (run_id, early):
-                assert succeeded(await ended(broker, one)) == "ada"
+                assert succeeded(await response_of(broker, one)) == "ada"
+
+
+async def test_what_the_user_has_allowed_is_not_asked_again_and_a_yes_to_a_login_allows_nothing(
+    tmp_path: Path,
+) -> None:
+    section = {**SECTION, "policy": {"default": {"approve": ["notes.whoami"]}}}
+    async with world(tmp_path, **section) as place:
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            await place.end_logins()
+            response = await within(broker.run(SCRIPT, durable=True))
+            (waiting,) = await broker.parked()
+            assert [one.kind for one in waiting.questions] == ["approval"]
+            response = await within(broker.resume(waiting.id, "accepted"), 60)
+            assert response.parked, response
+            (waiting,) = await broker.parked()
+            assert [one.kind for one in waiting.questions] == ["login"]
+            await place.log_in()
+            assert succeeded(await response_of(broker, waiting.id)) == "ada"
+            # A call that nobody has allowed is asked about, whatever was said of its login.
+            await place.end_logins()
+        relaxed = {**section, "policy": {"default": {"approve": ["notes.write"]}}}
+        place.cellblock.update(relaxed)
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await shut_out(place, broker)
+            run_id = await parked(broker)
+        await place.log_in()
+        place.cellblock.update(section)
+        async with Broker(place.settings) as broker:
+
+            async def is_asked() -> bool:
+                kinds = [question.kind for one in await broker.parked() for question in one.questions]
+                return kinds == ["approval"]
+
+            await until_found(is_asked, "the call is asked about")
+            assert succeeded(await within(broker.resume(run_id, "accepted"), 60)) == "ada"
 
 
 async def test_a_client_is_asked_to_log_in_and_its_run_goes_on(tmp_path: Path) -> None:

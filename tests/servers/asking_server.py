@@ -104,6 +104,7 @@ async def call_tool(
         text = "talked"
     elif params.name == "many":
         times, size = arguments["times"], arguments.get("size", 0)
+        await asyncio.sleep(pause)
         if arguments.get("at_once"):
             found = await asyncio.gather(*(ask(context, "elicit", size) for _ in range(times)))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from dataclasses import replace
@@ -16,15 +17,18 @@ from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
 from cellblock.journal.place import KIND, opened_file
+from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import (
+    WAITING,
     Head,
     OneRunFailed,
     Piece,
     TakenAway,
     TooLarge,
     WrongPiece,
+    asked_piece,
     parked_questions,
     waiting_in,
 )
@@ -369,4 +373,34 @@ def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | Post
     assert not store.release("r", 9, "dead", is_lost=True)
     found = store.head("r")
     assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    store.close()
+
+
+def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    form = {"requestedSchema": {"type": "object", "required": ["n"]}}
+    asked = replace(question(1), kind="elicitation", nth=1, request=json.dumps(form))
+    parked = Parked(questions=(question(2), asked), working=(WorkingCall(call=1, server="s", tool="t"),))
+    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    # A wrong answer takes the others of its request along.
+    for wrong in ({2: "accepted", asked.number: {"action": "accept", "content": {}}}, "accepted"):
+        with pytest.raises(WrongAnswer):
+            store.answer("r", wrong)  # pyright: ignore[reportArgumentType]
+    later = replace(asked, nth=2)
+    assert store.add_answers("r", 1, "one", [asked_piece(later)])
+    assert not store.add_answers("r", 1, "two", [asked_piece(replace(asked, nth=3))])
+    given = {"action": "accept", "content": {"n": 1}}
+    found = store.answer("r", {asked.number: given, 2: "accepted"})
+    assert found is not None and not found[0].is_answered
+    assert found[2] == {asked.number: given, 2: "accepted"}
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and parked_questions(*read) == (later,)
+    assert store.take("r", "two") is None, "its broker has the call"
+    # With its broker gone it needs no answer, and has none.
+    assert store.release("r", 1, "one", is_lost=True)
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and read[0].is_answered and parked_questions(*read) == ()
+    found = store.answer("r", {later.number: given})
+    assert found is not None and later.number not in found[2]
+    assert store.take("r", "two") is not None
     store.close()
