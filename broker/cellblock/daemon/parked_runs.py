@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.daemon.login_looks import LoginLooks, Logins
 from cellblock.daemon.parked_views import (
     ParkedRun,
     ended_meanwhile,
@@ -41,7 +41,6 @@ from cellblock.journal.rows import (
     OneRunFailed,
     Piece,
     open_questions,
-    parked_questions,
 )
 from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
@@ -53,13 +52,6 @@ logger = logging.getLogger("cellblock.journal")
 
 LOOK_SECONDS: Final = 2.0
 """Passes between two looks at what other processes have answered."""
-
-LOGIN_LOOKS: Final = 5
-"""Counts the looks at runs that wait for a login after one has changed: a run may be parked in that moment, which has
-bounds of its own."""
-
-LOGIN_PAGE: Final = 100
-"""Bounds the runs that one such look reads at once: others wait for the file."""
 
 ADOPT_SECONDS: Final = 30.0
 """Passes between two looks for runs whose broker has died."""
@@ -100,18 +92,6 @@ class Runs(Protocol):
         ...
 
 
-class Logins(Protocol):
-    """Knows to which servers people log in; `upstream.registry.Registry` does."""
-
-    def login_stamps(self) -> Mapping[str, object]:
-        """Returns by server what changes when somebody logs in, or it is connected."""
-        ...
-
-    async def is_logged_in(self, server: str, mark: str) -> bool:
-        """Says whether somebody has logged in since there was the login of this mark, and the server is connected."""
-        ...
-
-
 class ParkedRuns:
     """Has the runs of one state directory that wait. Owns the tasks of those that go on without a client.
 
@@ -129,9 +109,8 @@ class ParkedRuns:
         self._journals = journals
         self._keeper = keeper
         self._owner = owner
-        self._runs, self._logins = runs, logins
-        self._seen_logins: Mapping[str, object] = {}
-        self._login_looks = LOGIN_LOOKS
+        self._runs = runs
+        self._logins = LoginLooks(logins, journals, self.answer)
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
@@ -573,7 +552,8 @@ class ParkedRuns:
                 for run_id in due:
                     await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
-                await self._look_for_logins()
+                if self.count:
+                    await self._logins.look()
                 await self._end_those_asked()
                 if now >= adopt_at or version != seen:
                     adopt_at, seen = now + ADOPT_SECONDS, version
@@ -583,24 +563,6 @@ class ParkedRuns:
             except OSError as error:
                 logger.warning("parked runs cannot go on here: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _look_for_logins(self) -> None:
-        """Lets calls be made that have waited for a login which somebody has given. Nothing is read while none has
-        changed."""
-        stamps = self._logins.login_stamps()
-        if stamps != self._seen_logins:
-            self._seen_logins, self._login_looks = stamps, LOGIN_LOOKS
-        if not stamps or not self._login_looks or not self.count:
-            return
-        self._login_looks -= 1
-        before: float | None = None
-        while page := await self._journals.asked(partial(_waits_for_logins, before=before), []):
-            for began, run_id, questions in page:
-                before = began
-                for question in questions:
-                    place = json.loads(question.request)
-                    if await self._logins.is_logged_in(place["server"], place["mark"]):
-                        await self.answer(run_id, {question.number: "accepted"})
 
     async def _end_those_asked(self) -> None:
         """Ends runs that other brokers want ended; one that a client has come back for goes on."""
@@ -726,20 +688,6 @@ class ParkedRuns:
     async def _going_on(self, kept: KeptRun) -> RunResponse:
         async with self._places:
             return await self.go_on(kept, grantee=Grantee(kept.principal, leaves=True), client=kept.client)
-
-
-def _waits_for_logins(
-    store: JournalStore, before: float | None
-) -> list[tuple[float, str, list[ParkedQuestion]]]:
-    """Returns a page of the parked runs that began before a time, each with what it asks of logins."""
-    found: list[tuple[float, str, list[ParkedQuestion]]] = []
-    for head in store.heads(before=before, limit=LOGIN_PAGE, state="parked"):
-        questions: tuple[ParkedQuestion, ...] = ()
-        with contextlib.suppress(OneRunFailed):
-            if (read := store.read(head.id, kinds=WAITING)) is not None and read[0].state == "parked":
-                questions = parked_questions(*read)
-        found.append((head.began, head.id, [one for one in questions if one.kind == "login"]))
-    return found
 
 
 @contextlib.contextmanager

@@ -81,6 +81,11 @@ class KeptRun(Watcher, ABC):
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
         """Takes the answer of such a call, before its task ends."""
 
+    def patience(self, *, client_leaves: bool) -> float | None:
+        """Gives how long the run waits for a server's answer, or a login, in its process; None where that never parks
+        it. With `client_leaves` its client comes back for it."""
+        return self.park_asked_seconds if self.park_seconds is None and client_leaves else self.park_seconds
+
     def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
         """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
 

@@ -107,20 +107,17 @@ class Run:
         self._has_ended_meanwhile = False
         self._parked: Diagnostic | None = None
         self._questions: ServerQuestions | None = None
-        kept, patience = context.kept, None
-        if kept is not None:
-            patience = kept.park_seconds
-            if patience is None and context.round is not None:
-                patience = kept.park_asked_seconds
-            if patience is not None or kept.park_tools_seconds is not None:
-                seconds = None if context.round is None else patience
-                self._parking = Parking(
-                    seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
-                )
-                if rules is not None and kept.park_seconds is not None:
-                    rules.parking = self._parking
-                if patience is not None:
-                    self._questions = ServerQuestions(kept, self._parking, context.requester)
+        kept = context.kept
+        patience = None if kept is None else kept.patience(client_leaves=context.round is not None)
+        if kept is not None and (patience is not None or kept.park_tools_seconds is not None):
+            seconds = None if context.round is None else patience
+            self._parking = Parking(
+                seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
+            )
+            if rules is not None and kept.park_seconds is not None:
+                rules.parking = self._parking
+            if patience is not None:
+                self._questions = ServerQuestions(kept, self._parking, context.requester)
         self._pause_ms = rules.pause_ms if rules is not None else 0
         if context.requester is not None or self._questions is not None:
             self._pause_ms += PAUSE_MS
@@ -379,13 +376,9 @@ class Run:
     async def _written_down(
         self, kept: KeptRun, parking: Parking, recording: Recording, waits: Waiting
     ) -> None:
-        rules, turn = self._context.rules, self._context.round
-        questions, asked, working = waits
+        rules, turn, (questions, asked, working) = self._context.rules, self._context.round, waits
         parked = Parked(
-            questions=(
-                *map(parked_question, questions.values()),
-                *(question.asked for question in asked.values()),
-            ),
+            questions=(*map(parked_question, questions.values()), *(one.asked for one in asked.values())),
             working=tuple(
                 WorkingCall(call=call.id, server=call.server, tool=call.tool)
                 for call in recording.calls
