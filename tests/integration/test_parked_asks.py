@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from mcp import Client
 
 from cellblock import Broker, InvalidRequest, RunResponse
 from cellblock.frontend.mcp.mcp_server import FrontServer
+from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.parked_runs import response_of
 from support.processes import workers_of
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
@@ -144,3 +146,77 @@ async def test_a_run_that_is_cancelled_tells_the_server(tmp_path: Path) -> None:
         assert status is not None and status.outcome == "CANCELLED"
         assert await broker.parked() == []
         assert [one["event"] for one in ledger(tmp_path / "ledger.jsonl")] == ["call"]
+
+
+BROKER = """
+import asyncio, json, sys
+from pathlib import Path
+from cellblock import Broker
+from support.cellblock_zygote import forked_python, started
+from support.entries import entry, forked_server, settings
+
+async def main():
+    folder, section = Path(sys.argv[1]), json.loads(sys.argv[3])
+    command = forked_server("asking_server.py", "stdio", "--ledger", folder / "ledger.jsonl")
+    async with Broker(settings(folder / "s", {"asking": entry(command)}, **section)) as broker:
+        await broker.settled()
+        await broker.run(Path(sys.argv[2]).read_text(), durable=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_has_its_answers(
+    tmp_path: Path, *, is_answered: bool
+) -> None:
+    """Its server keeps nothing of it between two rounds; when it has the answers, it may have done all."""
+    script, never = tmp_path / "script.js", tmp_path / "never"
+    script.write_text(code("input", json.dumps({"file": str(never)} if is_answered else {})))
+
+    def calls() -> int:
+        return sum(one["event"] == "call" for one in ledger(tmp_path / "ledger.jsonl"))
+
+    words = ("-c", BROKER, tmp_path, script, json.dumps(SECTION))
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
+    made = settings(
+        tmp_path / "s",
+        {"asking": entry(forked_server("asking_server.py", "stdio", "--ledger", tmp_path / "ledger.jsonl"))},
+        **SECTION,
+    )
+    async with Broker(made) as broker:
+
+        async def is_parked() -> bool:
+            return any(one.questions for one in await broker.parked())
+
+        await until_found(is_parked, "it asks", 60)
+        (waiting,) = await broker.parked()
+        (question,) = waiting.questions
+        assert calls() == 1
+        if is_answered:
+            # The broker that has the call hears of it from the file.
+            assert await broker.parked_runs.answer(waiting.id, {question.number: accept("Ann")}) is not None
+            await until(lambda: calls() == 2, "the call goes on with its answer")
+        await broker.parked_runs.stop_looking()
+        for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
+            one.kill()
+        await within(process.wait())
+    async with Broker(made) as broker:
+        if not is_answered:
+            await within(broker.settled())
+            await until_found(is_its_own(broker), "its broker is known to be dead", 60)
+            assert calls() == 1
+            (waiting,) = await broker.parked()
+            assert waiting.questions == (question,) and waiting.working == ()
+            assert await broker.parked_runs.answer(waiting.id, {question.number: accept("Ann")}) is not None
+        response = await response_of(broker, waiting.id)
+    assert response.result == ("may_have_run" if is_answered else "accept Ann"), response
+    assert calls() == 2
+
+
+def is_its_own(broker: Broker) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return all(not one.working for one in await broker.parked())
+
+    return look

@@ -88,6 +88,7 @@ async def call_tool(
                 input_requests={"who": types.ElicitRequest(params=form)}, request_state="s1"
             )
         assert params.request_state == "s1"
+        await there(arguments)
         given = params.input_responses["who"]
         text = (
             f"{given.action} {(given.content or {}).get('name')}"

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from cellblock.apart.pool import paying
@@ -310,7 +311,14 @@ class ToolCalls:
         if self.questions is None:
             return self._origin
         asked = self.questions.of_call(call_id, call, body)
-        return CallOrigin(self._context.requester, self._clock.standing_still, asked, run=self.questions)
+        return CallOrigin(
+            self._context.requester,
+            self._clock.standing_still,
+            asked,
+            run=self.questions,
+            sends=partial(self.questions.sends, call_id),
+            round=self.questions.round_of_call(call_id),
+        )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
         catalog = self._context.catalog

@@ -470,7 +470,9 @@ class Executor:
             and is_reused(order.grantee.principal, order.client, self._reuse, self._policy.settings.reuse)
         )
         if journal is not None and journal.past is not None:
-            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry)
+            earlier = None if order.kept is None else order.kept.earlier
+            goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
+            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry, goes_on)
             plan = recorded_plan(journal, request.code, found)
         else:
             plan = make_plan(
@@ -589,8 +591,13 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
 
 
-def _may_repeat(catalog: Catalog, patterns: Sequence[str], call: RecordedCall) -> bool:
-    """Says of a call that may have run whether it may be made again: only where the user has said so."""
+def _may_repeat(
+    catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: RecordedCall
+) -> bool:
+    """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
+    answered it with a question in a round, and waits for nothing."""
+    if call.id in goes_on:
+        return True
     server = catalog.servers.get(call.server)
     for tool in () if server is None else server.tools:
         if tool.tool_name == call.tool:

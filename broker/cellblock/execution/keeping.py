@@ -89,6 +89,9 @@ class KeptRun(Watcher, ABC):
     def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
         """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
 
+    async def sends(self, call_id: int) -> None:
+        """Waits until it is written down that such a call, which asks in rounds, goes on with its answers."""
+
     def asks_no_more(self, question: OpenQuestion) -> None:
         """Hears that such a question needs no answer any more."""
 

@@ -387,10 +387,11 @@ class Run:
             asked=0 if rules is None else rules.asked,
             waited_ms=0 if rules is None else rules.waited_ms,
             client=self._lease.client if self._lease is not None else "",
-            allowed=tuple(
-                call
-                for call, question in questions.items()
-                if question.login is not None and rules is not None and call in rules.allowed
+            # Those that another process may make.
+            allowed=()
+            if rules is None
+            else tuple(
+                rules.allowed & {*questions, *(one.asked.call for one in asked.values() if one.asked.round)}
             ),
         )
         written = await kept.park(recording, parked, kept.turn if turn is None else turn())

@@ -18,8 +18,8 @@ from cellblock.execution.events import CallFacts
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.parking import Parking
 from cellblock.journal.at_work import OpenQuestion
-from cellblock.journal.parked import SHOWN_BYTES, ParkedQuestion, QuestionKind
-from cellblock.journal.replies import result_of
+from cellblock.journal.parked import SHOWN_BYTES, ParkedQuestion, Round
+from cellblock.journal.replies import KINDS, result_of
 from cellblock.upstream.requester import Asked, Live, Requester
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
@@ -36,15 +36,6 @@ TOO_MANY: Final = f"Its run is parked: a call may ask {MAX_QUESTIONS} questions 
 TOO_LARGE: Final = f"Its run is parked, and the question has more than {MAX_REQUEST_BYTES} bytes."
 
 IS_OVER: Final = "The call is over."
-
-METHODS: Final[dict[QuestionKind, str]] = {
-    "elicitation": "elicitation/create",
-    "sampling": "sampling/createMessage",
-    "roots": "roots/list",
-}
-"""Names the request of MCP by which a server asks."""
-
-_KINDS: Final[dict[str, QuestionKind]] = {method: kind for kind, method in METHODS.items()}
 
 _UNASKED: Final = types.METHOD_NOT_FOUND
 
@@ -71,6 +62,18 @@ class ServerQuestions:
         # Not all of it: it may have megabytes, and the call may take days.
         return partial(self._ask, call_id, call, body[:SHOWN_BYTES], len(body))
 
+    def round_of_call(self, call_id: int) -> Round | None:
+        """Gives where a call goes on that another process had made and whose server asks in rounds."""
+        earlier = self._kept.earlier
+        return None if earlier is None else earlier.rounds.get(call_id)
+
+    async def sends(self, call_id: int) -> None:
+        """Waits until a call that asks in rounds may go on with its answers."""
+        if self._is_left:
+            await self._kept.sends(call_id)
+            # Should it be another's by now, it is cancelled here.
+            await asyncio.sleep(0)
+
     def leave(self, *, client_waits: bool) -> None:
         """Hears that the run is parked, and its calls stay. Those who answer the run are asked from now on, and its
         client only if that one waits."""
@@ -88,6 +91,7 @@ class ServerQuestions:
         size: int,
         request: types.InputRequest,
         live: Live,
+        round: str = "",
     ) -> BaseModel | types.ErrorData:
         if self._is_left and self._client_waits:
             return await live("")
@@ -100,10 +104,11 @@ class ServerQuestions:
             destructive=False,
             input=beginning.decode("utf-8", "replace"),
             bytes=size,
-            kind=_KINDS[request.method],
+            kind=KINDS[request.method],
             nth=self._kept.resumed * 1000 + nth,
             said=params.message if isinstance(params, types.ElicitRequestParams) else "",
             request="{}" if params is None else params.model_dump_json(by_alias=True, exclude_none=True),
+            round=round if len(round) <= MAX_REQUEST_BYTES else "",
         )
         is_large = len(asked.request) > MAX_REQUEST_BYTES
         if self._is_left:
@@ -150,7 +155,7 @@ class ServerQuestions:
             self._kept.asks_no_more(question)
         if given is None:
             return types.ErrorData(code=types.INVALID_REQUEST, message=IS_OVER)
-        return result_of(question.asked, given)
+        return result_of(question.asked.kind, given)
 
     def _is_unasked(self, question: OpenQuestion, said: BaseModel | types.ErrorData) -> bool:
         """Says whether the client cannot ask its user, and whether others are to: of a run that is to outlive it."""

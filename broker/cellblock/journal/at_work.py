@@ -19,7 +19,15 @@ from cellblock.base.database import StoreError
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import Given, ParkedQuestion
-from cellblock.journal.rows import WAITING, OneRunFailed, Piece, answers_piece, asked_piece, waiting_in
+from cellblock.journal.rows import (
+    WAITING,
+    OneRunFailed,
+    Piece,
+    answers_piece,
+    asked_piece,
+    sent_piece,
+    waiting_in,
+)
 from cellblock.journal.store import JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -133,6 +141,12 @@ class CallsAtWork:
             self._is_over(held, question)
             self._do(self._write(held))
 
+    async def sends(self, run_id: str, call_id: int) -> None:
+        """Waits until it is written down that a call goes on with its answers: its server may do what it is to do."""
+        if (held := self._held.get(run_id)) is not None:
+            held.pieces.append(sent_piece(call_id))
+            await self._write(held)
+
     def told(self, run_id: str, answers: Mapping[int, Given]) -> None:
         """Gives servers their answers, by the numbers of the questions; they are written down."""
         if (held := self._held.get(run_id)) is not None:
@@ -178,8 +192,9 @@ class CallsAtWork:
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
-            for question in held.questions.values():
-                question.over()
+            # Nothing of it is written: another broker may go on with what is asked in rounds.
+            while held.questions:
+                held.questions.popitem()[1].over()
             for call in held.calls:
                 # A second cancellation would cut off the SDK while it sends that notification.
                 if not call.cancelling():

@@ -47,6 +47,7 @@ class ParkedQuestion:
         nth: Counts the call's questions after its approval, from 1; 0 for that.
         said: What the server says, or which login is needed; empty for an approval.
         request: What the server asks, the params of MCP as JSON; of a login, where it is looked for.
+        round: With what the call goes on that asks in rounds, for `unpack_round`; empty where its session waits.
     """
 
     call: int
@@ -59,6 +60,7 @@ class ParkedQuestion:
     nth: int = 0
     said: str = ""
     request: str = ""
+    round: str = ""
 
     @property
     def number(self) -> int:
@@ -112,6 +114,30 @@ class Parked:
         working = tuple(WorkingCall(**one) for one in found.pop("working", ()))
         allowed = tuple(found.pop("allowed", ()))
         return cls(questions=questions, working=working, allowed=allowed, **found)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Holds what a server has answered that asks in rounds (MCP 2026-07-28): it keeps nothing of the call.
+
+    Args:
+        result: Its `InputRequiredResult`, as JSON data.
+        answers: What was said to it, results of MCP by its own keys.
+    """
+
+    result: dict[str, Any]
+    answers: dict[str, Given]
+
+
+def pack_round(key: str, result: Mapping[str, Any]) -> str:
+    """Encodes a round, for a question that has this key in it."""
+    return json.dumps([key, result])
+
+
+def unpack_round(text: str) -> tuple[str, dict[str, Any]]:
+    """Decodes what `pack_round` has made: key and result."""
+    key, result = json.loads(text)
+    return key, result
 
 
 def pack_question(question: ParkedQuestion) -> bytes:

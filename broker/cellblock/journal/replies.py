@@ -20,6 +20,15 @@ MAX_REPLY_BYTES: Final = 256 * 1024
 
 DECLINED: Final = "The user has declined."
 
+METHODS: Final[dict[QuestionKind, str]] = {
+    "elicitation": "elicitation/create",
+    "sampling": "sampling/createMessage",
+    "roots": "roots/list",
+}
+"""Names the request of MCP by which a server asks."""
+
+KINDS: Final[dict[str, QuestionKind]] = {method: kind for kind, method in METHODS.items()}
+
 _ACTIONS: Final[dict[Answer, str]] = {"accepted": "accept", "declined": "decline", "cancelled": "cancel"}
 _WORDS: Final[dict[str, Answer]] = {action: word for word, action in _ACTIONS.items()}
 
@@ -77,13 +86,13 @@ def misfit(params: Mapping[str, Any], result: types.ElicitResult) -> str | None:
     return None if found is None else found.sentence.removesuffix(".")
 
 
-def result_of(question: ParkedQuestion, given: Given) -> BaseModel | types.ErrorData:
+def result_of(kind: QuestionKind, given: Given) -> BaseModel | types.ErrorData:
     """Returns what the server gets that has asked."""
-    if isinstance(given, str) and question.kind != "elicitation":
+    if isinstance(given, str) and kind != "elicitation":
         return types.ErrorData(code=types.INVALID_REQUEST, message=DECLINED)
     if isinstance(given, str):
         given = {"action": _ACTIONS[given]}
-    return _results()[question.kind].validate_python(given, by_name=False)
+    return _results()[kind].validate_python(given, by_name=False)
 
 
 def _params(question: ParkedQuestion) -> Mapping[str, Any]:

@@ -17,14 +17,15 @@ from cellblock.journal.parked import (
     unpack_question,
 )
 
-Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "answers", "cancel"]
+Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
 call as it was known when the piece was written, `parked` is what a parked run waits for, `asked` what a server has
-asked since, `answers` what was said to it, `cancel` that the broker that has it is to end it."""
+asked since, `sent` which call has gone on with its answers, `answers` what was said to it, `cancel` that the broker
+that has it is to end it."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "answers")
+WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "sent", "answers")
 """Names the pieces that say what a parked run waits for."""
 
 RunState = Literal["running", "parked", "ended", "lost"]
@@ -110,6 +111,11 @@ def asked_piece(question: ParkedQuestion) -> Piece:
     return Piece("asked", pack_question(question))
 
 
+def sent_piece(call_id: int) -> Piece:
+    """Returns the piece that a call goes on with the answers to what it has asked."""
+    return Piece("sent", str(call_id).encode())
+
+
 def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
     """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
     be read by this release."""
@@ -122,8 +128,15 @@ def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
             if piece.kind == "answers":
                 answers |= unpack_answers(piece.body)
         parked = Parked.unpack(bodies[-1])
-        later = tuple(unpack_question(piece.body) for piece in pieces if piece.kind == "asked")
-        return replace(parked, questions=parked.questions + later), answers
+        questions = list(parked.questions)
+        for piece in pieces:
+            if piece.kind == "asked":
+                questions.append(unpack_question(piece.body))
+            elif piece.kind == "sent":
+                # What it has asked before was answered to the server, which may have done what it was to do.
+                call = int(piece.body)
+                questions = [replace(one, round="") if one.call == call else one for one in questions]
+        return replace(parked, questions=tuple(questions)), answers
     except (TypeError, KeyError, ValueError) as error:
         # It is as it was written: its seal is whole.
         raise Foreign(f"another release has written down what the run waits for ({error})") from error
@@ -131,11 +144,12 @@ def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
 
 def open_questions(head: Head, parked: Parked, known: Collection[int]) -> tuple[ParkedQuestion, ...]:
     """Returns the questions that are not known to be answered: what a server asks is over where no broker has its
-    call."""
+    call, unless it asks in rounds."""
     return tuple(
         question
         for question in parked.questions
-        if question.number not in known and not (question.is_of_server and head.owner is None)
+        if question.number not in known
+        and not (question.is_of_server and not question.round and head.owner is None)
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from cellblock.journal.parked import Round
+
 
 class Verdict(Enum):
     """Says what came of a question."""
@@ -71,12 +73,14 @@ class EarlierQuestions:
         waited_ms: How long the run had waited for answers in its process, in milliseconds.
         verdicts: What the user has said meanwhile, by the numbers of the calls; each is good for one call.
         logins: What the user has said of calls that need a login, likewise.
+        rounds: With what calls go on whose servers ask in rounds, likewise.
     """
 
     asked: int = 0
     waited_ms: int = 0
     verdicts: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
     logins: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
+    rounds: Mapping[int, Round] = field(default_factory=dict[int, Round])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from cellblock.journal.at_work import CallsAtWork, OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, LOST, Given, Parked
+from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
 from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
@@ -318,6 +318,9 @@ class Kept(KeptRun):
     def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
         self._at_work.asks(self.run_id, question, is_written=is_written)
 
+    async def sends(self, call_id: int) -> None:
+        await self._at_work.sends(self.run_id, call_id)
+
     def asks_no_more(self, question: OpenQuestion) -> None:
         self._at_work.asks_no_more(self.run_id, question)
 
@@ -395,7 +398,15 @@ def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
         given = answers.get(question.number)
         if isinstance(given, str) and not question.is_of_server:
             (logins if question.kind == "login" else verdicts)[question.call] = Verdict(given)
-    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins)
+    rounds: dict[int, Round] = {}
+    for question in parked.questions:
+        if question.round:
+            key, result = unpack_round(question.round)
+            if question.call not in rounds or rounds[question.call].result != result:
+                rounds[question.call] = Round(result, {})
+            if question.number in answers:
+                rounds[question.call].answers[key] = answers[question.number]
+    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds)
 
 
 def _not_written(why: str) -> ToolCallError:
@@ -475,7 +486,10 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     state = head.state if head.state == "parked" else head.outcome or NO_END
     waits, working = list[Data](), list[Data]()
     if head.state == "parked":
-        waits = [asdict(one) | {"number": one.number} for one in parked_questions(head, kept)]
+        waits = [
+            asdict(one) | {"number": one.number, "round": bool(one.round)}
+            for one in parked_questions(head, kept)
+        ]
         asking = {one["call"] for one in waits}
         calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
         working = [asdict(one) for one in calls_at_work if one.call not in asking]

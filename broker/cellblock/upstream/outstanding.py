@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
 from cellblock.config.secrets.redaction import Redactor
-from cellblock.upstream.requester import CallOrigin, Requester
+from cellblock.upstream.requester import NOBODY, CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0
 """Sets for how long after a call was given up its server may still ask something for it."""
@@ -70,6 +70,18 @@ class Outstanding:
 
 
 _current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
+_round: ContextVar[str] = ContextVar("cellblock_round", default="")
+
+
+def current_origin() -> CallOrigin:
+    """Returns the origin of the call that is made in this context."""
+    call = _current.get()
+    return NOBODY if call is None else call.origin
+
+
+def in_round(packed: str) -> None:
+    """Notes, in this context, with what the call goes on in whose round a question is asked."""
+    _round.set(packed)
 
 
 @dataclass(slots=True)
@@ -193,7 +205,7 @@ class Routing:
         with _clock_stopped(call), call.origin.standing_still():
             asked = call.origin.asked
             # What others say later was held against the request.
-            return cast("T", await (live("") if asked is None else asked(request, live)))
+            return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
 
 
 def refused(status: int) -> int | None:

@@ -10,6 +10,8 @@ from typing import Final, Protocol
 import mcp_types as types
 from pydantic import BaseModel
 
+from cellblock.journal.parked import Round
+
 
 class Requester(Protocol):
     """Is the client of one request. Its methods answer with `ErrorData` what the client does not support or refuses;
@@ -60,8 +62,11 @@ Live = Callable[[str], Awaitable[BaseModel | types.ErrorData]]
 class Asked(Protocol):
     """Has an answer to what a server asks during a call of a run that can wait without its process."""
 
-    async def __call__(self, request: types.InputRequest, live: Live) -> BaseModel | types.ErrorData:
-        """Returns the answer, of the client or of whoever answers later; may take days."""
+    async def __call__(
+        self, request: types.InputRequest, live: Live, round: str = ""
+    ) -> BaseModel | types.ErrorData:
+        """Returns the answer, of the client or of whoever answers later; may take days. `round` says with what the call
+        goes on that asks in rounds, as `pack_round` has it."""
         ...
 
 
@@ -74,12 +79,16 @@ class CallOrigin:
         standing_still: Gives a block inside which the run's time does not pass.
         asked: Has answers; None where only the client has.
         run: Is the same object for all calls of a run; None where there is none.
+        sends: Is waited for before a call that asks in rounds goes on with its answers.
+        round: Where such a call goes on; None: it begins.
     """
 
     requester: Requester | None = None
     standing_still: Callable[[], AbstractContextManager[None]] = nullcontext
     asked: Asked | None = None
     run: object = None
+    sends: Callable[[], Awaitable[None]] | None = None
+    round: Round | None = None
 
     @property
     def who(self) -> object:

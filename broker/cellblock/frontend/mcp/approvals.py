@@ -14,9 +14,10 @@ from pydantic import TypeAdapter
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.visible_text import spelled_out
-from cellblock.execution.server_questions import METHODS, key_of
+from cellblock.execution.server_questions import key_of
 from cellblock.frontend.mcp.requests_back import Ask
 from cellblock.journal.parked import NTH, Answer, Given, ParkedQuestion
+from cellblock.journal.replies import METHODS
 from cellblock.policy.asking import Approver, Question, Verdict
 
 logger = logging.getLogger("cellblock.frontend")

@@ -65,7 +65,7 @@ def test_a_form_that_is_filled_in_or_not_is_given_to_the_server(action: str) -> 
     given: dict[str, Any] = {"action": action}
     if action == "accept":
         given["content"] = {"name": "Ann", "age": 5}
-    found = result_of(question(), checked(question(), given))
+    found = result_of("elicitation", checked(question(), given))
     assert isinstance(found, types.ElicitResult) and found.action == action
     assert found.content == given.get("content")
 
@@ -73,7 +73,7 @@ def test_a_form_that_is_filled_in_or_not_is_given_to_the_server(action: str) -> 
 def test_words_answer_what_needs_no_more() -> None:
     plain = question(schema={"type": "object", "properties": {}})
     for word, action in (("accepted", "accept"), ("declined", "decline"), ("cancelled", "cancel")):
-        found = result_of(plain, checked(plain, word))  # pyright: ignore[reportArgumentType]
+        found = result_of("elicitation", checked(plain, word))  # pyright: ignore[reportArgumentType]
         assert isinstance(found, types.ElicitResult) and found.action == action
     login = question("login")
     assert checked(login, "accepted") == "accepted" and checked(login, {"action": "decline"}) == "declined"
@@ -84,11 +84,11 @@ def test_words_answer_what_needs_no_more() -> None:
 
 def test_a_model_and_roots_are_answered_by_results_or_refused() -> None:
     sampling, roots = question("sampling"), question("roots")
-    assert isinstance(result_of(sampling, checked(sampling, SAID)), types.CreateMessageResult)
+    assert isinstance(result_of("sampling", checked(sampling, SAID)), types.CreateMessageResult)
     listed: dict[str, Any] = {"roots": [{"uri": "file:///a"}]}
-    assert isinstance(result_of(roots, checked(roots, listed)), types.ListRootsResult)
+    assert isinstance(result_of("roots", checked(roots, listed)), types.ListRootsResult)
     for one in (sampling, roots):
-        assert isinstance(result_of(one, checked(one, "declined")), types.ErrorData)
+        assert isinstance(result_of(one.kind, checked(one, "declined")), types.ErrorData)
         for wrong in ("accepted", {"action": "accept"}):
             with pytest.raises(WrongAnswer):
                 checked(one, wrong)  # pyright: ignore[reportArgumentType]
