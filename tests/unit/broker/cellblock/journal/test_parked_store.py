@@ -17,7 +17,7 @@ from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall, pack_round
 from cellblock.journal.place import KIND, opened_file
 from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import (
@@ -30,6 +30,7 @@ from cellblock.journal.rows import (
     WrongPiece,
     asked_piece,
     parked_questions,
+    sent_piece,
     waiting_in,
 )
 from cellblock.journal.store import JournalStore
@@ -403,4 +404,28 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Pa
     found = store.answer("r", {later.number: given})
     assert found is not None and later.number not in found[2]
     assert store.take("r", "two") is not None
+    store.close()
+
+
+def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are_sent(
+    kept_in: Path | PostgresServer,
+) -> None:
+    store = opened(kept_in)
+    packed = pack_round("who", {"requestState": "s1"})
+    asked = replace(question(1), kind="roots", nth=1, request="{}", round=packed)
+    parked = Parked(questions=(asked,), working=(WorkingCall(call=1, server="s", tool="t"),))
+    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    assert not store.release("r", 1, "one", is_lost=True), "somebody is still to answer"
+    assert store.due(NOW) == ([], [])
+    found = store.answer("r", {asked.number: {"roots": []}})
+    assert found is not None and found[0].is_answered and store.due(NOW) == (["r"], [])
+    store.park(head(turn=2, owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    later = replace(asked, nth=2)
+    assert store.add_answers("r", 2, "one", [sent_piece(1)])
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and [one.round for one in waiting_in(read[1])[0].questions] == [""]
+    assert store.add_answers("r", 2, "one", [asked_piece(later)])
+    assert not store.release("r", 2, "one", is_lost=True)
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and parked_questions(*read) == (later,), "the first round is over"
     store.close()
