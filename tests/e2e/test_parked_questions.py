@@ -7,7 +7,7 @@ import asyncio
 import json
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,8 @@ async def test_a_broker_that_is_killed_takes_the_call_with_it(tmp_path: Path) ->
         task = await ann.task(code())
         questions = await ann.questions(task)
         for process in served.family():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         await within(served.process.wait())
     async with serving(tmp_path) as served:
         ann = Client(served, TASKS)

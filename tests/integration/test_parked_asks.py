@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,9 @@ async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> 
         run_id = await parked(broker, code("elicit"))
         question = await number_of(broker, run_id)
         for child in psutil.Process().children(recursive=True):
-            if "asking_server.py" in str(child.cmdline()):
-                child.kill()
+            with suppress(psutil.NoSuchProcess):
+                if "asking_server.py" in str(child.cmdline()):
+                    child.kill()
         response = await response_of(broker, run_id)
         assert response.result == "may_have_run", response
         with pytest.raises(InvalidRequest, match="waits for an answer"):
@@ -200,7 +201,8 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
             await until(lambda: calls() == 2, "the call goes on with its answer")
         await broker.parked_runs.stop_looking()
         for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
-            one.kill()
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         await within(process.wait())
     async with Broker(made) as broker:
         if not is_answered:

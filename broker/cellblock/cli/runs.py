@@ -127,7 +127,8 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
     if values:
         lines.append(f"  input: {question['input']}")
         lines += [f"  request: {question['request']}"] if question["kind"] == "elicitation" else []
-    return lines
+    # What servers and scripts say, on a terminal.
+    return [harmless(line) for line in lines]
 
 
 @contextlib.contextmanager

@@ -292,14 +292,15 @@ class Broker:
 
         Args:
             run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
-            answer: `accepted`, `declined` or `cancelled`, for all calls that wait, or by the numbers of the calls.
+            answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the numbers of the questions; for a
+                server also a whole result of MCP, such as `{"action": "accept", "content": {…}}`.
             client: As for `run`; None: whoever's it is.
 
         Returns:
             Its response; `parked` says whether it waits again, or still.
 
         Raises:
-            InvalidRequest: No such run waits.
+            InvalidRequest: No such run waits, or an answer does not fit its question.
             HostUnavailable: The broker is not running.
             CellblockError: It cannot be read.
         """

@@ -117,7 +117,7 @@ class Run:
             if rules is not None and kept.park_seconds is not None:
                 rules.parking = self._parking
             if patience is not None:
-                self._questions = ServerQuestions(kept, self._parking, context.requester)
+                self._questions = ServerQuestions(kept, self._parking)
         self._pause_ms = rules.pause_ms if rules is not None else 0
         if context.requester is not None or self._questions is not None:
             self._pause_ms += PAUSE_MS

@@ -20,7 +20,7 @@ from cellblock.execution.parking import Parking
 from cellblock.journal.at_work import OpenQuestion
 from cellblock.journal.parked import SHOWN_BYTES, ParkedQuestion, Round
 from cellblock.journal.replies import KINDS, result_of
-from cellblock.upstream.requester import Asked, Live, Requester
+from cellblock.upstream.requester import Asked, Live
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
 """Bounds a question that is written down: its form, or what a model is to say something about. One that is larger keeps
@@ -46,13 +46,11 @@ class ServerQuestions:
     Args:
         kept: Writes the run down.
         parking: The run's.
-        requester: Its client; None where nobody can be asked.
     """
 
-    def __init__(self, kept: KeptRun, parking: Parking, requester: Requester | None) -> None:
+    def __init__(self, kept: KeptRun, parking: Parking) -> None:
         self._kept = kept
         self._parking = parking
-        self._requester = requester
         self._asked = Counter[int]()
         self._open: dict[OpenQuestion, asyncio.Future[Any] | None] = {}
         self._is_left = self._client_waits = False

@@ -187,7 +187,7 @@ class Kept(KeptRun):
         self.principal = principal
         self._owner = owner
         self._at_work = at_work
-        self._asks = False
+        self._asks = self._client_waits = False
         self._head = head
         self._is_written = head is not None
         self.run_id = "" if head is None else head.id
@@ -276,7 +276,9 @@ class Kept(KeptRun):
         _, self._events = self.journal.events_from(self._events)
         self._steps.clear()
         self.turn = turn
-        self._asks = bool(parked.questions)
+        # What servers ask is known where their calls are.
+        self._asks = any(not question.is_of_server for question in parked.questions)
+        self._client_waits = self.is_waited_for and not parked.questions
         expires = time.time() + self._settings.parked_ttl_ms / 1000
         self._head = replace(
             self._head,
@@ -309,7 +311,7 @@ class Kept(KeptRun):
             self.turn,
             tasks,
             asks=self._asks,
-            is_waited_for=self.is_waited_for and not self._asks,
+            is_waited_for=self._client_waits,
         )
 
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
