@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.entries import ledger, plain_server
+from support.entries import entry, forked_server, ledger, plain_server
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import WAITING, ended, login, parked, waiting
 
@@ -44,7 +44,8 @@ def tools(folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     folder = tmp_path_factory.mktemp("parked")
-    async with daemon(folder, servers={"files": tools(folder)}, **WAITING) as running:
+    asking = entry(forked_server("asking_server.py", "stdio", "--older"))
+    async with daemon(folder, servers={"files": tools(folder), "asking": asking}, **WAITING) as running:
         yield running
 
 
@@ -146,8 +147,8 @@ async def page(served: Daemon, chromium: Any) -> AsyncIterator[Any]:
     await sign_in(served, made)
     yield made
     await context.close()
-    # The browser itself says so where an answer comes too late.
-    assert [line for line in wrong if "404 (Not Found)" not in line] == []
+    # The browser itself says so where an answer comes too late, or does not fit.
+    assert [line for line in wrong if "404 (Not Found)" not in line and "status of 422" not in line] == []
 
 
 async def sign_in(served: Daemon, page: Any) -> None:
@@ -239,3 +240,25 @@ async def test_a_run_that_was_answered_elsewhere_says_so(served: Daemon, page: A
         await rows(page, run_id).first.get_by_role("button", name="Allow all").click()
     assert (await answered.value).status == 404
     await page.locator("#parked-said", has_text="no longer waits").wait_for()
+
+
+@needs_browser
+async def test_a_form_of_a_server_is_filled_in(served: Daemon, page: Any) -> None:
+    code = """
+        import { elicit } from "@codemode/servers/asking";
+        console.log(await elicit({}));
+    """
+    run_id = await parked(served, code)
+    await rows(page, run_id).first.wait_for()
+    # First the call, which nobody has said to be harmless; then what its server asks.
+    await rows(page, run_id).nth(1).get_by_role("button", name="Allow").click()
+    question = page.locator(
+        f'#parked tr[data-key^="{run_id} 1"]', has_text="Its server asks: asking: Who are you?"
+    )
+    await question.wait_for()
+    await question.get_by_role("button", name="Allow").click()
+    await page.locator("#parked-said", has_text="does not fit").wait_for()
+    await question.get_by_label("name *").fill("Ann")
+    await question.get_by_role("button", name="Allow").click()
+    await page.locator("#parked-part").wait_for(state="hidden")
+    assert "accept Ann" in json.dumps((await ended(served, run_id))["logs"])

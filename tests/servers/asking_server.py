@@ -1,9 +1,11 @@
 """An MCP server whose tools ask the client back, made with the SDK's low-level server.
 
-Run as ``python asking_server.py [stdio|http] [--older]``; `--older` speaks only revisions before 2026-07-28. Over HTTP
-it listens on a free loopback port and writes ``port N`` as its first line on stdout. Tools: `elicit`, `elicit_url`,
-`sample`, `roots`, `talk` (log messages and progress), `late` (asks although its call was given up), `input` (asks in
-rounds, which only the newer revision has), `wait`. They wait `ms` or until `file` exists.
+Run as ``python asking_server.py [stdio|http] [--older] [--ledger FILE]``; `--older` speaks only revisions before
+2026-07-28. Over HTTP it listens on a free loopback port and writes ``port N`` as its first line on stdout. Tools:
+`elicit`, `elicit_url`, `sample`, `roots`, `talk` (log messages and progress), `late` (asks although its call was given
+up), `input` (asks in rounds, which only the newer revision has), `many` (asks `times` times, `at_once` or one after the
+other, and counts what came of it; its form takes `size` bytes more), `wait`. They wait `ms` or until `file` exists. The
+ledger has a line for each call and each answer.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from mcp.server.stdio import stdio_server
 
 Context = ServerRequestContext[dict[str, Any]]
 
-NAMES = ("elicit", "elicit_url", "sample", "roots", "talk", "late", "input", "wait")
+NAMES = ("elicit", "elicit_url", "sample", "roots", "talk", "late", "input", "many", "wait")
 FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -36,9 +38,17 @@ async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
     )
 
 
-async def ask(context: Context, name: str) -> str:
+def note(**event: Any) -> None:
+    """Writes a line of the ledger, where there is one."""
+    if "--ledger" in sys.argv:
+        with Path(sys.argv[sys.argv.index("--ledger") + 1]).open("a") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+async def ask(context: Context, name: str, size: int = 0) -> str:
     """Sends one request to the client; its answer or its refusal as text."""
     session = context.session
+    form = {**FORM, "description": "x" * size} if size else FORM
     try:
         if name == "elicit_url":
             found = await session.elicit_url("Agree there.", "https://pay.example/", "e1", context.request_id)
@@ -51,7 +61,7 @@ async def ask(context: Context, name: str) -> str:
             return said.content.text if isinstance(said.content, types.TextContent) else "?"
         if name == "roots":
             return ",".join(str(root.uri) for root in (await session.list_roots()).roots)
-        answer = await session.elicit_form("Who are you?", FORM, context.request_id)
+        answer = await session.elicit_form("Who are you?", form, context.request_id)
         return f"{answer.action} {(answer.content or {}).get('name')}"
     except MCPError as error:
         return f"refused {error.code}: {error.message}"
@@ -69,6 +79,7 @@ async def call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
     arguments = params.arguments or {}
+    note(event="call", tool=params.name, arguments=arguments)
     pause = float(arguments.get("ms", 0)) / 1000
     if params.name == "input":
         if params.input_responses is None:
@@ -77,6 +88,7 @@ async def call_tool(
                 input_requests={"who": types.ElicitRequest(params=form)}, request_state="s1"
             )
         assert params.request_state == "s1"
+        await there(arguments)
         given = params.input_responses["who"]
         text = (
             f"{given.action} {(given.content or {}).get('name')}"
@@ -91,6 +103,14 @@ async def call_tool(
         await context.session.report_progress(1, 2, "half")
         await asyncio.sleep(pause)
         text = "talked"
+    elif params.name == "many":
+        times, size = arguments["times"], arguments.get("size", 0)
+        await asyncio.sleep(pause)
+        if arguments.get("at_once"):
+            found = await asyncio.gather(*(ask(context, "elicit", size) for _ in range(times)))
+        else:
+            found = [await ask(context, "elicit", size) for _ in range(times)]
+        text = json.dumps({one: found.count(one) for one in found})
     elif params.name == "wait":
         await asyncio.sleep(pause)
         await there(arguments)
@@ -103,6 +123,7 @@ async def call_tool(
     else:
         await asyncio.sleep(pause)
         text = await ask(context, params.name)
+    note(event="answer", tool=params.name, text=text)
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 

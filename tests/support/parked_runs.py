@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from cellblock import Broker, RunResponse
 from support.http_daemon import TOOL, Daemon
 from support.waits import within
 
@@ -40,6 +41,20 @@ async def ended(served: Daemon, run_id: str) -> Any:
             run = json.loads(answer.body)
             if answer.status == 200 and run["outcome"] not in ("parked", "running", "no end"):
                 return run
+            await asyncio.sleep(LOOK_SECONDS)
+
+    return await within(look(), 60)
+
+
+async def response_of(broker: Broker, run_id: str) -> RunResponse:
+    """The response of a run of a program that was parked, when it has ended."""
+
+    async def look() -> RunResponse:
+        while True:
+            status = await broker.parked_runs.status(run_id, "embedding")
+            if status is not None and status.state == "ended":
+                assert status.response is not None
+                return status.response
             await asyncio.sleep(LOOK_SECONDS)
 
     return await within(look(), 60)

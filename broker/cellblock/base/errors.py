@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
 """Caps a message or hint that a script is told: they may quote what it or a server has made."""
@@ -182,11 +182,31 @@ class CallDenied(ToolCallError):
         super().__init__(message, hint=hint, certainty=Certainty.NOT_STARTED, code=code, fault=fault.value)
 
 
+class NeededLogin(Protocol):
+    """Is a login that a call needs and that a person can give."""
+
+    @property
+    def server(self) -> str:
+        """Names the server in the configuration."""
+        ...
+
+    async def mark(self) -> str:
+        """Returns what names the login that there is; empty where there is none."""
+        ...
+
+    async def is_there(self, mark: str) -> bool:
+        """Says whether somebody has logged in since there was the login of this mark, and the server is connected."""
+        ...
+
+
 class AuthenticationFailed(ToolCallError):
     """The server refused the call for lack of valid credentials."""
 
     error_class = "AuthenticationError"
     summary = "refused for lack of valid credentials"
+
+    login: NeededLogin | None = None
+    """Knows when a person has logged in, where that is what it takes."""
 
 
 class RunLimitReached(ScriptError):

@@ -156,9 +156,10 @@ HELP: Final = {
     ),
     "runs approve": Help(
         "allow the calls that a parked run waits for",
-        "Allows calls of a run that waits. When all of them are answered, a daemon of the state directory goes on with "
-        "the run.",
+        "Allows calls of a run that waits, and answers what servers ask during calls. When all of them are answered, a "
+        "daemon of the state directory goes on with the run.",
         "cellblock runs approve 5f1c0a9be2d34c77  # all calls that it waits for",
+        """cellblock runs approve 5f1c0a9be2d34c77 --answer '{"name": "Ann"}'  # what a server asks in a form""",
         "cellblock runs approve 5f1c0a9be2d34c77 --call 3  # one of them: `cellblock runs show` has the numbers",
     ),
     "runs deny": Help(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.base.terminal import harmless
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import with_state_dir
@@ -20,7 +22,8 @@ from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 from cellblock.daemon.parked_views import ParkedRun, parked_run
 from cellblock.execution.events import Decision
-from cellblock.journal.parked import CANCELLED, Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, Answer, ParkedQuestion, Reply
+from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import WAITING
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
@@ -36,8 +39,9 @@ BY: Final = "cli"
 
 
 def approve(parsed: argparse.Namespace) -> int:
-    """Allows the calls of a parked run. Raises ConfigError: It does not wait."""
-    return _answer(parsed, "accepted")
+    """Allows the calls of a parked run, and answers its servers. Raises ConfigError: It does not wait, or the answer
+    does not fit."""
+    return _answer(parsed, "accepted", parsed.answer)
 
 
 def deny(parsed: argparse.Namespace) -> int:
@@ -92,26 +96,38 @@ async def _resumed(run_id: str, settings: Settings) -> int:
     return EXIT_OK if response.ok else EXIT_NO
 
 
-def _answer(parsed: argparse.Namespace, answer: Answer) -> int:
+def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None) -> int:
     wanted: list[int] = parsed.call
     settings = with_state_dir(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         waiting = _waiting(store, parsed.run)
-        questions = {question.call: question for question in waiting.questions}
+        questions = waiting.questions
         if waiting.working and not questions:
             raise _waits_not(parsed.run)
         for call in wanted:
-            if call not in questions:
+            if not any(call in (question.call, question.number) for question in questions):
                 raise ConfigError(
                     f"Run {parsed.run} does not wait for call {call}.",
                     hint=f"`cellblock runs show {parsed.run}` lists what it waits for.",
                 )
-        found = store.answer(parsed.run, dict.fromkeys(wanted, answer) if wanted else answer)
+        meant = [
+            question
+            for question in questions
+            if not wanted or question.call in wanted or question.number in wanted
+        ]
+        given = answer if form is None else _filled_in(form, meant)
+        try:
+            found = store.answer(parsed.run, {question.number: given for question in meant})
+        except WrongAnswer as error:
+            raise ConfigError(
+                error.message,
+                hint=f"`cellblock runs show {parsed.run} --values` shows its form, --answer takes the fields.",
+            ) from None
         if found is None:
             raise _waits_not(parsed.run)
         head, _, known = found
-        done = [question for call, question in questions.items() if call in known]
-        left = [question for call, question in questions.items() if call not in known]
+        done = [question for question in questions if question.number in known]
+        left = [question for question in questions if question.number not in known]
         if done:
             calls = tuple(question.call for question in done)
             tell(Decision(run=parsed.run, verdict=answer, calls=calls, by=BY))
@@ -128,6 +144,24 @@ def _answer(parsed: argparse.Namespace, answer: Answer) -> int:
                 f"`cellblock runs resume {head.id}`\n"
             )
     return EXIT_OK
+
+
+def _filled_in(form: str, meant: Sequence[ParkedQuestion]) -> Reply:
+    """Returns the answer to the one form that is meant. Raises ConfigError: There is none, or more."""
+    try:
+        content: object = json.loads(form)
+    except (ValueError, RecursionError):
+        content = None
+    if not is_object(content):
+        raise ConfigError(
+            "--answer is no JSON object.", hint='It has the fields of the form: {"name": "Ann"}.'
+        )
+    if [question.kind for question in meant] != ["elicitation"]:
+        raise ConfigError(
+            "--answer is for one question of a server, and that is not what is meant.",
+            hint="--call N names its call; `cellblock runs show` lists what the run waits for.",
+        )
+    return {"action": "accept", "content": content}
 
 
 @contextlib.contextmanager

@@ -164,6 +164,10 @@ def _add_brokers(commands: Commands) -> None:
         answered.value(
             "--call", "N", "only the call of this number (repeatable)", type=int, action="append", default=[]
         )
+        if action == "approve":
+            answered.value(
+                "--answer", "JSON", "the fields of the form with which a server asks, as an object"
+            )
         answered.common(json=False)
     for action in ("cancel", "resume"):
         over = _add(actions, f"runs {action}", f"parked:{action}")

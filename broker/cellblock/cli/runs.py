@@ -70,12 +70,7 @@ def show(parsed: argparse.Namespace) -> int:
     width = max(40, shutil.get_terminal_size((120, 24)).columns)
     lines = [title(parsed.run, run, False)]
     for question in run.get("waitsFor", ()):
-        lines += [
-            "",
-            f"waits until you allow call {question['call']} of {question['server']}.{question['tool']}",
-        ]
-        if parsed.values:
-            lines.append(f"  input: {question['input']}")
+        lines += ["", *_question_lines(question, values=parsed.values)]
     for call in run.get("atWork", ()):
         lines += ["", f"waits for call {call['call']} of {call['server']}.{call['tool']}, which is at work"]
     for part in parts(run, width, Painter(sys.stdout)):
@@ -116,6 +111,24 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
             hint=f"`cellblock runs show {run_id} --values` shows what is kept.",
         )
     return recording
+
+
+def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
+    """Returns what is shown of what a run waits for: what a server or Cellblock says to its user, too."""
+    call = f"call {question['call']} of {question['server']}.{question['tool']}"
+    match question["kind"]:
+        case "approval":
+            lines = [f"waits until you allow {call}"]
+        case "login":
+            lines = [f"waits for a login, for {call}: {question['said']}"]
+        case kind:
+            lines = [f"waits for an answer ({kind}, question {question['number']}) to {call}"]
+            lines += [f"  it asks: {question['said']}"] if question["said"] else []
+    if values:
+        lines.append(f"  input: {question['input']}")
+        lines += [f"  request: {question['request']}"] if question["kind"] == "elicitation" else []
+    # What servers and scripts say, on a terminal.
+    return [harmless(line) for line in lines]
 
 
 @contextlib.contextmanager

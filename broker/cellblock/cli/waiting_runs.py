@@ -8,15 +8,20 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.base.visible_text import spelled_out
 from cellblock.config.secrets.redaction import redacting
 from cellblock.daemon.broker import Broker
 from cellblock.daemon.parked_views import ParkedRun
 from cellblock.execution.events import Decision
-from cellblock.frontend.http.parked_pages import NotAsked
-from cellblock.journal.parked import SHOWN_BYTES, Answer, ParkedQuestion
+from cellblock.frontend.http.parked_pages import Form, NotAnswered, NotAsked
+from cellblock.journal.parked import SHOWN_BYTES, Answer, Given, ParkedQuestion
+from cellblock.journal.replies import WrongAnswer
 
 logger = logging.getLogger("cellblock.frontend")
+
+MAX_FIELDS: Final = 50
+"""Bounds the fields that the page has of one form."""
 
 MAX_SHOWN: Final = 100
 """Bounds the runs that the page lists."""
@@ -40,22 +45,31 @@ class WaitingRuns:
         ]
 
     async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str
+        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Form | None = None
     ) -> dict[str, Any] | None:
         """Answers questions of a run; says which, and which are left."""
         runs = self._broker.parked_runs
         found = await runs.questions(run_id)
         if found is None:
             return None
-        waiting = [question.call for question in found[1]]
+        waiting = [question.number for question in found[1]]
         wanted = waiting if calls is None else sorted(set(calls))
         if not wanted or not set(wanted) <= set(waiting):
             raise NotAsked
-        run = await runs.answer(run_id, dict.fromkeys(wanted, answer))
+        given: Given = answer
+        if form is not None:
+            if len(wanted) > 1 or answer != "accepted":
+                raise NotAnswered("A form answers one question.")
+            given = {"action": "accept", "content": form}
+        try:
+            run = await runs.answer(run_id, dict.fromkeys(wanted, given))
+        except WrongAnswer as error:
+            raise NotAnswered(error.message) from None
         if run is None:
             return None
-        self._tell(Decision(run=run_id, verdict=answer, calls=tuple(wanted), by=by))
-        left = [question.call for question in run.questions]
+        told = tuple(question.call for question in found[1] if question.number in wanted)
+        self._tell(Decision(run=run_id, verdict=answer, calls=told, by=by))
+        left = [question.number for question in run.questions]
         return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
@@ -84,12 +98,41 @@ def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any
 def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
     shown = {
         "call": question.call,
+        "number": question.number,
+        "kind": question.kind,
         "server": spelled_out(redacted(question.server)),
         "tool": spelled_out(redacted(question.tool)),
         "destructive": question.destructive,
         "bytes": question.bytes,
     }
-    return {**shown, **_input(question, redacted)} if inputs else shown
+    if not inputs:
+        return shown
+    said = spelled_out(redacted(question.said))
+    return {**shown, **_input(question, redacted), "said": said, "fields": _fields(question, redacted)}
+
+
+def _fields(question: ParkedQuestion, redacted: Redacted) -> list[dict[str, Any]]:
+    """Returns the fields of the form with which a server asks; those of any other question are none."""
+    asked: object = json.loads(question.request) if question.kind == "elicitation" else None
+    schema: object = asked.get("requestedSchema") if is_object(asked) else None
+    fields: object = schema.get("properties") if is_object(schema) else None
+    if not is_object(schema) or not is_object(fields):
+        return []
+    required: object = schema.get("required")
+    shown: list[dict[str, Any]] = []
+    for name, field in [*fields.items()][:MAX_FIELDS]:
+        about = field if is_object(field) else {}
+        options: object = about.get("enum")
+        shown.append(
+            {
+                "name": name,
+                "title": spelled_out(redacted(str(about.get("title") or name))),
+                "type": str(about.get("type")),
+                "options": [str(one) for one in options] if is_array(options) else None,
+                "required": is_array(required) and name in required,
+            }
+        )
+    return shown
 
 
 def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
     from cellblock.frontend.service import FrontConfig
     from cellblock.journal.journal import Journal
-    from cellblock.journal.parked import Answer
+    from cellblock.journal.parked import Answer, Reply
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
@@ -283,7 +283,7 @@ class Broker:
     async def resume(
         self,
         run_id: str,
-        answer: Answer | Mapping[int, Answer],
+        answer: Answer | Mapping[int, Answer | Reply],
         *,
         client: str | None = None,
     ) -> RunResponse:
@@ -291,14 +291,15 @@ class Broker:
 
         Args:
             run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
-            answer: `accepted`, `declined` or `cancelled`, for all calls that wait, or by the numbers of the calls.
+            answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the numbers of the questions; for a
+                server also a whole result of MCP, such as `{"action": "accept", "content": {…}}`.
             client: As for `run`; None: whoever's it is.
 
         Returns:
             Its response; `parked` says whether it waits again, or still.
 
         Raises:
-            InvalidRequest: No such run waits.
+            InvalidRequest: No such run waits, or an answer does not fit its question.
             HostUnavailable: The broker is not running.
             CellblockError: It cannot be read.
         """
@@ -706,7 +707,9 @@ class Broker:
         )
         from cellblock.daemon.parked_runs import ParkedRuns
 
-        parked = self._parked = ParkedRuns(reach.journals, reach.keeper, reach.owner, executor)
+        parked = self._parked = ParkedRuns(
+            reach.journals, reach.keeper, reach.owner, executor, reach.registry
+        )
         stack.push_async_callback(parked.close)
         stack.push_async_callback(self._stop_executor, executor)
         parked.start()

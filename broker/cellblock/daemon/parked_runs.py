@@ -18,6 +18,7 @@ from typing import Final
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.tasks import TaskSet
+from cellblock.daemon.login_looks import LoginLooks, Logins
 from cellblock.daemon.parked_views import (
     ParkedRun,
     ended_meanwhile,
@@ -32,9 +33,17 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Given, ParkedQuestion
 from cellblock.journal.room import NoRoom
-from cellblock.journal.rows import KINDS, WAITING, Foreign, Head, OneRunFailed, Piece
+from cellblock.journal.rows import (
+    KINDS,
+    WAITING,
+    Foreign,
+    Head,
+    OneRunFailed,
+    Piece,
+    open_questions,
+)
 from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
@@ -71,13 +80,17 @@ class ParkedRuns:
         keeper: Opens what watches them.
         owner: Names this broker.
         runs: Runs them.
+        logins: Says when somebody has logged in.
     """
 
-    def __init__(self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor) -> None:
+    def __init__(
+        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor, logins: Logins
+    ) -> None:
         self._journals = journals
         self._keeper = keeper
         self._owner = owner
         self._runs = runs
+        self._logins = LoginLooks(logins, journals, self.answer)
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
@@ -138,13 +151,13 @@ class ParkedRuns:
         return await self._journals.asked(look, [])
 
     async def answer(
-        self, run_id: str, answers: Mapping[int, Answer] | Answer, principal: str | None = None
+        self, run_id: str, answers: Mapping[int, Given] | Answer, principal: str | None = None
     ) -> ParkedRun | None:
-        """Answers questions of a parked run, which goes on when all are answered.
+        """Answers questions of a parked run, which goes on when all are answered, and its calls have ended.
 
         Args:
             run_id: The run.
-            answers: By the numbers of the calls, or one for all that are open.
+            answers: By the numbers of the questions, or one for all that are open.
             principal: As for `waiting`.
 
         Returns:
@@ -157,15 +170,15 @@ class ParkedRuns:
         if found is None:
             return None
         head, parked, known = found
+        self._at_work.told(run_id, known)
         if head.is_answered:
             await self._wake(run_id)
-        left = tuple(question for question in parked.questions if question.call not in known)
         return ParkedRun(
             id=head.id,
             principal=head.principal,
             began=head.began,
             expires=head.expires,
-            questions=left,
+            questions=open_questions(head, parked, known),
             turn=head.turn,
             working=parked.working if head.owner is not None else (),
         )
@@ -241,7 +254,7 @@ class ParkedRuns:
             return await self.waiting(principal)
 
     async def resume(
-        self, run_id: str, answer: Answer | Mapping[int, Answer], principal: str | None
+        self, run_id: str, answer: Answer | Mapping[int, Given], principal: str | None
     ) -> RunResponse:
         """Returns what `Broker.resume` does."""
         with _readable():
@@ -249,6 +262,9 @@ class ParkedRuns:
             if found is not None and found.questions:
                 return parked_response(run_id, found.questions)
             response = None if found is None else await self.outcome(run_id, principal)
+            if response is None and (waiting := await self.questions(run_id, principal)) and waiting[1]:
+                # A server has asked again.
+                return parked_response(run_id, waiting[1])
         if response is None:
             raise InvalidRequest(
                 f"No run {run_id} waits for an answer.", hint="`await broker.parked()` lists those that do."
@@ -365,7 +381,7 @@ class ParkedRuns:
     # ---- a client that is back ------------------------------------------------------------------------
 
     async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a parked run for a client that has come back; it is run with `go_on`.
 
@@ -418,10 +434,10 @@ class ParkedRuns:
         self, run_id: str, principal: str | None = None, turn: int | None = None
     ) -> KeptRun | None:
         """Waits for the calls of a run that are at work here, and for room, and takes it; None where it waits no
-        longer, which has a bound."""
+        longer, which has a bound, or where a server asks something."""
         owner = self._owner.name
-        async with self._at_work.done(run_id):
-            while not self._at_work.is_closed:
+        async with self._at_work.done(run_id) as is_asked:
+            while not self._at_work.is_closed and not is_asked:
                 try:
                     return await self._opened(
                         run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
@@ -431,20 +447,25 @@ class ParkedRuns:
         return None
 
     async def _waited_for(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a run for a client that is back while tools are at work, when they have ended; what it says to
         questions is written down before that."""
         waiting = await self.questions(run_id, principal)
         if waiting is None or waiting[0] != turn:
             return None
-        asked = {question.call for question in waiting[1]}
-        if asked:
-            dismissed: Answer = "cancelled"
-            if answers and not answers.keys() & asked:
-                return None
-            given: dict[int, Answer] = {call: answers.get(call, dismissed) for call in asked}
-            await self._journals.asked(lambda store: store.answer(run_id, given, principal), None)
+        asked = {question.number: question for question in waiting[1]}
+        if asked and answers and not answers.keys() & asked.keys():
+            return None
+        # What a server asks may have come since the client went away: it is asked that, then.
+        dismissed: Answer = "cancelled"
+        given: dict[int, Given] = {
+            number: answers.get(number, dismissed)
+            for number, question in asked.items()
+            if number in answers or not question.is_of_server
+        }
+        if given:
+            await self.answer(run_id, given, principal)
         return await self._done(run_id, principal, turn)
 
     async def _waits_for_tools(self, head: Head) -> bool:
@@ -488,6 +509,8 @@ class ParkedRuns:
                 for run_id in due:
                     await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
+                if self.count:
+                    await self._logins.look()
                 await self._end_those_asked()
                 if now >= adopt_at or version != seen:
                     adopt_at, seen = now + ADOPT_SECONDS, version

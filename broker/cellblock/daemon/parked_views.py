@@ -45,7 +45,7 @@ def parked_run(head: Head, pieces: list[Piece]) -> ParkedRun:
         principal=head.principal,
         began=head.began,
         expires=head.expires,
-        questions=parked_questions(pieces),
+        questions=parked_questions(head, pieces),
         turn=head.turn,
         working=waiting_in(pieces)[0].working if head.owner is not None else (),
     )

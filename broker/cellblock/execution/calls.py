@@ -8,10 +8,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
-from typing import Final, NamedTuple, cast
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 from cellblock.apart.pool import paying
 from cellblock.base.errors import (
+    AuthenticationFailed,
     Certainty,
     SchemaValidationError,
     ScriptError,
@@ -26,10 +28,12 @@ from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.call_results import FoundResult, result_of
 from cellblock.execution.context import RunContext
 from cellblock.execution.events import CallFacts
+from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.parking import Parking
 from cellblock.execution.replies import encode_error
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.run_clock import RunClock
+from cellblock.execution.server_questions import ServerQuestions
 from cellblock.journal.journal import Facts
 from cellblock.upstream.requester import CallOrigin
 
@@ -77,6 +81,8 @@ class ToolCalls:
     Attributes:
         calls: What is known of them, in the order in which they were made.
         parking: Is told when a call has ended; None in a run that is never parked.
+        questions: Has what servers ask; None where that never parks the run.
+        logins: Has calls wait for a login; None likewise.
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class ToolCalls:
     ) -> None:
         self.calls: list[CallFacts] = []
         self.parking: Parking | None = None
+        self.questions: ServerQuestions | None = None
+        self.logins: LoginWaits | None = None
         self._context = context
         self._watch = context.watch
         self._reply = reply
@@ -214,19 +222,13 @@ class ToolCalls:
             server, tool = self._find(call)
             call.export = tool.export_name
             arguments = await self._inputs.read(server, tool, body)
+            function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
             body = b""
-            function = context.upstreams.caller(server, tool, self._origin)
             if context.rules is not None:
                 await context.rules.admit(server, tool, arguments, self._clock, call_id)
-            async with self._turns:
-                if (room := self._room()) is not None:
-                    await room
-                if context.kept is not None:
-                    await context.kept.before_call(call_id)
-                call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
-                if self.parking is not None:
-                    self.parking.begins(call_id)
-                result = await function(arguments)
+            if self.logins is not None:
+                self.logins.check(call_id, call.server, tool)
+            result = await self._made(call_id, call, tool, arguments, function)
             found = await result_of(result, call.server, tool, context.max_message_bytes)
             answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
@@ -272,6 +274,48 @@ class ToolCalls:
                 watch.call_ended(call)
                 # Listeners have had their look; a run may make many large calls.
                 call.arguments, call.result = b"", None
+
+    async def _made(
+        self,
+        call_id: int,
+        call: CallFacts,
+        tool: ToolEntry,
+        arguments: Any,
+        function: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """Makes a call in its turn, and again when somebody has logged in who had to."""
+        while True:
+            try:
+                async with self._turns:
+                    if (room := self._room()) is not None:
+                        await room
+                    if self._context.kept is not None:
+                        await self._context.kept.before_call(call_id)
+                    call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                    if self.parking is not None:
+                        self.parking.begins(call_id)
+                    return await function(arguments)
+            except AuthenticationFailed as error:
+                if self.logins is None or error.login is None or self._came is not None:
+                    raise
+                # It was refused, so whoever goes on with the run makes it.
+                call.error, call.certainty = None, Certainty.NOT_STARTED
+                if self.parking is not None:
+                    self.parking.ends(call_id)
+                await self.logins.until_logged_in(call_id, call.server, tool, arguments, error)
+
+    def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
+        if self.questions is None:
+            return self._origin
+        asked = self.questions.of_call(call_id, call, body)
+        return CallOrigin(
+            self._context.requester,
+            self._clock.standing_still,
+            asked,
+            run=self.questions,
+            sends=partial(self.questions.sends, call_id),
+            round=self.questions.round_of_call(call_id),
+        )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
         catalog = self._context.catalog

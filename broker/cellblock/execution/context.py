@@ -16,6 +16,7 @@ from cellblock.execution.plan import Plan
 from cellblock.execution.request import Limits
 from cellblock.journal.journal import Journal
 from cellblock.learning.learner import Learner
+from cellblock.policy.asking import Approver
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.registry import Registry
@@ -44,6 +45,7 @@ class RunContext:
         journal: Records the run, or replays another; None for a run that is not journaled.
         kept: Writes the run down; None where nobody does.
         round: As in `Grantee`.
+        approver: As there.
         generation: Keeps the sessions of calls that outlast the run's process; None where none does.
         key: Names the runs that may have one process with this one; empty: none.
     """
@@ -65,5 +67,6 @@ class RunContext:
     journal: Journal | None = None
     kept: KeptRun | None = None
     round: Callable[[], int] | None = None
+    approver: Approver | None = None
     generation: Generation | None = None
     key: str = ""

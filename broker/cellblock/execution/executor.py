@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -443,7 +443,9 @@ class Executor:
             )
         )
         if journal is not None and journal.past is not None:
-            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry)
+            earlier = None if order.kept is None else order.kept.earlier
+            goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
+            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry, goes_on)
             plan = recorded_plan(journal, request.code, found)
         else:
             plan = make_plan(
@@ -488,6 +490,7 @@ class Executor:
             journal=journal,
             kept=order.kept,
             round=order.caller.grantee.round,
+            approver=order.caller.grantee.approver,
             generation=generation,
             key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
         )
@@ -563,8 +566,13 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
 
 
-def _may_repeat(catalog: Catalog, patterns: Sequence[str], call: RecordedCall) -> bool:
-    """Says of a call that may have run whether it may be made again: only where the user has said so."""
+def _may_repeat(
+    catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: RecordedCall
+) -> bool:
+    """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
+    answered it with a question in a round, and waits for nothing."""
+    if call.id in goes_on:
+        return True
     server = catalog.servers.get(call.server)
     for tool in () if server is None else server.tools:
         if tool.tool_name == call.tool:

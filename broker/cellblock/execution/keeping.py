@@ -9,6 +9,7 @@ from typing import Protocol
 
 from cellblock.execution.events import CallFacts, Watcher
 from cellblock.execution.response import RunResponse
+from cellblock.journal.at_work import OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.parked import Parked
 from cellblock.journal.recording import Recording
@@ -24,6 +25,8 @@ class KeptRun(Watcher, ABC):
         client: Whose place in the queue it has.
         journal: Records the run.
         park_seconds: How long the run waits for a person in its process; None for one that is never parked.
+        park_asked_seconds: How long it waits for an answer to a server in its process, where its client is away; None
+            for one that such a question never parks.
         park_tools_seconds: How long a tool may be at work before the run is parked; None: as long as it takes.
         is_durable: Whether the run is written down as it goes: it goes on when its worker or host is lost.
         is_waited_for: Whether its client waits for the response when it is parked for tools alone.
@@ -41,6 +44,7 @@ class KeptRun(Watcher, ABC):
     client: str = ""
     journal: Journal
     park_seconds: float | None = None
+    park_asked_seconds: float | None = None
     park_tools_seconds: float | None = None
     is_durable: bool = False
     is_waited_for: bool = False
@@ -76,6 +80,20 @@ class KeptRun(Watcher, ABC):
     @abstractmethod
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
         """Takes the answer of such a call, before its task ends."""
+
+    def patience(self, *, client_leaves: bool) -> float | None:
+        """Gives how long the run waits for a server's answer, or a login, in its process; None where that never parks
+        it. With `client_leaves` its client comes back for it."""
+        return self.park_asked_seconds if self.park_seconds is None and client_leaves else self.park_seconds
+
+    def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
+        """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
+
+    async def sends(self, call_id: int) -> None:
+        """Waits until it is written down that such a call, which asks in rounds, goes on with its answers."""
+
+    def asks_no_more(self, question: OpenQuestion) -> None:
+        """Hears that such a question needs no answer any more."""
 
     @abstractmethod
     def given_up(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cellblock.base.errors import shorten
 from cellblock.execution.calls import CallCounts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
@@ -17,6 +18,9 @@ from cellblock_worker.wire import protocol
 
 MAX_NAMED: Final = 5
 """Bounds the calls that a diagnostic names."""
+
+MAX_SAID_CHARS: Final = 500
+"""Bounds what it says of a login that is needed."""
 
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
@@ -66,14 +70,30 @@ def run_parked(run_id: str, parked: Parked) -> Diagnostic:
             hint=f"Do not run the script again: `cellblock runs show {run_id}` says whether it has ended, `cellblock "
             "runs cancel` ends it.",
         )
-    also = f" It waits for tools that are at work, too: {_named(parked.working)}." if parked.working else ""
+    before = [question for question in parked.questions if question.kind == "approval"]
+    logins = [question for question in parked.questions if question.kind == "login"]
+    asked = [question for question in parked.questions if question.is_of_server]
+    asking = {question.call for question in asked}
+    working = [call for call in parked.working if call.call not in asking]
+    said: list[str] = []
+    if before:
+        said.append(f"waits until the user allows its calls: {_named(before)}. They were not made.")
+    if logins:
+        why = shorten(logins[0].said, MAX_SAID_CHARS)
+        said.append(f"waits for a login, for calls that were not made: {_named(logins)}. {why}")
+    if asked:
+        said.append(f"waits for the user's answer to what servers ask during calls: {_named(asked)}.")
+    if working:
+        said.append(f"waits for tools that are at work, too: {_named(working)}.")
+    hint = f"Do not run the script again: `cellblock runs approve {run_id}` lets it go on, `cellblock runs deny` "
     return Diagnostic(
         severity="warning",
         code="RUN_PARKED",
-        message=f"The run waits until the user allows its calls: {_named(parked.questions)}. They were not made.{also} "
-        "The run is written down and goes on from here when the answer is there; its process has ended.",
-        hint=f"Do not run the script again: `cellblock runs approve {run_id}` lets it go on, `cellblock runs deny` "
-        "refuses the calls.",
+        message=f"The run {' It '.join(said)} The run is written down and goes on from here when the answer is there; "
+        "its process has ended.",
+        hint=f"{hint}refuses the calls."
+        if before
+        else f"{hint}refuses; `cellblock runs show` says what it waits for.",
     )
 
 

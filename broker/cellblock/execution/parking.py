@@ -1,7 +1,8 @@
 """Parking decides when a run is written down and its process ended: when all that it waits for is people, or tools
 that have been at work for long.
 
-Other calls that are under way hold the run where it is: what they come to must not be lost.
+Other calls that are under way hold the run where it is: what they come to must not be lost. A call whose server asks
+something waits for people, and stays with its broker as one whose tool is at work.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ import asyncio
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from cellblock.apart.raw import RawJson
+from cellblock.journal.at_work import OpenQuestion
 from cellblock.journal.parked import SHOWN_BYTES, ParkedQuestion
 from cellblock.policy.asking import Question
 
 GATHER_SECONDS: Final = 0.05
 """Passes at least before a run is parked: what a script asks for at once is asked together."""
+
+
+class Waiting(NamedTuple):
+    """Holds what a run waits for: questions by calls, those of servers by their numbers, and calls that are at work."""
+
+    questions: dict[int, Question]
+    asked: dict[int, OpenQuestion]
+    working: frozenset[int]
 
 
 class Parking:
@@ -31,6 +42,7 @@ class Parking:
 
     Attributes:
         questions: What is asked, by the numbers of the calls.
+        asked: What servers ask during calls, by the numbers of the questions.
         working: When the time of each tool that is at work is over, by the numbers of the calls.
     """
 
@@ -42,6 +54,7 @@ class Parking:
         tools_after: float | None = None,
     ) -> None:
         self.questions: dict[int, Question] = {}
+        self.asked: dict[int, OpenQuestion] = {}
         self.working: dict[int, float] = {}
         self._after = after
         self._tools_after = tools_after
@@ -57,18 +70,45 @@ class Parking:
 
     def waits(self, question: Question) -> None:
         """Hears that a call waits for an answer that may come while the run has its process."""
-        self._waits(question, None if self._after is None else max(self._after, GATHER_SECONDS))
+        self.questions[question.call_id] = question
+        self._waits(self._patience)
 
     def goes_on(self, call_id: int) -> None:
         """Hears that a call waits no longer."""
         self.questions.pop(call_id, None)
-        if not self.questions:
-            self._is_due = False
-            self._stop_timer()
+        self._waits_no_more()
+
+    def asks(self, question: OpenQuestion) -> None:
+        """Hears that the server of a call asks something, which its client may answer while the run has its process."""
+        self.asked[question.asked.number] = question
+        self._waits(self._patience)
+
+    def asks_nobody(self) -> asyncio.Future[None]:
+        """Hears that one of them cannot be asked now: the run is parked at once. Returns what is done where that cannot
+        be."""
+        self._waits(GATHER_SECONDS)
+        return self._has_failed
+
+    def asks_no_more(self, question: OpenQuestion) -> None:
+        """Hears that it has its answer, or needs none."""
+        self.asked.pop(question.asked.number, None)
+        self._waits_no_more()
+        self.look()
+
+    @property
+    def waiting(self) -> Waiting:
+        """Returns what the run waits for in this moment."""
+        return Waiting(dict(self.questions), dict(self.asked), self.at_work)
+
+    @property
+    def at_work(self) -> frozenset[int]:
+        """Returns the calls that stay with their broker when the run is parked."""
+        return frozenset((*self.working, *(question.asked.call for question in self.asked.values())))
 
     async def until_parked(self, question: Question) -> None:
         """Waits for the run to be parked, which cancels the call; returns where that cannot be."""
-        self._waits(question, GATHER_SECONDS)
+        self.questions[question.call_id] = question
+        self._waits(GATHER_SECONDS)
         try:
             await asyncio.shield(self._has_failed)
         finally:
@@ -81,8 +121,11 @@ class Parking:
             self.look()
 
     def ends(self, call_id: int) -> None:
-        """Hears that a call has ended."""
+        """Hears that a call has ended; what its server still asks needs no answer."""
         self.working.pop(call_id, None)
+        for number in [number for number, question in self.asked.items() if question.asked.call == call_id]:
+            self.asked.pop(number).over()
+        self._waits_no_more()
         self.look()
 
     @property
@@ -102,13 +145,14 @@ class Parking:
 
     def look(self) -> None:
         """Parks the run if it is time, and nothing but people and tools is waited for."""
-        waits = len(self.questions) + len(self.working)
+        waits = len(self.questions) + len(self.at_work)
         if self._parks or self._asking or not waits or self._in_flight() > waits:
             return
-        if self.questions and not self._is_due:
+        if (self.questions or self.asked) and not self._is_due:
             return
         loop = asyncio.get_running_loop()
-        due = max(self.working.values(), default=0.0)
+        asking = {question.asked.call for question in self.asked.values()}
+        due = max((at for call, at in self.working.items() if call not in asking), default=0.0)
         if due > loop.time():
             if self._tools_timer is None:
                 self._tools_timer = loop.call_at(due, self._tools_time_has_come)
@@ -118,10 +162,11 @@ class Parking:
 
     def park_now(self) -> bool:
         """Parks the run if it waits for people and for nothing else, however long; says whether it is being parked."""
-        if self.questions:
+        is_asked = bool(self.questions or self.asked)
+        if is_asked:
             self._is_due = True
             self.look()
-        return bool(self.questions) and self._parks
+        return is_asked and self._parks
 
     def failed(self, *, for_good: bool) -> None:
         """Hears that the run is not parked: it could not be written, which is so for good, or it went on meanwhile."""
@@ -138,8 +183,16 @@ class Parking:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _waits(self, question: Question, seconds: float | None) -> None:
-        self.questions[question.call_id] = question
+    @property
+    def _patience(self) -> float | None:
+        return None if self._after is None else max(self._after, GATHER_SECONDS)
+
+    def _waits_no_more(self) -> None:
+        if not self.questions and not self.asked:
+            self._is_due = False
+            self._stop_timer()
+
+    def _waits(self, seconds: float | None) -> None:
         if seconds is None or self._is_due:
             return
         loop = asyncio.get_running_loop()
@@ -166,7 +219,7 @@ def parked_question(question: Question) -> ParkedQuestion:
     """Returns what is written down of a question."""
     arguments = question.arguments
     whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
-    return ParkedQuestion(
+    parked = ParkedQuestion(
         call=question.call_id,
         server=question.server_id,
         tool=question.tool_name,
@@ -174,3 +227,7 @@ def parked_question(question: Question) -> ParkedQuestion:
         input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
         bytes=len(whole),
     )
+    if (login := question.login) is None:
+        return parked
+    place = json.dumps({"server": login.server, "mark": login.mark})
+    return replace(parked, kind="login", nth=login.nth, said=login.said, request=place)

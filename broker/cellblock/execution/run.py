@@ -12,6 +12,7 @@ from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
 from cellblock.execution.journaled import Journaled
 from cellblock.execution.keeping import KeptRun
+from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.outcome import (
     call_limit,
     ending,
@@ -21,18 +22,18 @@ from cellblock.execution.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking, parked_question
+from cellblock.execution.parking import Parking, Waiting, parked_question
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
+from cellblock.execution.server_questions import ServerQuestions
 from cellblock.execution.settled import Settled
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
 from cellblock.journal.parked import Parked, WorkingCall
 from cellblock.journal.recording import Recording
-from cellblock.policy.asking import Question
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
@@ -93,20 +94,26 @@ class Run:
         self._held_back: list[Callable[[], None]] = []
         self._has_ended_meanwhile = False
         self._parked: Diagnostic | None = None
+        self._questions: ServerQuestions | None = None
         kept = context.kept
-        if kept is not None and (kept.park_seconds is not None or kept.park_tools_seconds is not None):
-            seconds = None if context.round is None else kept.park_seconds
+        patience = None if kept is None else kept.patience(client_leaves=context.round is not None)
+        if kept is not None and (patience is not None or kept.park_tools_seconds is not None):
+            seconds = None if context.round is None else patience
             self._parking = Parking(
                 seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
             )
             if rules is not None and kept.park_seconds is not None:
                 rules.parking = self._parking
+            if patience is not None:
+                self._questions = ServerQuestions(kept, self._parking)
         self._pause_ms = rules.pause_ms if rules is not None else 0
-        if context.requester is not None:
+        if context.requester is not None or self._questions is not None:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
         self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock)
-        self._calls.parking = self._parking
+        self._calls.parking, self._calls.questions = self._parking, self._questions
+        if kept is not None and self._parking is not None and self._questions is not None:
+            self._calls.logins = LoginWaits(kept, self._parking, self._clock, context.approver)
         self._journaled: Journaled | None = None
         if context.journal is not None:
             self._journaled = Journaled(
@@ -351,20 +358,15 @@ class Run:
             parking.failed(for_good=True)
             return
         recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
-        questions, working = dict(parking.questions), frozenset(parking.working)
-        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, questions, working))
+        waits = parking.waiting
+        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, waits))
 
     async def _written_down(
-        self,
-        kept: KeptRun,
-        parking: Parking,
-        recording: Recording,
-        questions: dict[int, Question],
-        working: frozenset[int],
+        self, kept: KeptRun, parking: Parking, recording: Recording, waits: Waiting
     ) -> None:
-        rules, turn = self._context.rules, self._context.round
+        rules, turn, (questions, asked, working) = self._context.rules, self._context.round, waits
         parked = Parked(
-            questions=tuple(map(parked_question, questions.values())),
+            questions=(*map(parked_question, questions.values()), *(one.asked for one in asked.values())),
             working=tuple(
                 WorkingCall(call=call.id, server=call.server, tool=call.tool)
                 for call in recording.calls
@@ -373,12 +375,17 @@ class Run:
             asked=0 if rules is None else rules.asked,
             waited_ms=0 if rules is None else rules.waited_ms,
             client=self._lease.client if self._lease is not None else "",
+            # Those that another process may make.
+            allowed=()
+            if rules is None
+            else tuple(
+                rules.allowed & {*questions, *(one.asked.call for one in asked.values() if one.asked.round)}
+            ),
         )
         written = await kept.park(recording, parked, kept.turn if turn is None else turn())
         # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
         goes_on = (
-            questions.keys() != parking.questions.keys()
-            or working != parking.working.keys()
+            [set(one) for one in waits] != [set(one) for one in parking.waiting]
             or parking.is_asking
             or self._has_ended_meanwhile
         )
@@ -391,6 +398,8 @@ class Run:
             # At once, so that no call is made here whose answer is taken elsewhere.
             if left := self._calls.leave(working, kept.came):
                 kept.hold(left)
+                if self._questions is not None:
+                    self._questions.leave(client_waits=kept.is_waited_for and not parked.questions)
                 if (generation := self._context.generation) is not None:
                     for task in left:
                         generation.until(task)

@@ -16,7 +16,7 @@ from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSet
 from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
-from cellblock.journal.parked import Answer, ParkedQuestion
+from cellblock.journal.parked import Given, ParkedQuestion
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
@@ -94,7 +94,7 @@ class ParkedRuns(Protocol):
         ...
 
     async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Answer], principal: str
+        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
     ) -> KeptRun | None:
         """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
         ...
@@ -116,7 +116,7 @@ class ParkedRuns(Protocol):
         """Says where a run is that was parked; None where none of this principal is kept. Raises StoreError."""
         ...
 
-    async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> object:
+    async def answer(self, run_id: str, answers: Mapping[int, Given], principal: str) -> object:
         """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
         ...
 

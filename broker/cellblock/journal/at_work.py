@@ -1,7 +1,8 @@
 """At_work has the calls of parked runs whose tools are at work: the sessions are this broker's, which goes on with
 them.
 
-What they come to is written down with the run. If this broker dies first, they are calls that may have run.
+What they come to is written down with the run, and so is what their servers ask meanwhile; what is said to that is
+read there. If this broker dies first, they are calls that may have run.
 """
 
 from __future__ import annotations
@@ -9,15 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.rows import OneRunFailed, Piece
+from cellblock.journal.parked import Given, ParkedQuestion
+from cellblock.journal.rows import (
+    WAITING,
+    OneRunFailed,
+    Piece,
+    answers_piece,
+    asked_piece,
+    sent_piece,
+    waiting_in,
+)
 from cellblock.journal.store import JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -36,14 +46,36 @@ CLAIM_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False, slots=True)
+class OpenQuestion:
+    """Is a question of a server that waits in its session for an answer."""
+
+    asked: ParkedQuestion
+    answer: asyncio.Future[Given | None]
+    """Is None where the call is over."""
+
+    def over(self) -> None:
+        """Hears that its call is over: there is no answer."""
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+    def answered(self, given: Given) -> None:
+        """Takes the answer; the first one counts."""
+        if not self.answer.done():
+            self.answer.set_result(given)
+
+
+@dataclass(eq=False, slots=True)
 class _Held:
-    """Holds one run's calls; `pieces` are answers that are not written yet."""
+    """Holds one run's calls; `pieces` are not written yet, `questions` by their numbers not answered."""
 
     run: str
     turn: int
     calls: set[asyncio.Task[None]]
     asks: bool
     pieces: list[Piece] = field(default_factory=list[Piece])
+    questions: dict[int, OpenQuestion] = field(default_factory=dict[int, OpenQuestion])
+    is_asking: asyncio.Event = field(default_factory=asyncio.Event)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: int = 0
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     carrying: asyncio.Task[None] | None = None
@@ -66,7 +98,7 @@ class CallsAtWork:
         self._journals = journals
         self._owner = owner
         self._held: dict[str, _Held] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     def hold(
         self, run_id: str, turn: int, calls: Sequence[asyncio.Task[None]], *, asks: bool, is_waited_for: bool
@@ -85,10 +117,42 @@ class CallsAtWork:
             held.claimed.set()
         held.carrying = asyncio.create_task(self._carry(held), name="calls of a parked run")
 
-    def came(self, run_id: str, piece: Piece) -> None:
-        """Takes an answer, before its call's task ends."""
+    def came(self, run_id: str, call_id: int, piece: Piece) -> None:
+        """Takes the answer of a call, before its task ends; what its server still asks needs none."""
         if (held := self._held.get(run_id)) is not None:
             held.pieces.append(piece)
+            for question in [*held.questions.values()]:
+                if question.asked.call == call_id:
+                    self._is_over(held, question)
+
+    def asks(self, run_id: str, question: OpenQuestion, *, is_written: bool) -> None:
+        """Takes a question of a server; one that came when the run was parked is written down."""
+        if (held := self._held.get(run_id)) is not None:
+            held.questions[question.asked.number] = question
+            held.is_asking.set()
+            if not is_written:
+                held.pieces.append(asked_piece(question.asked))
+                self._do(self._write(held))
+
+    def asks_no_more(self, run_id: str, question: OpenQuestion) -> None:
+        """Hears that a question needs no answer any more; nobody is asked it from now on."""
+        held = self._held.get(run_id)
+        if held is not None and question.asked.number in held.questions:
+            self._is_over(held, question)
+            self._do(self._write(held))
+
+    async def sends(self, run_id: str, call_id: int) -> None:
+        """Waits until it is written down that a call goes on with its answers: its server may do what it is to do."""
+        if (held := self._held.get(run_id)) is not None:
+            held.pieces.append(sent_piece(call_id))
+            await self._write(held)
+
+    def told(self, run_id: str, answers: Mapping[int, Given]) -> None:
+        """Gives servers their answers, by the numbers of the questions; they are written down."""
+        if (held := self._held.get(run_id)) is not None:
+            for number in [number for number in held.questions if number in answers]:
+                held.questions.pop(number).answered(answers[number])
+            self._note_asking(held)
 
     def holds(self, run_id: str) -> bool:
         """Says whether calls of a run are at work here."""
@@ -102,44 +166,52 @@ class CallsAtWork:
     def is_all(self, run_id: str | None) -> bool:
         """Says whether calls of a run are at work here, and it waits for nothing else."""
         held = None if run_id is None else self._held.get(run_id)
-        return held is not None and not held.asks
+        return held is not None and not held.asks and not held.questions
 
     @contextlib.asynccontextmanager
-    async def done(self, run_id: str) -> AsyncGenerator[None]:
-        """Waits until no call of a run is at work here; the run is this broker's to take inside the block."""
+    async def done(self, run_id: str) -> AsyncGenerator[bool]:
+        """Waits until no call of a run is at work here; the run is this broker's to take inside the block. Gives
+        whether a server asks something before that: then it is not."""
         held = self._held.get(run_id)
         if held is None or held.carrying is None:
-            yield
+            yield False
             return
         held.waiters += 1
         held.claimed.set()
+        asking = asyncio.create_task(held.is_asking.wait())
         try:
-            await asyncio.wait([held.carrying])
-            yield
+            await asyncio.wait([held.carrying, asking], return_when=asyncio.FIRST_COMPLETED)
+            yield not held.carrying.done()
         finally:
+            asking.cancel()
             held.waiters -= 1
             if not held.waiters and held.carrying.done():
                 # Of a run that was taken, nothing is left to release.
-                release = asyncio.create_task(self._release(held))
-                self._releases.add(release)
-                release.add_done_callback(self._releases.discard)
+                self._do(self._release(held))
 
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
+            # Nothing of it is written: another broker may go on with what is asked in rounds.
+            while held.questions:
+                held.questions.popitem()[1].over()
             for call in held.calls:
                 # A second cancellation would cut off the SDK while it sends that notification.
                 if not call.cancelling():
                     call.cancel()
 
     async def look(self) -> None:
-        """Cancels the calls of runs that others have ended. Raises StoreError."""
+        """Cancels the calls of runs that others have ended, and gives servers what others have answered. Raises
+        StoreError."""
         if self._held:
             rows = await self._journals.asked(lambda store: store.held(), [])
             waiting = {(run, turn) for run, owner, turn in rows if self._owner.is_own(owner)}
             for held in list(self._held.values()):
                 if (held.run, held.turn) not in waiting:
                     self.cancel(held.run)
+                elif held.questions:
+                    with contextlib.suppress(OneRunFailed):
+                        self.told(held.run, await self._journals.asked(partial(_answers, held.run), {}))
 
     async def close(self) -> None:
         """Gives the tools a moment, and cancels what is left: who goes on with a run is told that it may have run."""
@@ -152,7 +224,7 @@ class CallsAtWork:
             self.cancel(run_id)
         if carrying:
             await asyncio.wait(carrying, timeout=CANCEL_BOUND_SECONDS)
-        for task in (*carrying, *self._releases):
+        for task in (*carrying, *self._beside):
             task.cancel()
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -167,8 +239,29 @@ class CallsAtWork:
         if not held.waiters:
             await self._release(held)
 
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    def _is_over(self, held: _Held, question: OpenQuestion) -> None:
+        """Ends a question, of which whoever looks at the run is told that it was dismissed."""
+        del held.questions[question.asked.number]
+        question.over()
+        held.pieces.append(answers_piece({question.asked.number: "cancelled"}))
+        self._note_asking(held)
+
+    def _note_asking(self, held: _Held) -> None:
+        if not held.questions:
+            held.is_asking.clear()
+
     async def _write(self, held: _Held) -> None:
         """Writes the answers that have come; as often as it takes, since they are nowhere else."""
+        # One at a time: who lets the run go on must know that all is written.
+        async with held.writing:
+            await self._write_all(held)
+
+    async def _write_all(self, held: _Held) -> None:
         while pieces := held.pieces:
             held.pieces = []
             try:
@@ -203,3 +296,8 @@ class CallsAtWork:
             if is_ready and not self.is_closed:
                 self.on_ready(held.run)
             return
+
+
+def _answers(run_id: str, store: JournalStore) -> Mapping[int, Given]:
+    found = store.read(run_id, kinds=WAITING)
+    return {} if found is None or found[0].state != "parked" else waiting_in(found[1])[1]

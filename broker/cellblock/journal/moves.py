@@ -10,8 +10,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cellblock.journal.parked import LOST, Answer, Parked
-from cellblock.journal.rows import WAITING, Head, Piece, answers_piece, parked_questions, waiting_in
+from cellblock.journal.parked import LOST, Answer, Given, Parked
+from cellblock.journal.replies import checked
+from cellblock.journal.rows import (
+    WAITING,
+    Head,
+    Piece,
+    answers_piece,
+    open_questions,
+    parked_questions,
+    waiting_in,
+)
 from cellblock.journal.run_rows import RunRows, plain
 from cellblock.journal.tables import OF_PRINCIPAL
 
@@ -68,19 +77,20 @@ class Moves(RunRows):
             return moved > 0
 
     def answer(
-        self, run_id: str, answers: Mapping[int, Answer] | Answer, principal: str | None = None
-    ) -> tuple[Head, Parked, dict[int, Answer]] | None:
-        """Writes down what a person says to the questions of a parked run; what is answered already stays so.
+        self, run_id: str, answers: Mapping[int, Given] | Answer, principal: str | None = None
+    ) -> tuple[Head, Parked, dict[int, Given]] | None:
+        """Writes down what is said to the questions of a parked run; what is answered already stays so.
 
         Args:
             run_id: The run.
-            answers: By the numbers of the calls, or one for all that are open. Others are ignored.
+            answers: By the numbers of the questions, or one word for all that are open. Others are ignored.
             principal: As for `heads`.
 
         Returns:
             The run, what it waits for, and all answers; None when no such run is parked.
 
         Raises:
+            WrongAnswer: One does not fit its question; nothing is written.
             WrongPiece, StoreError: As `read`.
         """
         with self._database.transaction(run_id):
@@ -89,14 +99,14 @@ class Moves(RunRows):
                 return None
             head, pieces = found
             parked, known = waiting_in(pieces)
-            open_ones = [question.call for question in parked.questions if question.call not in known]
-            new: dict[int, Answer] = {}
-            for call in open_ones:
-                answer = answers if isinstance(answers, str) else answers.get(call)
-                if answer is not None:
-                    new[call] = answer
+            new: dict[int, Given] = {}
+            for question in open_questions(head, parked, known):
+                given = answers.get(question.number) if not isinstance(answers, str) else answers
+                if given is not None:
+                    new[question.number] = checked(question, given)
             known |= new
-            head = replace(head, is_answered=parked.is_answered_by(known) and head.owner is None)
+            is_answered = head.owner is None and not open_questions(head, parked, known)
+            head = replace(head, is_answered=is_answered)
             if new:
                 self._put(head, [answers_piece(new)], head.owner)
             return head, parked, known
@@ -108,7 +118,7 @@ class Moves(RunRows):
         *,
         principal: str | None = None,
         turn: int | None = None,
-        answers: Mapping[int, Answer] | None = None,
+        answers: Mapping[int, Given] | None = None,
     ) -> tuple[Head, list[Piece]] | None:
         """Takes a parked run, to go on with it; of several that try, one gets it.
 
@@ -124,7 +134,8 @@ class Moves(RunRows):
             The run as it is now, and its pieces; None when no such run is parked.
 
         Raises:
-            WrongPiece, StoreError: As `read`; it stays parked.
+            WrongAnswer: One does not fit its question; it stays parked, and so below.
+            WrongPiece, StoreError: As `read`.
         """
         with self._database.transaction(run_id):
             more: list[Piece] = []
@@ -132,11 +143,15 @@ class Moves(RunRows):
                 found = self.read(run_id, principal, WAITING)
                 if found is None or found[0].state != "parked":
                     return None
-                questions = {question.call for question in parked_questions(found[1])}
-                if answers and not answers.keys() & questions:
+                questions = {question.number: question for question in parked_questions(*found)}
+                if answers and not answers.keys() & questions.keys():
                     return None
                 dismissed: Answer = "cancelled"
-                more = [answers_piece({call: answers.get(call, dismissed) for call in questions})]
+                given: dict[int, Given] = {
+                    number: checked(question, answers.get(number, dismissed))
+                    for number, question in questions.items()
+                }
+                more = [answers_piece(given)]
             # The round is over for whoever has come back in it.
             moved = self._database.execute(
                 "UPDATE runs SET state = 'running', owner = ?, changed = ?, resumed = resumed + 1, is_answered = 0, "
@@ -155,7 +170,8 @@ class Moves(RunRows):
             return taken
 
     def add_answers(self, run_id: str, turn: int, owner: str, pieces: Sequence[Piece]) -> bool:
-        """Writes answers of tools that this broker has waited for; says whether the run still waits for them."""
+        """Writes answers of tools that this broker has waited for, or what their servers ask; says whether the run
+        still waits for them."""
         with self._database.transaction(run_id):
             head = self.head(run_id)
             if head is None or (head.state, head.turn, head.owner) != ("parked", turn, owner):
@@ -180,7 +196,8 @@ class Moves(RunRows):
             found = self.read(run_id, kinds=WAITING)
             if found is None:
                 return False
-            is_answered = found[0].state == "parked" and not parked_questions(found[1])
+            head = replace(found[0], owner=None)
+            is_answered = head.state == "parked" and not parked_questions(head, found[1])
             moved = self._database.execute(
                 f"UPDATE runs SET owner = NULL, is_answered = ?, adopted = adopted + ? WHERE {where}",
                 *(int(is_answered), int(is_lost), run_id, turn, owner),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast
 
@@ -21,18 +21,34 @@ read."""
 Answer = Literal["accepted", "declined", "cancelled"]
 """Names what a person says to a question, as the values of `policy.asking.Verdict`."""
 
+Reply = dict[str, Any]
+"""Is a client's whole answer to what a server asks: a result of MCP, as JSON data."""
+
+Given = Answer | Reply
+
+QuestionKind = Literal["approval", "login", "elicitation", "sampling", "roots"]
+"""Names what is asked: whether a call may be made, a login that it needs, or what a server asks during it."""
+
+NTH: Final = 1_000_000_000
+"""Separates the numbers of a call's questions: that of its approval is the call's own, so no two of a run are alike."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedQuestion:
     """Describes a call that waits for an answer.
 
     Args:
-        call: The call's number, which its answer is for.
+        call: The call's number.
         server: The server's id.
         tool: The tool's name in MCP.
         destructive: Whether it is known to destroy something.
         input: JSON, or the beginning of it: `SHOWN_BYTES` at most.
         bytes: How many bytes the whole input has.
+        kind: What is asked.
+        nth: Counts the call's questions after its approval, from 1; 0 for that.
+        said: What the server says, or which login is needed; empty for an approval.
+        request: What the server asks, the params of MCP as JSON; of a login, where it is looked for.
+        round: With what the call goes on that asks in rounds, for `unpack_round`; empty where its session waits.
     """
 
     call: int
@@ -41,6 +57,21 @@ class ParkedQuestion:
     destructive: bool
     input: str
     bytes: int
+    kind: QuestionKind = "approval"
+    nth: int = 0
+    said: str = ""
+    request: str = ""
+    round: str = ""
+
+    @property
+    def number(self) -> int:
+        """Names the question in its run: its answer is for this number."""
+        return self.nth * NTH + self.call
+
+    @property
+    def is_of_server(self) -> bool:
+        """Says whether a server asks it during its call, which a broker has: it is over when the call is."""
+        return self.kind in ("elicitation", "sampling", "roots")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +93,12 @@ class Parked:
         asked: How often the user was asked in the run so far.
         waited_ms: How long the run had waited for answers in its process, in milliseconds.
         client: Whose place in the queue it had.
+        allowed: Calls that the user has allowed and that were not made: they wait for a login.
     """
 
     questions: tuple[ParkedQuestion, ...]
     working: tuple[WorkingCall, ...] = ()
+    allowed: tuple[int, ...] = ()
     asked: int = 0
     waited_ms: int = 0
     client: str = ""
@@ -80,19 +113,50 @@ class Parked:
         found: Any = json.loads(data)
         questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
         working = tuple(WorkingCall(**one) for one in found.pop("working", ()))
-        return cls(questions=questions, working=working, **found)
-
-    def is_answered_by(self, answers: Iterable[int]) -> bool:
-        """Says whether there is an answer to each question."""
-        return {question.call for question in self.questions} <= set(answers)
+        allowed = tuple(found.pop("allowed", ()))
+        return cls(questions=questions, working=working, allowed=allowed, **found)
 
 
-def pack_answers(answers: Mapping[int, Answer]) -> bytes:
-    """Encodes answers by the numbers of their calls, for the store."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Holds what a server has answered that asks in rounds (MCP 2026-07-28): it keeps nothing of the call.
+
+    Args:
+        result: Its `InputRequiredResult`, as JSON data.
+        answers: What was said to it, results of MCP by its own keys.
+    """
+
+    result: dict[str, Any]
+    answers: dict[str, Given]
+
+
+def pack_round(key: str, result: Mapping[str, Any]) -> str:
+    """Encodes a round, for a question that has this key in it."""
+    return json.dumps([key, result])
+
+
+def unpack_round(text: str) -> tuple[str, dict[str, Any]]:
+    """Decodes what `pack_round` has made: key and result."""
+    key, result = json.loads(text)
+    return key, result
+
+
+def pack_question(question: ParkedQuestion) -> bytes:
+    """Encodes a question that came when its run was parked, for the store."""
+    return json.dumps(asdict(question)).encode()
+
+
+def unpack_question(data: bytes) -> ParkedQuestion:
+    """Decodes what `pack_question` has made."""
+    return ParkedQuestion(**json.loads(data))
+
+
+def pack_answers(answers: Mapping[int, Given]) -> bytes:
+    """Encodes answers by the numbers of their questions, for the store."""
     return json.dumps(dict(answers)).encode()
 
 
-def unpack_answers(data: bytes) -> dict[int, Answer]:
+def unpack_answers(data: bytes) -> dict[int, Given]:
     """Decodes what `pack_answers` has made."""
     found: object = json.loads(data)
-    return {int(call): cast("Answer", answer) for call, answer in found.items()} if is_object(found) else {}
+    return {int(number): cast("Given", given) for number, given in found.items()} if is_object(found) else {}

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from cellblock.base.database import StoreError
-from cellblock.journal.parked import Answer, Parked, ParkedQuestion, pack_answers, unpack_answers
+from cellblock.journal.parked import (
+    Given,
+    Parked,
+    ParkedQuestion,
+    pack_answers,
+    pack_question,
+    unpack_answers,
+    unpack_question,
+)
 
-Kind = Literal["facts", "recording", "result", "call", "parked", "answers", "cancel"]
+Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
-call as it was known when the piece was written, `parked` is what a parked run waits for, `answers` what people have
-said to it, `cancel` that the broker that has it is to end it."""
+call as it was known when the piece was written, `parked` is what a parked run waits for, `asked` what a server has
+asked since, `sent` which call has gone on with its answers, `answers` what was said to it, `cancel` that the broker
+that has it is to end it."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-WAITING: Final[tuple[Kind, ...]] = ("parked", "answers")
+WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "sent", "answers")
 """Names the pieces that say what a parked run waits for."""
 
 RunState = Literal["running", "parked", "ended"]
@@ -92,29 +101,58 @@ class TooLarge(OneRunFailed):
     """A run is larger than all that may be kept."""
 
 
-def answers_piece(answers: Mapping[int, Answer]) -> Piece:
-    """Returns the piece of answers, by the numbers of their calls."""
+def answers_piece(answers: Mapping[int, Given]) -> Piece:
+    """Returns the piece of answers, by the numbers of their questions."""
     return Piece("answers", pack_answers(answers))
 
 
-def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Answer]]:
+def asked_piece(question: ParkedQuestion) -> Piece:
+    """Returns the piece of a question that came when its run was parked."""
+    return Piece("asked", pack_question(question))
+
+
+def sent_piece(call_id: int) -> Piece:
+    """Returns the piece that a call goes on with the answers to what it has asked."""
+    return Piece("sent", str(call_id).encode())
+
+
+def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
     """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
     be read by this release."""
-    parked = [piece.body for piece in pieces if piece.kind == "parked"]
-    if not parked:
+    bodies = [piece.body for piece in pieces if piece.kind == "parked"]
+    if not bodies:
         raise WrongPiece("the run waits for nobody")
-    answers: dict[int, Answer] = {}
+    answers: dict[int, Given] = {}
     try:
         for piece in pieces:
             if piece.kind == "answers":
                 answers |= unpack_answers(piece.body)
-        return Parked.unpack(parked[-1]), answers
+        parked = Parked.unpack(bodies[-1])
+        questions = list(parked.questions)
+        for piece in pieces:
+            if piece.kind == "asked":
+                questions.append(unpack_question(piece.body))
+            elif piece.kind == "sent":
+                # What it has asked before was answered to the server, which may have done what it was to do.
+                call = int(piece.body)
+                questions = [replace(one, round="") if one.call == call else one for one in questions]
+        return replace(parked, questions=tuple(questions)), answers
     except (TypeError, KeyError, ValueError) as error:
         # It is as it was written: its seal is whole.
         raise Foreign(f"another release has written down what the run waits for ({error})") from error
 
 
-def parked_questions(pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:
+def open_questions(head: Head, parked: Parked, known: Collection[int]) -> tuple[ParkedQuestion, ...]:
+    """Returns the questions that are not known to be answered: what a server asks is over where no broker has its
+    call, unless it asks in rounds."""
+    return tuple(
+        question
+        for question in parked.questions
+        if question.number not in known
+        and not (question.is_of_server and not question.round and head.owner is None)
+    )
+
+
+def parked_questions(head: Head, pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:
     """Returns what a parked run still waits for. Raises WrongPiece: The run is not parked."""
-    parked, known = waiting_in(pieces)
-    return tuple(question for question in parked.questions if question.call not in known)
+    return open_questions(head, *waiting_in(pieces))

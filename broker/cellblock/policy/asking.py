@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from cellblock.journal.parked import Round
+
 
 class Verdict(Enum):
     """Says what came of a question."""
@@ -24,11 +26,29 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoginQuestion:
+    """Says which login a call needs.
+
+    Args:
+        said: What the server says, and how the user logs in.
+        server: The server's name in the configuration.
+        mark: Names the login that there is.
+        nth: Names the question among those of its call.
+    """
+
+    said: str
+    server: str
+    mark: str
+    nth: int
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """Asks about one call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
-    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run.
+    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run. With `login`
+    the user is asked to log in, and says yes when that is done; None: whether the call may be made.
     """
 
     server_id: str
@@ -37,6 +57,7 @@ class Question:
     arguments: Any
     timeout: float
     call_id: int = 0
+    login: LoginQuestion | None = None
 
 
 Approver = Callable[[Question], Awaitable[Verdict]]
@@ -51,11 +72,15 @@ class EarlierQuestions:
         asked: How often the user was asked.
         waited_ms: How long the run had waited for answers in its process, in milliseconds.
         verdicts: What the user has said meanwhile, by the numbers of the calls; each is good for one call.
+        logins: What the user has said of calls that need a login, likewise.
+        rounds: With what calls go on whose servers ask in rounds, likewise.
     """
 
     asked: int = 0
     waited_ms: int = 0
     verdicts: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
+    logins: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
+    rounds: Mapping[int, Round] = field(default_factory=dict[int, Round])
 
 
 @dataclass(frozen=True, slots=True)

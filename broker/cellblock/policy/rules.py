@@ -97,6 +97,7 @@ class RunRules:
     Attributes:
         parking: Hears who waits, in a run that can be parked; None in others.
         asked: Counts how often the user was asked.
+        allowed: Holds the numbers of the calls that the user has allowed.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class RunRules:
         self._stops, self._quotas = stops, quotas
         self.parking: Waits | None = None
         self.asked = earlier.asked
+        self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
         self._open = 0
         self._since = 0.0
@@ -226,6 +228,7 @@ class RunRules:
                 clock.go_on()
         if verdict is not Verdict.ACCEPTED:
             raise _not_approved(tool, verdict, bound)
+        self.allowed.add(call_id)
 
     async def _answered(
         self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any

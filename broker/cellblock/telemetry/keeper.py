@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,11 +24,11 @@ from cellblock.execution.events import CallFacts, RunFacts
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.journal import pieces
-from cellblock.journal.at_work import CallsAtWork
+from cellblock.journal.at_work import CallsAtWork, OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, LOST, Parked
+from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
 from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
@@ -136,13 +136,13 @@ class Keeper:
         run.earlier_cpu_ms = head.cpu_ms
         if any(piece.kind == "parked" for piece in kept):
             parked, answers = waiting_in(kept)
-            verdicts = {call: Verdict(answer) for call, answer in answers.items()}
-            run.earlier = EarlierQuestions(parked.asked, parked.waited_ms, verdicts)
+            run.earlier = _earlier(parked, answers)
             run.client = parked.client
         return run
 
     def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
         kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.at_work, head)
+        kept.park_asked_seconds = self.settings.park_after_ms / 1000
         if self.settings.park_tools_after_ms is not None:
             kept.park_tools_seconds = self.settings.park_tools_after_ms / 1000
         return kept
@@ -187,7 +187,7 @@ class Kept(KeptRun):
         self.principal = principal
         self._owner = owner
         self._at_work = at_work
-        self._asks = False
+        self._asks = self._client_waits = False
         self._head = head
         self._is_written = head is not None
         self.run_id = "" if head is None else head.id
@@ -276,7 +276,9 @@ class Kept(KeptRun):
         _, self._events = self.journal.events_from(self._events)
         self._steps.clear()
         self.turn = turn
-        self._asks = bool(parked.questions)
+        # What servers ask is known where their calls are.
+        self._asks = any(not question.is_of_server for question in parked.questions)
+        self._client_waits = self.is_waited_for and not parked.questions
         expires = time.time() + self._settings.parked_ttl_ms / 1000
         self._head = replace(
             self._head,
@@ -309,11 +311,20 @@ class Kept(KeptRun):
             self.turn,
             tasks,
             asks=self._asks,
-            is_waited_for=self.is_waited_for and not self._asks,
+            is_waited_for=self._client_waits,
         )
 
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        self._at_work.came(self.run_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+        self._at_work.came(self.run_id, call_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+
+    def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
+        self._at_work.asks(self.run_id, question, is_written=is_written)
+
+    async def sends(self, call_id: int) -> None:
+        await self._at_work.sends(self.run_id, call_id)
+
+    def asks_no_more(self, question: OpenQuestion) -> None:
+        self._at_work.asks_no_more(self.run_id, question)
 
     def given_up(self) -> None:
         if self.is_waited_for and self._at_work.is_all(self.run_id):
@@ -380,6 +391,24 @@ class Kept(KeptRun):
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)
+
+
+def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
+    """Returns what became of the questions of a run that goes on: those before calls that were not made."""
+    verdicts, logins = dict.fromkeys(parked.allowed, Verdict.ACCEPTED), dict[int, Verdict]()
+    for question in parked.questions:
+        given = answers.get(question.number)
+        if isinstance(given, str) and not question.is_of_server:
+            (logins if question.kind == "login" else verdicts)[question.call] = Verdict(given)
+    rounds: dict[int, Round] = {}
+    for question in parked.questions:
+        if question.round:
+            key, result = unpack_round(question.round)
+            if question.call not in rounds or rounds[question.call].result != result:
+                rounds[question.call] = Round(result, {})
+            if question.number in answers:
+                rounds[question.call].answers[key] = answers[question.number]
+    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds)
 
 
 def _not_written(why: str) -> ToolCallError:
@@ -459,8 +488,13 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     state = head.state if head.state == "parked" else head.outcome or NO_END
     waits, working = list[Data](), list[Data]()
     if head.state == "parked":
-        waits = [asdict(one) for one in parked_questions(kept)]
-        working = [asdict(one) for one in waiting_in(kept)[0].working] if head.owner is not None else []
+        waits = [
+            asdict(one) | {"number": one.number, "round": bool(one.round)}
+            for one in parked_questions(head, kept)
+        ]
+        asking = {one["call"] for one in waits}
+        calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
+        working = [asdict(one) for one in calls_at_work if one.call not in asking]
     return {
         **head_data(head),
         "kept": True,

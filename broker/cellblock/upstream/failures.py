@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from mcp import MCPError
 
-from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.incoming import NO_ANSWER, TOO_LARGE_START
 from cellblock.upstream.message_cap import is_too_large
@@ -32,6 +32,25 @@ _UNAUTHORIZED: Final = re.compile(
     r"|invalid (?:api[ _-]?key|credentials|access token))\b",
     re.IGNORECASE,
 )
+
+
+def not_connected(
+    server: str, reason: str, login: tuple[str | None, str] | None, needed: NeededLogin | None
+) -> ToolCallError:
+    """Says that there is no connection; `login` is given where it was refused for want of a login, as for `refused`."""
+    if login is None:
+        return ToolCallError(
+            f"Server {server} is not connected: {reason}.",
+            hint="Try again later; Cellblock reconnects by itself.",
+            certainty=Certainty.NOT_STARTED,
+        )
+    failure = AuthenticationFailed(
+        f"Server {server} is not connected: {reason}.",
+        hint=f"{login[1][0].upper()}{login[1][1:]}.",
+        certainty=Certainty.NOT_STARTED,
+    )
+    failure.login = needed
+    return failure
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
@@ -73,15 +92,24 @@ def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
     )
 
 
-def refused(server: str, tool: str, status: int, login: tuple[str | None, str] | None) -> ToolCallError:
-    """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint."""
+def refused(
+    server: str,
+    tool: str,
+    status: int,
+    login: tuple[str | None, str] | None,
+    needed: NeededLogin | None = None,
+) -> ToolCallError:
+    """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint, `needed` one
+    that a person can give."""
     if status in (401, 403):
         problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
-        return AuthenticationFailed(
+        failure = AuthenticationFailed(
             f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}.",
             hint=f"{hint[0].upper()}{hint[1:]}.",
             certainty=Certainty.NOT_STARTED,
         )
+        failure.login = needed
+        return failure
     return ToolCallError(
         f"{server} answered {tool} with HTTP {status}.",
         hint="Check whether the call took effect before you repeat it.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp import MCPError
@@ -14,6 +14,9 @@ from mcp.shared.dispatcher import ProgressFnT
 from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
+from cellblock.journal.parked import Round, pack_round
+from cellblock.journal.replies import KINDS, result_of
+from cellblock.upstream.outstanding import current_origin, in_round
 
 _HINT = "Call a tool that needs no user input."
 
@@ -48,9 +51,14 @@ async def call_tool(
             types.CallToolRequest(params=params), _answer, progress_callback=progress
         )
 
-    result = await send(None, None)
+    earlier = current_origin().round
+    if earlier is not None:
+        # Another process had it: the server keeps nothing of a call that asks in rounds.
+        result: _Answer = types.InputRequiredResult.model_validate(earlier.result, by_name=False)
+    else:
+        result = await send(None, None)
     if isinstance(result, types.InputRequiredResult):
-        return await _rounds(session, server, tool, result, send)
+        return await _rounds(session, server, tool, result, send, earlier)
     return result
 
 
@@ -86,11 +94,26 @@ async def _rounds(
     tool: str,
     first: types.InputRequiredResult,
     send: Callable[[types.InputResponses | None, str | None], Awaitable[T | types.InputRequiredResult]],
+    earlier: Round | None = None,
 ) -> T:
     refusal: types.ErrorData | None = None
+    known = {} if earlier is None else dict(earlier.answers)
+    now, origin = first.model_dump(mode="json", by_alias=True, exclude_none=True), current_origin()
+
+    async def retry(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
+        nonlocal now
+        if origin.sends is not None:
+            await origin.sends()
+        result = await send(answers, state)
+        if isinstance(result, types.InputRequiredResult):
+            now = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return result
 
     async def dispatch(key: str, asked: types.InputRequest) -> types.InputResponse | types.ErrorData:
         nonlocal refusal
+        if (given := known.pop(key, None)) is not None:
+            return cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
+        in_round(pack_round(key, now))
         context = ClientRequestContext(session=session, request_id=key)
         answer = await session.dispatch_input_request(context, asked)
         if isinstance(answer, types.ErrorData):
@@ -98,7 +121,7 @@ async def _rounds(
         return answer
 
     try:
-        return await run_input_required_driver(first, dispatch=dispatch, retry=send)
+        return await run_input_required_driver(first, dispatch=dispatch, retry=retry)
     except MCPError as error:
         if refusal is None:
             raise

@@ -12,14 +12,15 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
+from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
 from cellblock.config.secrets.redaction import Redactor
-from cellblock.upstream.requester import CallOrigin, Requester
+from cellblock.upstream.requester import NOBODY, CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0
 """Sets for how long after a call was given up its server may still ask something for it."""
@@ -37,7 +38,7 @@ AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says whi
 BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
 LATE: Final = f"The client has not answered within {ANSWER_BOUND_SECONDS:g} s."
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +70,18 @@ class Outstanding:
 
 
 _current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
+_round: ContextVar[str] = ContextVar("cellblock_round", default="")
+
+
+def current_origin() -> CallOrigin:
+    """Returns the origin of the call that is made in this context."""
+    call = _current.get()
+    return NOBODY if call is None else call.origin
+
+
+def in_round(packed: str) -> None:
+    """Notes, in this context, with what the call goes on in whose round a question is asked."""
+    _round.set(packed)
 
 
 @dataclass(slots=True)
@@ -83,9 +96,7 @@ class Routing:
     server: str
     redactor: Redactor
     _calls: set[Outstanding] = field(default_factory=set[Outstanding])
-    _given_up: list[tuple[float, Requester | None]] = field(
-        default_factory=list[tuple[float, Requester | None]]
-    )
+    _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
     _asking: int = 0
 
     @contextmanager
@@ -98,8 +109,8 @@ class Routing:
             yield mine
         except (TimeoutError, asyncio.CancelledError):
             now = asyncio.get_running_loop().time()
-            self._given_up = [(until, by) for until, by in self._given_up if until > now]
-            self._given_up.append((now + DOUBT_SECONDS, mine.by))
+            self._given_up = [(until, who) for until, who in self._given_up if until > now]
+            self._given_up.append((now + DOUBT_SECONDS, mine.origin.who))
             raise
         finally:
             _current.reset(token)
@@ -122,21 +133,21 @@ class Routing:
         asked = self._redacted(params)
         asked["message"] = f"{self.server}: {asked['message']}"
         safe = type(params).model_validate(asked, by_name=False)
-        return await self._ask(lambda by: by.elicit(safe))
+        return await self._ask(types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key))
 
     async def sample(
         self, context: object, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Passes on a sampling request."""
         safe = type(params).model_validate(self._redacted(params), by_name=False)
-        return await self._ask(lambda by: by.sample(safe))
+        return await self._ask(types.CreateMessageRequest(params=safe), lambda by, key: by.sample(safe, key))
 
     async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
         """Returns the roots of the client; none outside a call, when servers ask for them first."""
         found = self._cause()
         if not isinstance(found, Outstanding):
             return types.ListRootsResult(roots=[])
-        answer = await self._ask(lambda by: by.roots())
+        answer = await self._ask(types.ListRootsRequest(), lambda by, key: by.roots(key))
         return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -158,33 +169,43 @@ class Routing:
     def _cause(self) -> Outstanding | types.ErrorData:
         mine = _current.get()
         if mine is not None and mine in self._calls:
-            return mine if mine.by is not None else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+            return mine if mine.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
         if not self._calls:
             return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
         now = asyncio.get_running_loop().time()
-        possible = {id(call.by) for call in self._calls}
-        possible |= {id(by) for until, by in self._given_up if until > now}
+        possible = {id(call.origin.who) for call in self._calls}
+        possible |= {id(who) for until, who in self._given_up if until > now}
         if len(possible) > 1:
             return _refusal(types.INVALID_REQUEST, AMBIGUOUS)
-        call = next(iter(self._calls))
-        return call if call.by is not None else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        # Of several calls of one run it may be any: one that asks nothing yet.
+        call = min(self._calls, key=lambda call: call.asking)
+        return call if call.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
 
-    async def _ask(self, work: Callable[[Requester], Awaitable[T | types.ErrorData]]) -> T | types.ErrorData:
+    async def _ask(
+        self, request: types.InputRequest, work: Callable[[Requester, str], Awaitable[T | types.ErrorData]]
+    ) -> T | types.ErrorData:
         call = self._cause()
         if isinstance(call, types.ErrorData):
             return call
-        if self._asking >= MAX_ASKING:
-            return _refusal(types.INVALID_REQUEST, BUSY)
-        assert call.by is not None
-        self._asking += 1
-        try:
-            with _clock_stopped(call), call.origin.standing_still():
+
+        async def live(key: str) -> BaseModel | types.ErrorData:
+            if call.by is None:
+                return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+            if self._asking >= MAX_ASKING:
+                return _refusal(types.INVALID_REQUEST, BUSY)
+            self._asking += 1
+            try:
                 async with asyncio.timeout(ANSWER_BOUND_SECONDS):
-                    return await work(call.by)
-        except TimeoutError:
-            return _refusal(types.INVALID_REQUEST, LATE)
-        finally:
-            self._asking -= 1
+                    return await work(call.by, key)
+            except TimeoutError:
+                return _refusal(types.INVALID_REQUEST, LATE)
+            finally:
+                self._asking -= 1
+
+        with _clock_stopped(call), call.origin.standing_still():
+            asked = call.origin.asked
+            # What others say later was held against the request.
+            return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
 
 
 def refused(status: int) -> int | None:

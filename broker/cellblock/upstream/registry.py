@@ -301,6 +301,17 @@ class Registry:
         is_tool = not isinstance(tool, RequestEntry)
         return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
 
+    def login_stamps(self) -> dict[str, object]:
+        """Returns, for each server to which a person logs in, what changes when somebody does, or it is connected."""
+        needed = {name: session.needed_login for name, session in self.sessions.items()}
+        return {name: (one.login.stamp(), one.is_ready()) for name, one in needed.items() if one is not None}
+
+    async def is_logged_in(self, server: str, mark: str) -> bool:
+        """Says what `NeededLogin.is_there` does of a server of this name; False where there is none."""
+        session = self.sessions.get(server)
+        needed = None if session is None else session.needed_login
+        return needed is not None and await needed.is_there(mark)
+
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
         """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more."""
         session = self.sessions.get(server.config_name)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import mcp_types as types
+from pydantic import BaseModel
+
+from cellblock.journal.parked import Round
 
 
 class Requester(Protocol):
     """A requester is the client of one request. Its methods answer with `ErrorData` what the client does not support
-    or refuses; they may take as long as a person does, and raise nothing but a cancellation."""
+    or refuses; they may take as long as a person does, and raise nothing but a cancellation. `key` names a question,
+    also when its run was parked; empty: any name."""
 
-    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+    async def elicit(
+        self, params: types.ElicitRequestParams, key: str = ""
+    ) -> types.ElicitResult | types.ErrorData:
         """Asks the user (MCP, `elicitation/create`)."""
         ...
 
     async def sample(
-        self, params: types.CreateMessageRequestParams
+        self, params: types.CreateMessageRequestParams, key: str = ""
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Asks the client's model (MCP, `sampling/createMessage`)."""
         ...
 
-    async def roots(self) -> types.ListRootsResult | types.ErrorData:
+    async def roots(self, key: str = "") -> types.ListRootsResult | types.ErrorData:
         """Asks for the client's roots (MCP, `roots/list`)."""
         ...
 
@@ -49,17 +55,50 @@ PAUSE_MS: Final = 600_000
 not hold a worker without end."""
 
 
+Live = Callable[[str], Awaitable[BaseModel | types.ErrorData]]
+"""Asks the client that is there now; takes the question's key."""
+
+
+class Asked(Protocol):
+    """Has an answer to what a server asks during a call of a run that can wait without its process."""
+
+    async def __call__(
+        self, request: types.InputRequest, live: Live, round: str = ""
+    ) -> BaseModel | types.ErrorData:
+        """Returns the answer, of the client or of whoever answers later; may take days. `round` says with what the call
+        goes on that asks in rounds, as `pack_round` has it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
     """Says what a tool call comes from: a run, and the client that its server may ask meanwhile.
 
     Args:
-        requester: That client; None where nobody can be asked.
+        requester: That client; None where nobody can be asked now.
         standing_still: Gives a block inside which the run's time does not pass.
+        asked: Has answers; None where only the client has.
+        run: Is the same object for all calls of a run; None where there is none.
+        sends: Is waited for before a call that asks in rounds goes on with its answers.
+        round: Where such a call goes on; None: it begins.
     """
 
     requester: Requester | None = None
     standing_still: Callable[[], AbstractContextManager[None]] = nullcontext
+    asked: Asked | None = None
+    run: object = None
+    sends: Callable[[], Awaitable[None]] | None = None
+    round: Round | None = None
+
+    @property
+    def who(self) -> object:
+        """Returns what is one and the same for calls that a question may be of without a doubt whom to ask."""
+        return self.run or self.requester
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Says whether there may be an answer to what a server asks."""
+        return self.requester is not None or self.asked is not None
 
 
 NOBODY: Final = CallOrigin()

@@ -30,6 +30,7 @@ from cellblock.upstream.heavy import LargeMessages, list_page
 from cellblock.upstream.input_rounds import ask, call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
+from cellblock.upstream.needed_login import NeededLogin
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.programs import missing_command
 from cellblock.upstream.requester import NOBODY, CallOrigin
@@ -125,6 +126,7 @@ class UpstreamSession:
         self._fresh.set()
         self._ended = asyncio.Event()
         self._refusal: int | None = None
+        self._is_shut_out = False
         self._cut: str | None = None
         self._said = ""
         self._ready_at: float | None = None
@@ -148,6 +150,13 @@ class UpstreamSession:
         if self._login is not None:
             await self._login.close(CLOSE_BOUND_SECONDS)
         self._move(State.CLOSED, "Cellblock is stopping")
+
+    @property
+    def needed_login(self) -> NeededLogin | None:
+        """Gives the login that a person can give; None where nobody can."""
+        if self._login is None or not self._login.is_given:
+            return None
+        return NeededLogin(self.name, self._login, lambda: self.state is State.READY)
 
     @property
     def stale(self) -> bool:
@@ -249,11 +258,8 @@ class UpstreamSession:
         """Calls a tool by `send`; `left` is what waiting for a turn has left of `call_bound`."""
         client = self._client
         if client is None:
-            raise ToolCallError(
-                f"Server {self.name} is not connected: {self.reason}.",
-                hint="Try again later; Cellblock reconnects by itself.",
-                certainty=Certainty.NOT_STARTED,
-            )
+            login = self._login.trouble() if self._login is not None and self._is_shut_out else None
+            raise failures.not_connected(self.name, self.reason, login, self.needed_login)
         call: Outstanding | None = None
         try:
             async with asyncio.timeout(left) as clock:
@@ -353,6 +359,7 @@ class UpstreamSession:
                 await self._begin(client, stack)
                 self._client = client
                 self._ready_at = asyncio.get_running_loop().time()
+                self._is_shut_out = False
                 self._move(State.READY, "")
                 await self._serve(client, ended)
                 self._client = None
@@ -537,7 +544,7 @@ class UpstreamSession:
 
     def _note_status(self, status: int) -> None:
         if not self._routing.note_status(status):
-            self._refusal = refused(status)
+            self._refusal, self._is_shut_out = refused(status), status in (401, 403)
 
     def _note_cut(self, why: str) -> None:
         self._cut = why
@@ -552,7 +559,7 @@ class UpstreamSession:
             return failures.closed(self.name, tool, self._cut)
         if error.message == failures.HTTP_REFUSED and refusal is not None:
             login = self._login.trouble() if self._login is not None else None
-            return failures.refused(self.name, tool, refusal, login)
+            return failures.refused(self.name, tool, refusal, login, self.needed_login)
         failure = failures.answered(self.name, tool, error, self._redactor)
         failure.rpc_code = error.code
         return failure

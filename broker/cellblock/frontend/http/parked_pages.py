@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
-from cellblock.frontend.http.page_parts import Page, json_page
+from cellblock.frontend.http.page_parts import Page, json_page, text_page
 from cellblock.journal.parked import Answer
 
 logger = logging.getLogger("cellblock.frontend")
 
 MAX_BODY_BYTES: Final = 16 * 1024
-"""Bounds what is read of a decision: 1,000 numbers fit."""
+"""Bounds what is read of a decision: 1,000 numbers fit, or what a person types into a form."""
 
 MAX_CALL: Final = 1 << 53
 """Bounds the number of a call."""
@@ -32,8 +32,16 @@ ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
 CANCEL: Final = "cancel"
 
 
+Form = dict[str, Any]
+"""Holds the fields of a form with which a server asks."""
+
+
 class NotAsked(Exception):
     """A decision is about calls that do not wait, or no longer: nothing was done."""
+
+
+class NotAnswered(Exception):
+    """A decision does not answer what a server asks: nothing was done."""
 
 
 class WaitingRuns(Protocol):
@@ -43,12 +51,15 @@ class WaitingRuns(Protocol):
         """Returns the newest; where `inputs` are wanted, with what the calls would send. Raises StoreError."""
         ...
 
-    async def answer(self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str) -> Any:
+    async def answer(
+        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Form | None = None
+    ) -> Any:
         """Answers questions of a run, all that are open where `calls` is None, and returns what was done; None where no
-        such run waits.
+        such run waits. `form` has the fields of the one question of a server that is answered.
 
         Raises:
             NotAsked: One of the calls does not wait.
+            NotAnswered: One of them waits for more than a yes.
             StoreError: The answer is not written down.
         """
         ...
@@ -88,7 +99,8 @@ class ParkedPages:
         Args:
             path: The run and the decision, as `ID/approve`.
             by: As for `listed`.
-            body: JSON; `calls` has the numbers of the calls, without it all that wait are meant.
+            body: JSON; `calls` has the numbers of the questions, without it all that wait are meant; `form` what is
+                filled in where a server asks.
         """
         run_id, _, word = path.partition("/")
         if by is None:
@@ -96,39 +108,45 @@ class ParkedPages:
         if not run_id or (word not in ANSWERS and word != CANCEL):
             return Page(HTTPStatus.NOT_FOUND)
         try:
-            calls = _calls_in(body)
+            calls, form = _decision_in(body)
         except ValueError:
             return Page(HTTPStatus.BAD_REQUEST)
         try:
             if word == CANCEL:
-                if calls is not None:
+                if calls is not None or form is not None:
                     # It would end the other calls as well.
                     return Page(HTTPStatus.BAD_REQUEST)
                 done = {"id": run_id} if await self.runs.cancel(run_id, by) else None
             else:
-                done = await self.runs.answer(run_id, ANSWERS[word], calls, by)
+                done = await self.runs.answer(run_id, ANSWERS[word], calls, by, form)
         except NotAsked:
             return Page(HTTPStatus.CONFLICT)
+        except NotAnswered as error:
+            return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
             return Page(HTTPStatus.SERVICE_UNAVAILABLE)
         return Page(HTTPStatus.NOT_FOUND) if done is None else json_page(done)
 
 
-def _calls_in(body: bytes) -> list[int] | None:
-    """Returns the numbers of the calls that a decision names; None where it names none. Raises ValueError."""
+def _decision_in(body: bytes) -> tuple[list[int] | None, Form | None]:
+    """Returns the numbers that a decision names, and the form that is filled in; None where it has none. Raises
+    ValueError."""
     try:
         given: object = json.loads(body) if body.strip() else {}
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not is_object(given) or not given.keys() <= {"calls"}:
+    if not is_object(given) or not given.keys() <= {"calls", "form"}:
         raise ValueError("no object with calls")
+    form: object = given.get("form")
+    if form is not None and not is_object(form):
+        raise ValueError("a form is an object")
     if "calls" not in given:
-        return None
+        return None, form
     calls: object = given["calls"]
     if not is_array(calls) or not calls:
         raise ValueError("calls are no list")
-    return [_number(call) for call in calls]
+    return [_number(call) for call in calls], form
 
 
 def _number(call: object) -> int:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final
 
 import mcp_types as types
+from pydantic import TypeAdapter
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.visible_text import spelled_out
+from cellblock.execution.server_questions import key_of
 from cellblock.frontend.mcp.requests_back import Ask
-from cellblock.journal.parked import Answer, ParkedQuestion
+from cellblock.journal.parked import NTH, Answer, Given, ParkedQuestion
+from cellblock.journal.replies import METHODS
 from cellblock.policy.asking import Approver, Question, Verdict
 
 logger = logging.getLogger("cellblock.frontend")
@@ -27,8 +31,10 @@ NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """Describes the form, which has no fields: whether it is accepted is the answer."""
 
 _KEY: Final = "question-"
-_IS_KEY: Final = re.compile(_KEY + r"[0-9]{1,10}")
-"""Matches the names of questions about calls."""
+_IS_KEY: Final = re.compile(_KEY + r"[0-9]{1,16}")
+"""Matches the names of questions (`key_of`)."""
+
+_ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
 _VERDICTS: Final = {
     "accept": Verdict.ACCEPTED,
@@ -39,6 +45,8 @@ _VERDICTS: Final = {
 
 def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
+    if question.login is not None:
+        return _login_text(question.server_id, question.tool_name, question.login.said)
     if isinstance(question.arguments, RawJson):
         shown = _visible(question.arguments.beginning(MAX_INPUT_CHARS), MAX_INPUT_CHARS)
         shown += f"… ({len(question.arguments.raw):,} bytes in all)"
@@ -49,37 +57,48 @@ def question_text(question: Question) -> str:
 
 def parked_text(question: ParkedQuestion) -> str:
     """Words the question of a parked run likewise."""
+    if question.kind == "login":
+        return _login_text(question.server, question.tool, question.said)
     shown = _visible(question.input, MAX_INPUT_CHARS)
     if question.bytes > len(question.input.encode("utf-8", "surrogatepass")):
         shown += f"… ({question.bytes:,} bytes in all)"
     return _text(question.server, question.tool, shown, destructive=question.destructive)
 
 
-def parked_requests(questions: Iterable[ParkedQuestion]) -> types.InputRequests:
-    """Makes the forms with which a client is asked what its parked run waits for."""
-    return {
-        _key(question.call): types.ElicitRequest(params=_form(parked_text(question)))
-        for question in questions
-    }
+def parked_requests(
+    questions: Iterable[ParkedQuestion], can_answer: Callable[[types.InputRequest], bool]
+) -> types.InputRequests:
+    """Makes what a client is asked for its parked run: what servers ask, as they do, and forms for the rest. What
+    `can_answer` denies is left out."""
+    made = {key_of(question.number): _request(question) for question in questions}
+    return {key: request for key, request in made.items() if can_answer(request)}
 
 
-def answers_in(responses: types.InputResponses) -> dict[int, Answer]:
-    """Returns what a client says to questions about calls, by the numbers of the calls."""
-    return {
-        int(key.removeprefix(_KEY)): (
-            "accepted"
-            if answer.action == "accept"
-            else "declined"
-            if answer.action == "decline"
-            else "cancelled"
-        )
-        for key, answer in responses.items()
-        if isinstance(answer, types.ElicitResult) and _IS_KEY.fullmatch(key)
-    }
+def _request(question: ParkedQuestion) -> types.InputRequest:
+    if not question.is_of_server:
+        return types.ElicitRequest(params=_form(parked_text(question)))
+    # It was a request when it was written down, redacted and in the server's name.
+    return _request_model().validate_python(
+        {"method": METHODS[question.kind], "params": json.loads(question.request)}, by_name=False
+    )
 
 
-def _key(call_id: int) -> str:
-    return f"{_KEY}{call_id}"
+@cache
+def _request_model() -> TypeAdapter[types.InputRequest]:
+    return TypeAdapter(types.InputRequest)
+
+
+def answers_in(responses: types.InputResponses) -> dict[int, Given]:
+    """Returns what a client says to questions, by their numbers."""
+    found: dict[int, Given] = {}
+    for key, answer in responses.items():
+        if _IS_KEY.fullmatch(key):
+            number = int(key.removeprefix(_KEY))
+            if number < NTH and isinstance(answer, types.ElicitResult):
+                found[number] = _ANSWERS[answer.action]
+            else:
+                found[number] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return found
 
 
 def _form(text: str) -> types.ElicitRequestFormParams:
@@ -90,6 +109,14 @@ def _text(server_id: str, tool_name: str, shown: str, *, destructive: bool) -> s
     destroys = ", which can destroy data" if destructive else ""
     tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
     return f"A script wants to call {tool}{destroys}. Allow this call?\nIts input: {shown}"
+
+
+def _login_text(server_id: str, tool_name: str, said: str) -> str:
+    tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
+    return (
+        f"A script's call of {tool} needs a login: {_visible(said, MAX_INPUT_CHARS)}\n"
+        "It is made when you have logged in, and at once when you accept."
+    )
 
 
 def _visible(text: str, most: int) -> str:
@@ -104,7 +131,8 @@ def elicitor(ask: Ask) -> Approver:
     async def approve(question: Question) -> Verdict:
         request = types.ElicitRequest(params=_form(question_text(question)))
         # Of a call without a run, any name will do: it is not parked.
-        key = _key(question.call_id) if question.call_id else ""
+        number = question.call_id + (0 if question.login is None else NTH * question.login.nth)
+        key = key_of(number) if question.call_id else ""
         answer = await ask(request, types.ElicitResult, question.timeout, key=key)
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)

@@ -7,6 +7,7 @@ A run whose client stays away is parked, where it can be: then it is in the jour
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,12 +19,16 @@ from cellblock.execution.events import new_run_id
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp.live import LiveRun
 from cellblock.frontend.mcp.request_state import RequestStates
+from cellblock.journal.replies import misfit
 
 MAX_HELD: Final = 64
 """Runs whose client is away; each has a worker, too."""
 
 RETURN_SECONDS: Final = 30.0
 """Sets for how long a run, or its response, is kept for a client that is away, after the time for its last answer."""
+
+MAX_CHECKED_BYTES: Final = 64 * 1024
+"""Bounds a form that an answer is held against here, on the loop; a server judges the answer to a larger one."""
 
 GATHER_SECONDS: Final = 0.02
 """Passes before a client goes away: what a script asks for at once is asked together."""
@@ -151,6 +156,17 @@ class HeldRun:
             if asked.sent and not asked.answer.done():
                 asked.answer.set_result(answers.get(key))
 
+    def misfit(self, answers: types.InputResponses) -> str | None:
+        """Says which answer does not fit the form that was asked with; None where all do, or cannot be checked."""
+        for key, asked in self._questions.items():
+            params, answer = asked.request.params, answers.get(key)
+            if isinstance(params, types.ElicitRequestFormParams) and isinstance(answer, types.ElicitResult):
+                form = params.model_dump_json(by_alias=True)
+                wrong = misfit(json.loads(form), answer) if len(form) <= MAX_CHECKED_BYTES else None
+                if wrong is not None:
+                    return f"The answer to {key} does not fit its form: {wrong}"
+        return None
+
     def give_up(self) -> None:
         """Ends the run."""
         if self._task is not None:
@@ -186,11 +202,17 @@ class HeldRuns:
         self, params: types.CallToolRequestParams, owner: str, *, leaves: bool = False
     ) -> HeldRun | None:
         """Returns the run that a client has come back for, which goes on with the answers, unless the client leaves it
-        to be parked; None where none is here."""
+        to be parked; None where none is here.
+
+        Raises:
+            MCPError: An answer does not fit what was asked; the client may come back with another.
+        """
         state = params.request_state or ""
         run = self._held.get(state)
         if run is None or run.owner != owner:
             return None
+        if not leaves and (wrong := run.misfit(params.input_responses or {})) is not None:
+            raise MCPError(types.INVALID_PARAMS, f"{wrong}. The question is still open: answer it again.")
         del self._held[state]
         # Should it be parked from now on, this word is not good for it.
         run.round += 1

@@ -67,35 +67,24 @@ class ClientOfRun:
         self._capabilities = context.session.client_capabilities or types.ClientCapabilities()
         self._send = ask
 
-    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+    async def elicit(
+        self, params: types.ElicitRequestParams, key: str = ""
+    ) -> types.ElicitResult | types.ErrorData:
         """Asks the user, if the client can."""
-        able = self._capabilities.elicitation
-        if able is None:
-            return _unsupported("elicitation")
-        if isinstance(params, types.ElicitRequestURLParams) and able.url is None:
-            return _unsupported("elicitation by URL")
-        if isinstance(params, types.ElicitRequestFormParams) and not _has_forms(able):
-            return _unsupported("elicitation by form")
-        return await self._ask(types.ElicitRequest(params=params), types.ElicitResult)
+        return await self._ask(types.ElicitRequest(params=params), types.ElicitResult, key)
 
     async def sample(
-        self, params: types.CreateMessageRequestParams
+        self, params: types.CreateMessageRequestParams, key: str = ""
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Asks the client's model, if it lets itself be asked."""
-        able = self._capabilities.sampling
-        if able is None:
-            return _unsupported("sampling")
+        request = types.CreateMessageRequest(params=params)
         if params.tools is None and params.tool_choice is None:
-            return await self._ask(types.CreateMessageRequest(params=params), types.CreateMessageResult)
-        if able.tools is None:
-            return _unsupported("sampling with tools")
-        return await self._ask(types.CreateMessageRequest(params=params), types.CreateMessageResultWithTools)
+            return await self._ask(request, types.CreateMessageResult, key)
+        return await self._ask(request, types.CreateMessageResultWithTools, key)
 
-    async def roots(self) -> types.ListRootsResult | types.ErrorData:
+    async def roots(self, key: str = "") -> types.ListRootsResult | types.ErrorData:
         """Returns the client's roots, if it has any."""
-        if self._capabilities.roots is None:
-            return _unsupported("roots")
-        return await self._ask(types.ListRootsRequest(), types.ListRootsResult)
+        return await self._ask(types.ListRootsRequest(), types.ListRootsResult, key)
 
     def progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
@@ -111,8 +100,14 @@ class ClientOfRun:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _ask(self, request: types.InputRequest, result: type[ResultT]) -> ResultT | types.ErrorData:
-        answer = await self._send(request, result, ANSWER_BOUND_SECONDS)
+    async def _ask(
+        self, request: types.InputRequest, result: type[ResultT], key: str
+    ) -> ResultT | types.ErrorData:
+        if (lack := _lack(self._capabilities, request)) is not None:
+            return types.ErrorData(
+                code=types.METHOD_NOT_FOUND, message=f"The client does not support {lack}."
+            )
+        answer = await self._send(request, result, ANSWER_BOUND_SECONDS, key=key)
         if isinstance(answer, result | types.ErrorData):
             return answer
         if answer is None:
@@ -177,6 +172,12 @@ def can_be_asked(context: Context) -> bool:
     )
 
 
+def can_answer(context: Context, request: types.InputRequest) -> bool:
+    """Says whether the client has said that it has an answer to what a server asks."""
+    able = context.session.client_capabilities
+    return able is not None and _lack(able, request) is None
+
+
 def can_show_forms(context: Context) -> bool:
     """Says whether the client can be asked to show its user a form."""
     able = context.session.client_capabilities
@@ -189,5 +190,19 @@ def _has_forms(able: types.ElicitationCapability | None) -> bool:
     return able is not None and (able.form is not None or able.url is None)
 
 
-def _unsupported(what: str) -> types.ErrorData:
-    return types.ErrorData(code=types.METHOD_NOT_FOUND, message=f"The client does not support {what}.")
+def _lack(able: types.ClientCapabilities, request: types.InputRequest) -> str | None:
+    """Names what a client does not support of what a request needs; None where it does."""
+    match request:
+        case types.ListRootsRequest():
+            return "roots" if able.roots is None else None
+        case types.CreateMessageRequest():
+            if able.sampling is None:
+                return "sampling"
+            with_tools = request.params.tools is not None or request.params.tool_choice is not None
+            return "sampling with tools" if with_tools and able.sampling.tools is None else None
+        case types.ElicitRequest():
+            if able.elicitation is None:
+                return "elicitation"
+            if isinstance(request.params, types.ElicitRequestURLParams):
+                return "elicitation by URL" if able.elicitation.url is None else None
+            return None if _has_forms(able.elicitation) else "elicitation by form"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
@@ -20,6 +21,7 @@ from cellblock.frontend.mcp.requests_back import (
     ClientOfRun,
     by_requests,
     by_rounds,
+    can_answer,
     can_be_asked,
     can_show_forms,
     in_rounds,
@@ -79,17 +81,13 @@ class RunTool:
                 return await self._is_back(context, params, owner)
             return await told(held.live, context, self._finish(context, held, leaves=leaves))
         live = self._live(context, owner.client)
-        restricted = bool(
-            {"grants", "plan"} & (params.arguments or {}).keys()
-            or self._service.policy.grants_of(owner.principal) is not None
-        )
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
-            caller = self._caller(context, owner, live, by_rounds(held), held, restricted=restricted)
+            caller = self._caller(context, owner, live, by_rounds(held), held)
             held.start(self._begin(params, caller, held.id))
             work = self._finish(context, held)
         else:
-            caller = self._caller(context, owner, live, by_requests(context), None, restricted=restricted)
+            caller = self._caller(context, owner, live, by_requests(context), None)
             work = self._task_or_response(context, self._begin(params, caller))
         return await told(live, context, work)
 
@@ -117,11 +115,9 @@ class RunTool:
         live: LiveRun | None,
         ask: Ask,
         held: HeldRun | None,
-        *,
-        restricted: bool = True,
     ) -> Caller:
         """Returns for whom a run is, and who is asked."""
-        approver = elicitor(ask) if restricted and can_show_forms(context) else None
+        approver = elicitor(ask) if can_show_forms(context) else None
         grantee = Grantee(
             owner.principal,
             approver,
@@ -163,7 +159,8 @@ class RunTool:
         state = await self._states.signed(run_id, principal, number, parked.good_seconds)
         # One that waits for tools alone has a word to come back with, and no question.
         return types.InputRequiredResult(
-            input_requests=parked_requests(questions) or None, request_state=state
+            input_requests=parked_requests(questions, partial(can_answer, context)) or None,
+            request_state=state,
         )
 
     async def _is_back(self, context: Context, params: types.CallToolRequestParams, owner: Owner) -> Outcome:

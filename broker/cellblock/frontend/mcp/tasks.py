@@ -12,6 +12,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
@@ -24,10 +25,11 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, parked_requests
 from cellblock.frontend.mcp.request_state import digest_of, text_of
-from cellblock.frontend.mcp.requests_back import can_show_forms
+from cellblock.frontend.mcp.requests_back import can_answer
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.frontend.service import ParkedStatus, RunService
 from cellblock.journal.parked import CANCELLED
+from cellblock.journal.replies import WrongAnswer
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -40,8 +42,8 @@ WORKING_POLL_MS: Final = 1_000
 ASKING_POLL_MS: Final = 5_000
 """Set the pauses between two looks that clients are told: a run that goes on is done soon, a person takes longer."""
 
-WAITS: Final = "The run waits until its user allows its calls."
-WAITS_ELSEWHERE: Final = "The run waits until its user allows its calls, for which this client has no form."
+WAITS: Final = "The run waits for its user's answer."
+WAITS_ELSEWHERE: Final = "The run waits for its user's answer, for which this client has no form."
 WAITS_FOR_TOOLS: Final = "The run waits for a tool that is at work."
 NO_RESPONSE: Final = "The run could not go on, or its response could not be kept."
 
@@ -159,9 +161,9 @@ class Tasks:
         elif run.state == "parked":
             task.poll_interval_ms = ASKING_POLL_MS
             task.status_message = WAITS_ELSEWHERE
-            if can_show_forms(context):
+            if requests := parked_requests(run.questions, partial(can_answer, context)):
                 task.status, task.status_message = "input_required", WAITS
-                task.input_requests = parked_requests(run.questions)
+                task.input_requests = requests
         elif run.outcome == CANCELLED:
             task.status = "cancelled"
         elif run.state == "ended" and run.response is None:
@@ -200,9 +202,11 @@ def _iso(seconds: float) -> str:
 
 @contextlib.contextmanager
 def unreadable() -> Generator[None]:
-    """Words what the journals' file raises for a client, who may come back later."""
+    """Words what the journals' file raises for a client, who may come back later, also with another answer."""
     try:
         yield
+    except WrongAnswer as error:
+        raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}") from None
     except StoreError as error:
         logger.warning("a parked run cannot be reached: %s", error)
         raise MCPError(

@@ -43,7 +43,10 @@ class Login(httpx2.Auth):
     Attributes:
         problem: What is known to be wrong, if anything.
         hint: What to do about it.
+        is_given: Whether it is a person who logs in.
     """
+
+    is_given = False
 
     def __init__(self, server: str, redactor: Redactor) -> None:
         self.redactor = redactor
@@ -79,6 +82,10 @@ class Login(httpx2.Auth):
     def stamp(self) -> Stamp | None:
         """Changes when somebody logs in, in any process; None where nothing is kept."""
         return None
+
+    async def mark(self) -> str:
+        """Returns what names the login that a person has given, over all renewals; empty where there is none."""
+        return ""
 
     # ---- for the session -----------------------------------------------------------------------------
 

@@ -151,6 +151,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         server_url=place.url,
         client=storage.client,
         tokens=None,
+        since=time.time(),
         resource_metadata=provider.context.protected_resource_metadata,
         server_metadata=provider.context.oauth_metadata,
     ).with_tokens(storage.tokens)

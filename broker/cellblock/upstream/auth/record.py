@@ -40,6 +40,9 @@ class LoginRecord(BaseModel):
     """Names what the next login asks for, since the server has refused something for want of it; with what was
     granted."""
 
+    since: float = 0.0
+    """Says when a person has logged in; 0 where an earlier release has not written it."""
+
     expires_at: float | None = None
     resource_metadata: ProtectedResourceMetadata | None = None
     server_metadata: OAuthMetadata | None = None

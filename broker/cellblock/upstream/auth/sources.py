@@ -45,6 +45,8 @@ class KeptLogin(Login):
         redactor: As for `Login`.
     """
 
+    is_given = True
+
     def __init__(self, server: str, store: LoginPlace, settings: AuthSettings, redactor: Redactor) -> None:
         super().__init__(server, redactor)
         self._store = store
@@ -56,6 +58,11 @@ class KeptLogin(Login):
     def stamp(self) -> Stamp | None:
         """Changes when somebody logs in, in any process."""
         return self._store.stamp()
+
+    async def mark(self) -> str:
+        """Returns what names the login that a person has given, over all renewals; empty where there is none."""
+        record = await self._current()
+        return "" if record is None or record.tokens is None else str(record.since)
 
     async def token(self) -> str | None:
         """Returns the access token, renewed before its end."""

@@ -230,7 +230,7 @@ async function showParked(count) {
   document.title = runs.length ? `(${runs.length}) Cellblock` : "Cellblock";
   // The oldest first: what comes later moves no button under a pointer.
   const items = runs.reverse().flatMap((run) => [{ run, key: run.id },
-    ...run.questions.map((question) => ({ run, question, key: `${run.id} ${question.call}` }))]);
+    ...run.questions.map((question) => ({ run, question, key: `${run.id} ${question.number}` }))]);
   syncRows(byId("parked"), items, (item) => item.key, parkedRow, (row, item) => {
     row.shown = item;
     for (const button of row.querySelectorAll(".answers button")) button.disabled = !decides;
@@ -285,6 +285,8 @@ function questionRow(item) {
   const question = make("td", { class: "question" });
   question.colSpan = 4;
   question.append(...described(item.question));
+  const { fields = [] } = item.question;
+  if (fields.length) question.append(make("div", { class: "fields" }, ...fields.map(fieldOf)));
   const answer = make("td", { class: "answer" });
   const of = `call ${item.question.call}: ${nameOf(item.question)}`;
   answer.append(make("div", { class: "answers" }, answerButton(row, "Allow", `Allow ${of}`, "approve"),
@@ -295,6 +297,10 @@ function questionRow(item) {
 
 function described(question) {
   const parts = [make("strong", { text: nameOf(question) })];
+  if (question.kind !== "approval") {
+    const what = question.kind === "login" ? "It needs a login" : "Its server asks";
+    parts.push(make("p", { text: `${what}: ${question.said || question.kind}` }));
+  }
   if (question.destructive) parts.push(make("span", { class: "bad-text", text: " can destroy data" }));
   if (question.input === undefined) return parts;
   const input = make("pre", { text: question.input });
@@ -307,17 +313,42 @@ function described(question) {
   return parts;
 }
 
+function fieldOf(field) {
+  const input = make(field.options ? "select" : "input");
+  if (field.options) input.append(...["", ...field.options].map((text) => make("option", { text })));
+  else if (field.type === "boolean") input.type = "checkbox";
+  input.dataset.name = field.name;
+  input.dataset.type = field.type;
+  return make("label", { text: `${field.title}${field.required ? " *" : ""} ` }, input);
+}
+
+function filledIn(row) {
+  const form = {};
+  for (const input of row.querySelectorAll(".fields [data-name]")) {
+    const { name, type } = input.dataset;
+    if (type === "boolean") form[name] = input.checked;
+    else if (input.value === "") continue;
+    else if (type === "number" || type === "integer") form[name] = Number(input.value);
+    else if (type === "array") form[name] = input.value.split(",").map((one) => one.trim());
+    else form[name] = input.value;
+  }
+  return form;
+}
+
 async function decide(row, run, word, questions) {
   const risky = word === "approve" ? questions.filter((question) => question.destructive) : [];
   if (risky.length && !(await isConfirmed(risky))) return;
   // The calls that were shown: one that the run asks for later is not among them.
-  const body = word === "cancel" ? {} : { calls: questions.map((question) => question.call) };
+  const body = word === "cancel" ? {} : { calls: questions.map((question) => question.number) };
+  if (word === "approve" && row.querySelector(".fields")) body.form = filledIn(row);
   for (const button of row.querySelectorAll(".answers button")) button.disabled = true;
   let said;
   try {
-    const { ok, status } = await fetch(`/dashboard/parked/${encodeURIComponent(run.id)}/${word}`, {
+    const response = await fetch(`/dashboard/parked/${encodeURIComponent(run.id)}/${word}`, {
       method: "POST", headers: { "Content-Type": "application/json", ...keyed() }, body: JSON.stringify(body) });
+    const { ok, status } = response;
     said = ok ? "" : status === 404 || status === 409 ? `Run ${run.id.slice(0, 8)} no longer waits for this answer.`
+      : status === 422 ? await response.text()
       : status === 401 || status === 403 ? "This tab may not answer: open the URL that `cellblock dashboard` prints."
       : `The answer was not taken: the daemon answers with status ${status}.`;
   } catch { said = "The answer was not taken: the daemon does not answer."; }

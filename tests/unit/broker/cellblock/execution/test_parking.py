@@ -8,6 +8,8 @@ import pytest
 
 from cellblock.execution import parking
 from cellblock.execution.parking import Parking
+from cellblock.journal.at_work import OpenQuestion
+from cellblock.journal.parked import ParkedQuestion
 from cellblock.policy.asking import Question
 from support.waits import within
 
@@ -37,6 +39,15 @@ class Place:
     def answered(self, call: int) -> None:
         self.in_flight -= 1
         self.parking.ends(call)
+
+    def asked(self, call: int, nth: int = 1) -> OpenQuestion:
+        """The server of a call that is under way asks something."""
+        asked = ParkedQuestion(
+            call=call, server="s", tool="t", destructive=False, input="", bytes=0, kind="elicitation", nth=nth
+        )
+        question = OpenQuestion(asked, asyncio.get_running_loop().create_future())
+        self.parking.asks(question)
+        return question
 
     def asks(self, *calls: int) -> None:
         for call in calls:
@@ -170,3 +181,37 @@ async def test_a_client_that_is_asked_where_it_waits_holds_it_and_so_does_a_serv
         await asyncio.sleep(2 * parking.GATHER_SECONDS)
         assert place.parked == 0
     assert place.parked == 1
+
+
+async def test_a_call_whose_server_asks_waits_for_a_person_and_stays_with_its_broker() -> None:
+    place = Place(0.0)
+    place.calls(1)
+    place.asks(2)
+    question = place.asked(1)
+    await within(place.came.wait())
+    waiting = place.parking.waiting
+    assert waiting.working == {1} and [*waiting.questions] == [2]
+    assert [*waiting.asked] == [question.asked.number]
+
+
+async def test_a_call_without_a_question_holds_one_whose_server_asks() -> None:
+    place = Place(0.0)
+    place.calls(1, 2)
+    question = place.asked(1)
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0
+    place.parking.asks_no_more(question)
+    place.answered(2)
+    assert place.parked == 0, "nobody is asked any more"
+
+
+async def test_the_end_of_a_call_ends_its_questions_and_others_have_their_time() -> None:
+    place = Place(1000.0, 0.0)
+    place.calls(1, 2)
+    questions = [place.asked(1), place.asked(1, 2)]
+    place.answered(1)
+    assert [question.answer.result() for question in questions] == [None, None]
+    assert not place.parking.asked
+    # The other one is at work for long, and is all that is waited for.
+    await within(place.came.wait())
+    assert place.parking.waiting.working == {2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,20 @@ from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall, pack_round
 from cellblock.journal.place import KIND, opened_file
+from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import (
+    WAITING,
     Head,
     OneRunFailed,
     Piece,
     TakenAway,
     TooLarge,
     WrongPiece,
+    asked_piece,
     parked_questions,
+    sent_piece,
     waiting_in,
 )
 from cellblock.journal.store import JournalStore
@@ -120,7 +125,7 @@ def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Pat
     assert store.due(NOW) == (["r"], [])
     read = store.take("r", "broker-1")
     assert read is not None and waiting_in(read[1])[1] == {1: "accepted", 2: "declined"}
-    assert parked_questions(read[1]) == ()
+    assert parked_questions(*read) == ()
     assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
     with pytest.raises(WrongPiece):
         waiting_in([Piece("recording", b"")])
@@ -346,4 +351,58 @@ def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | Post
     assert not store.release("r", 9, "dead", is_lost=True)
     found = store.head("r")
     assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    store.close()
+
+
+def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Path | PostgresServer) -> None:
+    store = opened(kept_in)
+    form = {"requestedSchema": {"type": "object", "required": ["n"]}}
+    asked = replace(question(1), kind="elicitation", nth=1, request=json.dumps(form))
+    parked = Parked(questions=(question(2), asked), working=(WorkingCall(call=1, server="s", tool="t"),))
+    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    # A wrong answer takes the others of its request along.
+    for wrong in ({2: "accepted", asked.number: {"action": "accept", "content": {}}}, "accepted"):
+        with pytest.raises(WrongAnswer):
+            store.answer("r", wrong)  # pyright: ignore[reportArgumentType]
+    later = replace(asked, nth=2)
+    assert store.add_answers("r", 1, "one", [asked_piece(later)])
+    assert not store.add_answers("r", 1, "two", [asked_piece(replace(asked, nth=3))])
+    given = {"action": "accept", "content": {"n": 1}}
+    found = store.answer("r", {asked.number: given, 2: "accepted"})
+    assert found is not None and not found[0].is_answered
+    assert found[2] == {asked.number: given, 2: "accepted"}
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and parked_questions(*read) == (later,)
+    assert store.take("r", "two") is None, "its broker has the call"
+    # With its broker gone it needs no answer, and has none.
+    assert store.release("r", 1, "one", is_lost=True)
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and read[0].is_answered and parked_questions(*read) == ()
+    found = store.answer("r", {later.number: given})
+    assert found is not None and later.number not in found[2]
+    assert store.take("r", "two") is not None
+    store.close()
+
+
+def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are_sent(
+    kept_in: Path | PostgresServer,
+) -> None:
+    store = opened(kept_in)
+    packed = pack_round("who", {"requestState": "s1"})
+    asked = replace(question(1), kind="roots", nth=1, request="{}", round=packed)
+    parked = Parked(questions=(asked,), working=(WorkingCall(call=1, server="s", tool="t"),))
+    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    assert not store.release("r", 1, "one", is_lost=True), "somebody is still to answer"
+    assert store.due(NOW) == ([], [])
+    found = store.answer("r", {asked.number: {"roots": []}})
+    assert found is not None and found[0].is_answered and store.due(NOW) == (["r"], [])
+    store.park(head(turn=2, owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    later = replace(asked, nth=2)
+    assert store.add_answers("r", 2, "one", [sent_piece(1)])
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and [one.round for one in waiting_in(read[1])[0].questions] == [""]
+    assert store.add_answers("r", 2, "one", [asked_piece(later)])
+    assert not store.release("r", 2, "one", is_lost=True)
+    read = store.read("r", kinds=WAITING)
+    assert read is not None and parked_questions(*read) == (later,), "the first round is over"
     store.close()

@@ -12,7 +12,7 @@ import pytest
 
 from cellblock.base.database import StoreError
 from cellblock.frontend.http.page_parts import Page
-from cellblock.frontend.http.parked_pages import NotAsked, ParkedPages
+from cellblock.frontend.http.parked_pages import NotAnswered, NotAsked, ParkedPages
 from cellblock.journal.parked import Answer
 
 SEES = "browser 01"
@@ -30,14 +30,18 @@ class Waiting:
             raise StoreError("the disk is full")
         return [{"id": "a1", "inputs": inputs}]
 
-    async def answer(self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str) -> Any:
+    async def answer(
+        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Any = None
+    ) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
         if run_id != "a1":
             return None
         if calls is not None and not set(calls) <= {1, 2}:
             raise NotAsked
-        self.done.append((answer, calls, by))
+        if form == {}:
+            raise NotAnswered("It does not fit: <name>.")
+        self.done.append((answer, calls, by) if form is None else (answer, calls, by, form))
         return {"id": run_id}
 
     async def cancel(self, run_id: str, by: str) -> bool:
@@ -70,6 +74,7 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
         ("a1/approve", b'{"calls": [2]}', ("accepted", [2], SEES)),
         ("a1/deny", b'{"calls": [1, 2]}', ("declined", [1, 2], SEES)),
         ("a1/cancel", b"{}", ("cancel", SEES)),
+        ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [2], SEES, {"n": 1})),
     ],
 )
 def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
@@ -142,3 +147,12 @@ def test_who_only_looks_decides_nothing() -> None:
 
 def test_an_answer_that_is_not_written_down_is_not_taken() -> None:
     assert decided(Waiting(fails=True), "a1/approve").status == 503
+
+
+def test_a_form_that_does_not_fit_says_why_and_one_that_is_none_is_refused() -> None:
+    page = decided(Waiting(), "a1/approve", b'{"calls": [1], "form": {}}')
+    assert (page.status, page.body) == (422, b"It does not fit: <name>.")
+    assert (b"content-type", b"text/plain; charset=utf-8") in page.headers
+    for body in (b'{"form": []}', b'{"form": 1, "calls": [1]}'):
+        assert decided(Waiting(), "a1/approve", body).status == 400
+    assert decided(Waiting(), "a1/cancel", b'{"form": {"n": 1}}').status == 400

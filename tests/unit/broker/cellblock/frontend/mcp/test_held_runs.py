@@ -226,3 +226,31 @@ async def test_questions_of_several_calls_travel_together_and_each_gets_its_answ
     )
     found = await asyncio.wait_for(runs.finish(taken(runs, back)), BOUND)
     assert isinstance(found, RunResponse) and found.result == ["1", None, "3", "too late"]
+
+
+async def test_an_answer_that_does_not_fit_its_form_is_refused_and_the_word_stays_good() -> None:
+    runs = held()
+    form: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    request = types.ElicitRequest(params=types.ElicitRequestFormParams(message="?", requested_schema=form))
+    got: list[Any] = []
+
+    async def start() -> RunResponse:
+        got.append(await run.ask("question-1", request, 5.0))
+        return RunResponse(logs=[], diagnostics=[])
+
+    def back(state: str | None, **content: Any) -> types.CallToolRequestParams:
+        answer = types.ElicitResult(action="accept", content=content)
+        return types.CallToolRequestParams(
+            name="codemode.run", request_state=state, input_responses={"question-1": answer}
+        )
+
+    run = runs.new("ann", None)
+    run.start(start())
+    first = await runs.finish(run)
+    assert isinstance(first, types.InputRequiredResult)
+    for wrong in ({}, {"n": "five"}):
+        with pytest.raises(MCPError, match=r"question-1 does not fit its form.*still open"):
+            runs.take(back(first.request_state, **wrong), "ann")
+    assert got == [] and runs.take(back(first.request_state, n=5), "ann") is run
+    assert isinstance(await asyncio.wait_for(runs.finish(run), BOUND), RunResponse)
+    assert got[0].content == {"n": 5}

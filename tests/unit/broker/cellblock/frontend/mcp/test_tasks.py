@@ -101,7 +101,7 @@ async def test_a_task_is_made_for_clients_that_have_tasks_of_runs_that_were_park
         "resultType": "task",
         "taskId": task.task_id,
         "status": "input_required",
-        "statusMessage": "The run waits until its user allows its calls.",
+        "statusMessage": "The run waits for its user's answer.",
         "createdAt": "1970-01-01T00:00:01.500Z",
         "lastUpdatedAt": "1970-01-01T00:00:02.000Z",
         "pollIntervalMs": 5_000,

@@ -1,0 +1,334 @@
+"""What a server asks during a call parks the run: who is away answers later, over another connection, as a task, or by
+hand; the call stays with its broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from support.cellblock_zygote import forked_cellblock
+from support.entries import entry, forked_server, ledger
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
+from support.processes import workers_of
+from support.waits import until, within
+
+VERSION = "2026-07-28"
+PREFIX = "io.modelcontextprotocol/"
+FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+TASKS: dict[str, Any] = {**FORMS, "extensions": {f"{PREFIX}tasks": {}}}
+ALL: dict[str, Any] = {**TASKS, "sampling": {}, "roots": {}}
+
+SECTION: dict[str, Any] = {
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+    # Its runs may ask for approval, so they may park.
+    "policy": {"default": {"approve": ["plain.give"]}},
+    "journal": {"park_after_ms": 100},
+    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+}
+PAUSE = 0.2
+
+
+def code(tool: str = "elicit", **arguments: Any) -> str:
+    return f"""
+        import {{ {tool} }} from "@codemode/servers/asking";
+        import {{ echo }} from "@codemode/servers/plain";
+        await echo({{ text: "before" }});
+        const said = await {tool}({json.dumps(arguments)}).catch((error) => error.certainty);
+        globalThis.__codemode_result__ = said;
+    """
+
+
+@dataclass
+class Client:
+    """A client of 2026-07-28, each of whose requests has a connection of its own."""
+
+    served: Daemon
+    able: dict[str, Any]
+    auth: dict[str, str] | None = None
+
+    async def ask(self, method: str, header: str, **params: Any) -> dict[str, Any]:
+        meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": self.able}
+        whole = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        auth = self.served.auth if self.auth is None else self.auth
+        headers = {**MCP_HEADERS, **auth, "MCP-Protocol-Version": VERSION, "Mcp-Method": method}
+        request = self.served.request(
+            "POST", "/mcp", headers={**headers, "Mcp-Name": header}, body=json.dumps(whole).encode()
+        )
+        return (await said(self.served, request))[1]
+
+    async def run(self, script: str, **more: Any) -> dict[str, Any]:
+        return await self.ask("tools/call", TOOL, name=TOOL, arguments={"code": script}, **more)
+
+    async def asked(self, script: str) -> tuple[str, dict[str, Any]]:
+        """The word and the questions of a run that asks."""
+        found = (await self.run(script))["result"]
+        assert found["resultType"] == "input_required", found
+        return found["requestState"], found["inputRequests"]
+
+    async def back(self, word: str, given: dict[str, Any], script: str) -> dict[str, Any]:
+        return await self.run(script, requestState=word, inputResponses=given)
+
+    async def task(self, script: str) -> str:
+        """A task of a run that asks, left by a client without an answer."""
+        word, _ = await self.asked(script)
+        task = (await self.run(script, requestState=word))["result"]
+        assert task["resultType"] == "task", task
+        return task["taskId"]
+
+    async def about(self, task: str, what: str = "get", **params: Any) -> dict[str, Any]:
+        return await self.ask(f"tasks/{what}", task, taskId=task, **params)
+
+    async def until(self, task: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            while True:
+                if holds(found := (await self.about(task))["result"]):
+                    return found
+                await asyncio.sleep(PAUSE)
+
+    async def until_status(self, task: str, status: str) -> dict[str, Any]:
+        return await self.until(task, lambda found: found["status"] == status)
+
+    async def questions(self, task: str) -> dict[str, Any]:
+        return (await self.until_status(task, "input_required"))["inputRequests"]
+
+
+@asynccontextmanager
+async def serving(folder: Path, **more: Any) -> AsyncGenerator[Daemon]:
+    command = forked_server("asking_server.py", "stdio", "--older", "--ledger", folder / "asking.jsonl")
+    async with daemon(folder, servers={"asking": entry(command)}, **{**SECTION, **more}) as served:
+        yield served
+
+
+def events(served: Daemon, event: str) -> list[Any]:
+    return [one for one in ledger(served.folder / "asking.jsonl") if one["event"] == event]
+
+
+async def command(folder: Path, *words: str, code: int = 0) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(str(forked_cellblock()), *words, "--config", str(folder / "cellblock.json")),
+        *("--state-dir", str(folder / "s")),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await within(process.communicate(), 60)
+    assert process.returncode == code, (out, err)
+    return (out if code == 0 else err).decode()
+
+
+async def until_parked(folder: Path) -> str:
+    async with asyncio.timeout(60):
+        while not (found := json.loads(await command(folder, "runs", "list", "--parked", "--json"))):
+            pass
+    return found[0]["id"]
+
+
+async def no_process(served: Daemon) -> None:
+    hosts = [
+        one
+        for one in psutil.Process(served.process.pid).children()
+        if "cellblock_worker" in str(one.cmdline())
+    ]
+    await until(lambda: all(len(workers_of(host.pid)) <= 1 for host in hosts), "only the warm worker is left")
+
+
+def accepted(questions: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: {"action": "accept", "content": {"name": name}} for key in questions}
+
+
+async def test_a_question_parks_its_run_and_is_answered_over_another_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        ann, script = Client(served, FORMS), code()
+        word, questions = await ann.asked(script)
+        (form,) = questions.values()
+        assert form["params"]["message"] == "asking: Who are you?"
+        assert form["params"]["requestedSchema"]["required"] == ["name"]
+        run_id = await until_parked(tmp_path)
+        await no_process(served)
+        shown = await command(tmp_path, "runs", "show", run_id)
+        assert "asking.elicit" in shown and "Who are you?" in shown, shown
+        assert events(served, "answer") == []
+        # What does not fit the form is refused, and the question stays.
+        for wrong in ({"action": "accept", "content": {}}, {"action": "accept", "content": {"name": 5}}):
+            refused = await ann.back(word, dict.fromkeys(questions, wrong), script)
+            assert refused["error"]["code"] == -32602, refused
+            assert "does not fit" in refused["error"]["message"] and "name" in refused["error"]["message"]
+        done = (await ann.back(word, accepted(questions, "Ann"), script))["result"]["structuredContent"]
+        assert done["result"] == "accept Ann", done
+        assert done["usage"]["resumed"] == 1 and done["usage"]["runId"] == run_id
+        assert [call["ok"] for call in done["toolTrace"]] == [True, True]
+        assert len(events(served, "call")) == 1
+        again = await ann.back(word, accepted(questions, "Eve"), script)
+        assert "no run that waits" in again["error"]["message"], again
+
+
+async def test_a_task_asks_again_and_again_until_its_call_has_ended(tmp_path: Path) -> None:
+    """Also what is asked when the run is parked; what its client says to it twice, or too late, is no answer."""
+    async with serving(tmp_path) as served:
+        ann, script = Client(served, TASKS), code("many", times=3)
+        task = await ann.task(script)
+        seen: list[str] = []
+        for name in ("Ann", "Bob", "Cid"):
+            (key,) = questions = await ann.questions(task)
+            seen.append(key)
+            assert questions[key]["params"]["requestedSchema"]["required"] == ["name"]
+            late = {old: {"action": "accept", "content": {"name": "Eve"}} for old in seen[:-1]}
+            wrong = await ann.about(task, "update", inputResponses={key: {"action": "accept"}})
+            assert wrong["error"]["code"] == -32602, wrong
+            assert "result" in await ann.about(
+                task, "update", inputResponses={**late, **accepted(questions, name)}
+            )
+            # The next one has come, or none will.
+            await ann.until(task, lambda found, key=key: key not in found.get("inputRequests", {}))
+        done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+        assert json.loads(done["result"]) == {"accept Ann": 1, "accept Bob": 1, "accept Cid": 1}, done
+        assert len(set(seen)) == 3 and len(events(served, "call")) == 1
+        assert done["usage"]["resumed"] == 1
+
+
+async def test_what_is_declined_or_dismissed_is_told_to_the_server_and_who_cancels_ends_the_call(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        ann = Client(served, TASKS)
+        for action in ("decline", "cancel"):
+            task = await ann.task(code())
+            questions = await ann.questions(task)
+            await ann.about(task, "update", inputResponses={key: {"action": action} for key in questions})
+            done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+            assert done["result"] == f"{action} None", done
+        # By hand, in another process.
+        task = await ann.task(code())
+        run_id = task.partition(".")[0]
+        assert "name" in await command(tmp_path, "runs", "approve", run_id, code=2)
+        refused = await command(tmp_path, "runs", "approve", run_id, "--answer", '{"name": 5}', code=2)
+        assert "does not fit" in refused and "--values" in refused
+        shown = await command(tmp_path, "runs", "show", run_id, "--values")
+        assert '"required":["name"]' in shown, shown
+        said = await command(tmp_path, "runs", "approve", run_id, "--answer", '{"name": "Dan"}')
+        assert "goes on when its tools have answered" in said
+        done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+        assert done["result"] == "accept Dan", done
+        # For a while nothing over stdio says whether a question is of a call that was cancelled: this comes last.
+        task = await ann.task(code())
+        await ann.about(task, "cancel")
+        assert (await ann.until_status(task, "cancelled"))["taskId"] == task
+        assert len(events(served, "call")) == 4
+
+
+async def test_a_broker_that_is_killed_takes_the_call_with_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        ann = Client(served, TASKS)
+        task = await ann.task(code())
+        questions = await ann.questions(task)
+        for process in served.family():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        await within(served.process.wait())
+    async with serving(tmp_path) as served:
+        ann = Client(served, TASKS)
+        done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+        assert done["result"] == "may_have_run", done
+        # Nobody is asked any more, and nothing is made again.
+        await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+        assert len(events(served, "call")) == 1
+
+
+async def test_answers_that_are_forged_or_of_another_kind(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        named = json.loads(await command(tmp_path, "token", "create", "eve", "--json"))
+        ann = Client(served, TASKS)
+        eve = Client(served, TASKS, {"Authorization": f"Bearer {named['token']}"})
+        task = await ann.task(code())
+        (key,) = questions = await ann.questions(task)
+        refused = await eve.about(task, "update", inputResponses=accepted(questions, "Eve"))
+        assert refused["error"]["code"] == -32602
+        call = int(key.removeprefix("question-")) % 1_000_000_000
+        ignored = {
+            f"question-{call}": {"action": "accept"},
+            f"{key}0": {"action": "accept"},
+            "x": {"action": "accept"},
+        }
+        assert "result" in await ann.about(task, "update", inputResponses=ignored)
+        for wrong in (
+            {"roots": []},
+            {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"},
+        ):
+            refused = await ann.about(task, "update", inputResponses={key: wrong})
+            assert refused["error"]["code"] == -32602, refused
+        assert await ann.questions(task) == questions and events(served, "answer") == []
+        await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+        done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+        assert done["result"] == "accept Ann"
+
+
+async def test_models_and_roots_are_asked_where_the_client_has_them(tmp_path: Path) -> None:
+    said = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
+    given: dict[str, Any] = {"sample": said, "roots": {"roots": [{"uri": "file:///a"}]}}
+    async with serving(tmp_path) as served:
+        for tool, wanted in (("sample", "hi"), ("roots", "file:///a")):
+            ann = Client(served, ALL)
+            task = await ann.task(code(tool))
+            (key,) = await ann.questions(task)
+            # Who has none of it is asked nothing.
+            other = (await Client(served, TASKS).about(task))["result"]
+            assert other["status"] == "working" and "inputRequests" not in other
+            refused = await command(tmp_path, "runs", "approve", task.partition(".")[0], code=2)
+            assert "answered by the client itself" in refused
+            await ann.about(task, "update", inputResponses={key: given[tool]})
+            done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+            assert done["result"] == wanted, done
+            refused = (await Client(served, FORMS).run(code(tool)))["result"]["structuredContent"]
+            assert "refused" in refused["result"] or refused["result"] == "", refused
+
+
+async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        ann = Client(served, TASKS)
+        # 100 at once: as many as one server may ask at the same time are asked, and no more when the run is parked.
+        task = await ann.task(code("many", times=100, at_once=True))
+        questions = await ann.questions(task)
+        assert len(questions) <= 8
+        await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+        done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
+        counts = json.loads(done["result"])
+        assert counts.pop("accept Ann") == len(questions) and sum(counts.values()) == 100 - len(questions)
+        assert all(said.startswith("refused") for said in counts), counts
+        # A form that is too large to be written down holds the run where it is.
+        asked = (await ann.run(code("many", times=1, size=100_000)))["result"]
+        word = asked["requestState"]
+        await asyncio.sleep(0.5)
+        assert json.loads(await command(tmp_path, "runs", "list", "--parked", "--json")) == []
+        script = code("many", times=1, size=100_000)
+        done = (await ann.back(word, accepted(asked["inputRequests"], "Ann"), script))["result"]
+        assert json.loads(done["structuredContent"]["result"]) == {"accept Ann": 1}, done
+
+
+async def test_a_client_comes_back_for_a_run_whose_tool_asks_when_it_is_parked(tmp_path: Path) -> None:
+    """It has a word and no question at first, and a question when it is back: each time that there is one."""
+    journal = {"park_after_ms": 60_000, "park_tools_after_ms": 50}
+    async with serving(tmp_path, journal=journal) as served:
+        ann, script = Client(served, FORMS), code("many", times=2, ms=1_000)
+        first = (await ann.run(script))["result"]
+        assert first["resultType"] == "input_required" and not first.get("inputRequests"), first
+        second = (await ann.back(first["requestState"], {}, script))["result"]
+        keys: set[str] = set()
+        for name in ("Ann", "Bob"):
+            assert second["resultType"] == "input_required", second
+            keys |= second["inputRequests"].keys()
+            second = (
+                await ann.back(second["requestState"], accepted(second["inputRequests"], name), script)
+            )["result"]
+        done = second["structuredContent"]
+        assert json.loads(done["result"]) == {"accept Ann": 1, "accept Bob": 1}, done
+        assert len(keys) == 2 and len(events(served, "call")) == 1
