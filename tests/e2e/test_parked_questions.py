@@ -124,11 +124,18 @@ async def command(folder: Path, *words: str, code: int = 0) -> str:
     return (out if code == 0 else err).decode()
 
 
-async def until_parked(folder: Path) -> str:
+async def parked(served: Daemon) -> list[str]:
+    """The runs that wait for somebody, as the dashboard lists them."""
+    listed = await served.ask("GET", "/dashboard/parked", headers=served.auth)
+    return [run["id"] for run in json.loads(listed.body)["runs"]]
+
+
+async def until_parked(served: Daemon) -> str:
     async with asyncio.timeout(60):
-        while not (found := json.loads(await command(folder, "runs", "list", "--parked", "--json"))):
-            pass
-    return found[0]["id"]
+        while True:
+            if found := await parked(served):
+                return found[0]
+            await asyncio.sleep(PAUSE)
 
 
 async def no_process(served: Daemon) -> None:
@@ -151,7 +158,7 @@ async def test_a_question_parks_its_run_and_is_answered_over_another_connection(
         (form,) = questions.values()
         assert form["params"]["message"] == "asking: Who are you?"
         assert form["params"]["requestedSchema"]["required"] == ["name"]
-        run_id = await until_parked(tmp_path)
+        run_id = await until_parked(served)
         await no_process(served)
         shown = await command(tmp_path, "runs", "show", run_id)
         assert "asking.elicit" in shown and "Who are you?" in shown, shown
@@ -308,7 +315,7 @@ async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
         asked = (await ann.run(code("many", times=1, size=100_000)))["result"]
         word = asked["requestState"]
         await asyncio.sleep(0.5)
-        assert json.loads(await command(tmp_path, "runs", "list", "--parked", "--json")) == []
+        assert await parked(served) == []
         script = code("many", times=1, size=100_000)
         done = (await ann.back(word, accepted(asked["inputRequests"], "Ann"), script))["result"]
         assert json.loads(done["structuredContent"]["result"]) == {"accept Ann": 1}, done
