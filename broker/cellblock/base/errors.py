@@ -183,7 +183,7 @@ class CallDenied(ToolCallError):
 
 
 class NeededLogin(Protocol):
-    """Is a login that a call needs and that a person can give."""
+    """Describes a login that a call needs and that a person can give."""
 
     @property
     def server(self) -> str:

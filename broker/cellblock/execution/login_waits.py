@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 1.0
 """Passes between two looks whether somebody has logged in, as of sessions that wait for it."""
 
 FIRST: Final = 500
-"""Is where the numbers of these questions begin: servers ask fewer for which a run is parked."""
+"""Begins the numbers of these questions: servers ask fewer for which a run is parked."""
 
 
 class LoginWaits:

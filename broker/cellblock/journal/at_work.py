@@ -47,11 +47,11 @@ CLAIM_SECONDS: Final = 10.0
 
 @dataclass(eq=False, slots=True)
 class OpenQuestion:
-    """Is a question of a server that waits in its session for an answer."""
+    """Describes a question of a server that waits in its session for an answer."""
 
     asked: ParkedQuestion
     answer: asyncio.Future[Given | None]
-    """Is None where the call is over."""
+    """Comes with the answer; with None where the call is over."""
 
     def over(self) -> None:
         """Hears that its call is over: there is no answer."""

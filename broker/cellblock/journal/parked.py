@@ -22,7 +22,7 @@ Answer = Literal["accepted", "declined", "cancelled"]
 """Names what a person says to a question, as the values of `policy.asking.Verdict`."""
 
 Reply = dict[str, Any]
-"""Is a client's whole answer to what a server asks: a result of MCP, as JSON data."""
+"""Holds a client's whole answer to what a server asks: a result of MCP, as JSON data."""
 
 Given = Answer | Reply
 
