@@ -25,15 +25,19 @@ def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> lis
 def _compare(before: Any, after: Any, path: str, found: list[dict[str, Any]]) -> None:
     if len(found) >= MAX_DIFFERENCES:
         return
+    already = len(found)
     if is_object(before) and is_object(after):
         for name in [*before, *(name for name in after if name not in before)]:
             _compare(before.get(name), after.get(name), f"{path}/{name}", found)
-        if before.keys() == after.keys() and list(before) != list(after):
-            # The same members in another order are other bytes.
+        if len(found) == already and list(before) != list(after):
+            # The same members in another order, or a null in place of none, are other bytes.
             found.append({"path": path, "recorded": list(before), "replayed": list(after)})
     elif is_array(before) and is_array(after):
         for index in range(max(len(before), len(after))):
             one, other = (items[index] if index < len(items) else None for items in (before, after))
             _compare(one, other, f"{path}/{index}", found)
-    elif before != after or type(before) is not type(after):
+        if len(found) == already and len(before) != len(after):
+            found.append({"path": path, "recorded": before, "replayed": after})
+    elif repr(before) != repr(after):
+        # Equal numbers may have other bytes: 1 and 1.0, 0.0 and -0.0.
         found.append({"path": path, "recorded": before, "replayed": after})
