@@ -42,6 +42,12 @@ pytest_plugins = ["support.clauses", "support.postgresql", "support.shared_rows"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option for what is true of runs in contexts, too: tests/conformance, tests/security/test_cases.py."""
+    parser.addoption(
+        "--deaths",
+        type=int,
+        default=1,
+        help="how many durable runs tests/integration/test_journal_servers.py has lose broker and host",
+    )
     parser.addoption("--reuse", action="store_true", help="let runs of one principal share a process")
 
 

@@ -62,6 +62,8 @@ def _said(found: Replayed, name: str, script: str | None) -> str:
         if told.severity == "error":
             place = "" if told.path is None else f" at {told.path}"
             lines.append(f"  {told.code}{place}: {told.message} {told.hint or ''}".rstrip())
+    if found.reason is not None:
+        lines.append(f"  {found.reason}")
     return "\n".join(lines)
 
 

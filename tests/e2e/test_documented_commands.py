@@ -157,7 +157,8 @@ class World:
             "script.js": 'import { read_file } from "@codemode/servers/files"; await read_file({});',
             "fixed.js": 'import { read_file } from "@codemode/servers/files"; await read_file({}); // mended',
             "script.ts": "const n: number = 1; globalThis.__codemode_result__ = n;",
-            # test_documentation.py runs the tutorial's with the tracker.
+            # test_documentation.py runs those of the pages with the tracker.
+            "remind.js": 'import { get_issue } from "@codemode/servers/tracker"; await get_issue({});',
             "late.js": 'import { list_issues } from "@codemode/servers/tracker"; await list_issues({});',
         }
         for name, text in files.items():

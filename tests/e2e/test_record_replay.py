@@ -61,7 +61,9 @@ def test_a_recording_is_replayed_without_the_server(
     done = command("replay", file)
     assert done.returncode == 0, done.stderr
     again = json.loads(done.stdout)
-    assert again.pop("replay") == {"same": True, "exact": True, "madeBy": again_version(file)}
+    head = head_of(file)
+    versions = {"madeBy": head["made_by"], "deno": head["deno"]}
+    assert again.pop("replay") == {"same": True, "exact": True, **versions} and all(versions.values())
     for part in ("result", "logs", "diagnostics", "toolTrace"):
         assert again[part] == response[part]
 
@@ -88,8 +90,31 @@ def test_no_link_is_followed_and_nothing_is_run_for_it(command: Any, tmp_path: P
     assert (tmp_path / "another").read_text() == "kept"
 
 
-def again_version(file: Path) -> str:
-    return json.loads(file.read_text().splitlines()[0])["made_by"]
+def head_of(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize(("field", "name"), [("made_by", "Cellblock"), ("deno", "Deno")])
+def test_a_replay_that_differs_names_the_versions_where_they_do(
+    recorded: tuple[Path, dict[str, Any]], command: Any, field: str, name: str
+) -> None:
+    file, _ = recorded
+    head, *calls, last = file.read_text().splitlines()
+
+    def replayed(field: str, version: str, end: str) -> dict[str, Any]:
+        file.write_text("\n".join([json.dumps(json.loads(head) | {field: version}), *calls, end]) + "\n")
+        return json.loads(command("replay", file).stdout)["replay"]
+
+    mine = json.loads(head)[field]
+    other_end = last.replace('"two\\"', '"2\\"')
+    assert other_end != last
+    # What differs with the same versions has another reason, and what is the same needs none.
+    assert "reason" not in replayed(field, mine, other_end)
+    assert "reason" not in replayed(field, "0.0.7", last)
+    found = replayed(field, "0.0.7", other_end)
+    assert found["same"] is False and found["differences"]
+    assert f"{name} 0.0.7" in found["reason"].split(";")[0], found
+    assert f"{name} {mine}" in found["reason"].split(";")[1], found
 
 
 def test_trace_until_and_another_script(

@@ -99,7 +99,7 @@ async def test_a_durable_run_goes_on_where_it_was(broker: Broker, tmp_path: Path
 
 
 async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
-    """By the policy, or by the user's overlay; a server's word is nothing (the test below)."""
+    """By the policy, or by the user's overlay."""
     overlays = tmp_path / "s" / "overlays"
     overlays.mkdir(parents=True, mode=0o700)
     (overlays / "other.toml").write_text("[tools.never]\nretry = true\n")
@@ -131,12 +131,17 @@ await Promise.all([plain.never({ n: 1 }), other.never({ n: 2 })]);
 
 
 async def test_a_call_whose_fate_is_unknown_is_told_as_such(broker: Broker, tmp_path: Path) -> None:
+    """The server annotates its tool as read-only and idempotent: its word alone causes no repetition."""
     code = f"""{PLAIN}
 let said;
 console.log("asks");
 try {{ await never({{ n: 1 }}); }} catch (error) {{ said = error.certainty; }}
 globalThis.__codemode_result__ = said;
 """
+    (hints,) = [
+        tool.annotations for tool in broker.catalog.servers["plain"].tools if tool.tool_name == "never"
+    ]
+    assert hints == {"readOnlyHint": True, "idempotentHint": True}
     run = await begun(broker, code, "asks", durable=True)
     await until(
         lambda: any(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
+import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, RunResponse
 from cellblock.daemon.replay import replay
 from cellblock.journal.journal import Journal
+from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.public_servers import ServerEntry
 from support.replaying import cuts
-from support.waits import within
+from support.waits import until, within
 
 pytestmark = pytest.mark.servers
 
@@ -72,3 +79,120 @@ async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
         assert response.ok, response.diagnostics
         assert changed_at(folder, tmp_path / "memory.jsonl") == before
     assert (await within(replay(resumed.snapshot()))).differences == []
+
+
+ROUNDS = 6
+WRITES = """import { edit_file } from "@codemode/servers/files";
+import { create_entities } from "@codemode/servers/memory";
+const told = {};
+const write = async (name, call) => {
+  try {
+    await call();
+    told[name] = "made";
+  } catch (error) {
+    told[name] = error.certainty;
+  }
+};
+for (let round = 0; round < ROUNDS; round++) {
+  const [entity, line] = [`entity ${round};`, `line ${round};`];
+  await Promise.all([
+    write(entity, () => create_entities({ entities: [{ name: entity, entityType: "e", observations: [] }] })),
+    write(line, () => edit_file({ path: `FOLDER/lines.txt`, edits: [{ oldText: "END", newText: `${line}\\nEND` }] })),
+  ]);
+}
+globalThis.__codemode_result__ = told;
+"""
+"""Both servers write at once. A line that is written again stands there twice; of an entity only what came tells it."""
+
+BROKER = """
+import asyncio, json, sys
+from pathlib import Path
+from cellblock import Broker
+from support.entries import settings
+
+async def main():
+    folder = Path(sys.argv[1])
+    servers = json.loads((folder / "servers.json").read_text())
+    async with Broker(settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")) as broker:
+        await broker.settled()
+        await broker.run((folder / "script.js").read_text(), durable=True)
+
+asyncio.run(main())
+"""
+
+
+def noting(entry: ServerEntry, ledger: Path) -> ServerEntry:
+    """A server before which stands what writes down all that comes to it."""
+    words = shlex.join([entry["command"], *entry["args"]])
+    return {**entry, "command": "sh", "args": ["-c", f"tee -a {shlex.quote(str(ledger))} | {words}"]}
+
+
+def came(ledger: Path) -> Counter[str]:
+    """How often each call has come to its server, by the name that its script gave it."""
+    found: Counter[str] = Counter()
+    for line in ledger.read_text().splitlines() if ledger.exists() else ():
+        # The last one may be cut off by a death.
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if message.get("method") == "tools/call":
+                arguments = message["params"]["arguments"]
+                text = (
+                    arguments["entities"][0]["name"]
+                    if "entities" in arguments
+                    else arguments["edits"][0]["newText"]
+                )
+                found[text.partition(";")[0] + ";"] += 1
+    return found
+
+
+async def test_real_servers_are_called_once_whoever_dies(
+    server_filesystem: ServerEntry,
+    server_memory: ServerEntry,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+) -> None:
+    for number in range(pytestconfig.getoption("--deaths")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        await _survives(server_filesystem, server_memory, folder, random.Random(number))
+
+
+async def _survives(files: ServerEntry, memory: ServerEntry, folder: Path, chance: random.Random) -> None:
+    """The first broker is killed with all below it, then the host of the second one; each at any call."""
+    root, ledger, graph = Path(files["args"][-1]), folder / "came.jsonl", folder / "memory.jsonl"
+    (root / "lines.txt").write_text("END\n")
+    servers: dict[str, Any] = {
+        "files": noting(files, ledger),
+        "memory": noting({**memory, "env": {"MEMORY_FILE_PATH": str(graph)}}, ledger),
+    }
+    (folder / "servers.json").write_text(json.dumps(servers))
+    code = WRITES.replace("ROUNDS", str(ROUNDS)).replace("FOLDER", str(root))
+    (folder / "script.js").write_text(code)
+    first, second = sorted(chance.sample(range(1, 2 * ROUNDS), 2))
+    words = ("-c", BROKER, folder)
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
+    await until(lambda: came(ledger).total() >= first, f"{first} calls have come")
+    for one in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    await within(process.wait())
+    made = settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")
+    async with Broker(made) as broker:
+        await until(lambda: came(ledger).total() >= second, f"{second} calls have come")
+        assert broker.host_pid is not None
+        psutil.Process(broker.host_pid).kill()
+        (head,) = await broker.keeper.recent()
+        response = await within(broker.parked_runs.outcome(head["id"]), 60)
+    assert isinstance(response, RunResponse) and response.ok, response
+    _judge(response.result, came(ledger), (root / "lines.txt").read_text(), graph.read_text())
+
+
+def _judge(told: dict[str, str], calls: Counter[str], lines: str, graph: str) -> None:
+    """What the script was told is what has come to the servers, and what they have written."""
+    assert len(told) == 2 * ROUNDS and calls.keys() <= told.keys(), (told, calls)
+    bounds = {"made": (1, 1), "completed": (1, 1), "may_have_run": (0, 1), "not_started": (0, 0)}
+    for name, word in told.items():
+        least, most = bounds[word]
+        assert least <= calls[name] <= most, (name, word, calls)
+        written = lines.count(name) + graph.count(json.dumps(name))
+        assert written <= 1 and (written == 1 or word != "made"), (name, word, lines, graph)

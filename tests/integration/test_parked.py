@@ -123,8 +123,7 @@ globalThis.__codemode_result__ = said;
     assert [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
 
 
-async def test_a_plan_runs_what_reads_and_stops_before_the_rest(broker: Broker, tmp_path: Path) -> None:
-    (tmp_path / "schemas").mkdir(exist_ok=True)
+async def test_a_plan_asks_about_what_nobody_says_that_it_only_reads(broker: Broker) -> None:
     code = """
 const first = await read({ n: 1 });
 await Promise.all([write({ n: first.result }), write({ n: 2 })]);
@@ -133,7 +132,6 @@ globalThis.__codemode_result__ = "done";
 """
     response = await within(broker.run(IMPORTS + code, plan=True))
     assert response.parked
-    # Nothing says that `read` only reads: it is asked about, too.
     (waiting,) = await broker.parked()
     assert [question.tool for question in waiting.questions] == ["read"] and MADE == {}
     response = await within(broker.resume(waiting.id, "accepted"))
@@ -146,6 +144,29 @@ globalThis.__codemode_result__ = "done";
     assert response.parked
     response = await within(broker.resume(waiting.id, "accepted"))
     assert response.result == "done" and sum(MADE.values()) == 4
+
+
+async def test_a_plan_runs_what_reads_and_asks_about_the_others_together(tmp_path: Path) -> None:
+    MADE.clear()
+    (tmp_path / "overlays").mkdir(mode=0o700)
+    (tmp_path / "overlays" / "local.toml").write_text('[tools.read]\nclass = "read"\n')
+    code = """
+const first = await read({ n: 1 });
+const got = await Promise.all([write({ n: first.result }), read({ n: 2 }), write({ n: 3 })]);
+globalThis.__codemode_result__ = got.map((one) => one.result);
+"""
+    async with broker_on(tmp_path, policy={}) as broker:
+        response = await within(broker.run(IMPORTS + code, plan=True))
+        assert response.parked, response
+        (waiting,) = await broker.parked()
+        assert [(one.tool, one.input) for one in waiting.questions] == [
+            ("write", '{"n": 1}'),
+            ("write", '{"n": 3}'),
+        ]
+        assert MADE == {"read 1": 1, "read 2": 1}
+        response = await within(broker.resume(waiting.id, "accepted"))
+    assert response.result == [10, 2, 30], response
+    assert MADE == {"read 1": 1, "read 2": 1, "write 1": 1, "write 3": 1}
 
 
 async def test_who_cannot_say_now_says_so_and_a_tool_at_work_holds_the_run(broker: Broker) -> None:

@@ -54,6 +54,9 @@ TOOLS = {
     "grow": "Adds a tool with the given `name` and says that the tools have changed",
 }
 
+ANNOTATIONS = {"never": {"readOnlyHint": True, "idempotentHint": True}}
+"""Is what this server says of its tools: that nothing stands against calling `never` twice."""
+
 START_LOOK_SECONDS = 0.02
 
 _output = threading.Lock()
@@ -114,6 +117,7 @@ class Server:
         elif method == "tools/list":
             tools = [
                 {"name": name, "description": text, "inputSchema": {"type": "object"}}
+                | ({"annotations": ANNOTATIONS[name]} if name in ANNOTATIONS else {})
                 for name, text in self.tools.items()
             ]
             self.reply(request_id, {"tools": tools})

@@ -25,7 +25,7 @@ The daemon from outside
 
 Parts of the broker and of the host
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
-    memory_keeper       keeps runs in memory, in the journals' place: a test says when a park is written
+    memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     worker_owner        one worker: boots it, leases it, runs a script, records what it says

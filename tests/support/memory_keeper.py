@@ -1,94 +1,214 @@
-"""Keeps runs in memory in place of the journals' file: a test says when a park is written, and whether it is."""
+"""Keeps runs as the broker does, with the journals' file in this thread: a test says when a park is written, whether it
+is, and when the broker dies.
+
+Real are the keeper, what it writes and when, and the store.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
-from cellblock.execution.events import CallFacts
-from cellblock.execution.keeping import KeptRun, RunKeeper
-from cellblock.execution.response import RunResponse
-from cellblock.journal.journal import Journal
-from cellblock.journal.parked import Parked
-from cellblock.journal.recording import Recording
-from cellblock.policy.asking import EarlierQuestions, Verdict
+from cellblock.base.database import StoreError
+from cellblock.config.journal import JournalSettings
+from cellblock.execution.keeping import KeptRun
+from cellblock.journal.journals import SMALL_BYTES, Journals
+from cellblock.journal.parked import Answer, Parked
+from cellblock.journal.place import opened_file
+from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
+from cellblock.journal.store import JournalStore
+from cellblock.policy.asking import Verdict
+from cellblock.telemetry.keeper import Keeper
 
-NO_CALLS = "a run that parks for people alone has left a call with its tool"
+T = TypeVar("T")
+
+AT_ONCE: Final = JournalSettings(mode="parked", park_after_ms=0)
+"""Has runs parked as soon as all that they wait for is people."""
+
+ELSEWHERE: Final = "broker elsewhere"
+"""Names a broker beside that of the test."""
+
+_numbers = itertools.count(1)
 
 
 @dataclass
 class Park:
     """One run that is being parked, or is."""
 
-    kept: MemoryKept
-    packed: bytes
-    parked: Parked
-    written: asyncio.Future[bool]
+    head: Head
+    pieces: Sequence[Piece]
+    written: Future[bool] = field(default_factory=Future[bool])
+    is_taken: bool = False
+    """Another broker has it: a person has accepted there what it asks."""
+
+    @property
+    def packed(self) -> bytes:
+        """The recording."""
+        return next(piece.body for piece in self.pieces if piece.kind == "recording")
+
+    @property
+    def parked(self) -> Parked:
+        """What it waits for."""
+        return waiting_in(self.pieces)[0]
 
 
-class MemoryKept(KeptRun):
-    """Parks as soon as all that its run waits for is people, and survives the loss of its host. `is_taken`: somebody
-    has the parked run, and it cannot be had back."""
+class MemoryOwner:
+    """Names a broker of a test."""
 
-    is_taken = False
+    def __init__(self) -> None:
+        self.name = f"broker {next(_numbers)}"
 
-    def __init__(self, keeper: MemoryKeeper, journal: Journal) -> None:
-        self.keeper, self.journal = keeper, journal
-        self.principal, self.is_durable, self.park_seconds = "embedding", True, 0.0
+    def is_own(self, name: str) -> bool:
+        return name == self.name
 
-    async def before_call(self, call_id: int) -> None:
-        """Nothing needs to be written."""
+    def lives(self, name: str) -> bool:
+        return self.is_own(name)
 
-    async def named(self, response: RunResponse) -> RunResponse:
-        return response
-
-    async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
-        written = asyncio.get_running_loop().create_future()
-        self.keeper.on_park(Park(self, recording.pack(), parked, written))
-        return await written
-
-    def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        raise AssertionError(NO_CALLS)
-
-    def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        raise AssertionError(NO_CALLS)
-
-    def given_up(self) -> None:
-        """Nobody waits for a run that is parked here."""
-
-    async def unpark(self) -> bool:
-        return not self.is_taken
-
-    def goes_on(self, recording: Recording) -> None:
-        self.journal = Journal.resuming(recording)
-
-    def begins_anew(self) -> None:
-        raise AssertionError("a durable run goes on from where it was")
-
-    def parked(self) -> None:
-        """Nobody bounds it here."""
+    def close(self) -> None:
+        """Holds nothing."""
 
 
-class MemoryKeeper(RunKeeper):
-    """Keeps what asks for it.
+class MemoryJournals(Journals):
+    """Does at once what `Journals` has its thread do.
 
     Args:
         on_park: Hears of each run that is to be written down; what it does with `written` is the disk's answer.
+        store: What is on the disk.
+
+    Attributes:
+        is_dead: Whether the broker is: nothing is written any more.
     """
 
-    def __init__(self, on_park: Callable[[Park], None]) -> None:
-        self.on_park = on_park
+    def __init__(self, on_park: Callable[[Park], None], store: JournalStore) -> None:
+        self.on_park, self.store = on_park, store
+        self.is_dead = False
 
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
-        return MemoryKept(self, Journal.recording()) if durable else None
+    def write(
+        self,
+        head: Head,
+        pieces: Callable[[], Sequence[Piece]],
+        size: int = SMALL_BYTES,
+        owner: str | None = None,
+        *,
+        client: str = "",
+    ) -> Future[bool]:
+        del size, client
+        if head.state == "parked" and not self.is_dead:
+            park = Park(head, pieces())
 
-    def is_off(self, principal: str) -> bool:
+            def answered(written: Future[bool]) -> None:
+                if written.result():
+                    self.store.park(head, park.pieces, owner)
+
+            park.written.add_done_callback(answered)
+            self.on_park(park)
+            return park.written
+        done: Future[bool] = Future()
+        is_written = not self.is_dead
+        if is_written:
+            try:
+                self.store.write(head, pieces(), owner)
+            except TakenAway:
+                is_written = False
+        done.set_result(is_written)
+        return done
+
+    async def is_over(self, writing: Future[Any], bound: float = 0.0) -> bool:
+        del bound
+        if not writing.done():
+            over = asyncio.get_running_loop().create_future()
+            writing.add_done_callback(lambda _: over.done() or over.set_result(None))
+            await over
         return True
 
-    def woken(self, park: Park, verdicts: Mapping[int, Verdict]) -> MemoryKept:
-        """Gives a parked run with its answers, as another broker would take it."""
-        kept = MemoryKept(self, Journal.resuming(Recording.unpack(park.packed)))
-        kept.run_id, kept.turn, kept.resumed = park.kept.run_id, park.kept.turn + 1, park.kept.resumed + 1
-        kept.earlier = EarlierQuestions(asked=park.parked.asked, verdicts=verdicts)
+    async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
+        del default
+        if self.is_dead:
+            raise StoreError("the broker is dead")
+        return ask(self.store)
+
+    def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
+        done: Future[None] = Future()
+        if not self.is_dead:
+            work(self.store)
+        done.set_result(None)
+        return done
+
+
+class MemoryKeeper(Keeper):
+    """Keeps runs of one broker. To be closed by the last one of those that share a store.
+
+    Args:
+        on_park: As for `MemoryJournals`.
+        settings: Which runs are kept.
+        before: The keeper of the broker that has died.
+    """
+
+    def __init__(
+        self,
+        on_park: Callable[[Park], None],
+        settings: JournalSettings = AT_ONCE,
+        before: MemoryKeeper | None = None,
+    ) -> None:
+        if before is None:
+            self._folder = tempfile.TemporaryDirectory()
+            file = Path(self._folder.name) / "journals.sqlite3"
+            self.store = opened_file(file, lambda: [bytes(range(32))], settings)
+        else:
+            self._folder, self.store = before._folder, before.store
+        self.owner = MemoryOwner()
+        self.journals = MemoryJournals(on_park, self.store)
+        super().__init__(self.journals, settings, self.owner)
+
+    def taken_elsewhere(self, park: Park) -> None:
+        """Has another broker take a parked run, as soon as it is written."""
+        assert self.store.answer(park.head.id, "accepted") is not None
+        assert self.store.take(park.head.id, ELSEWHERE) is not None
+        park.is_taken = True
+
+    def woken(self, park: Park, verdicts: Mapping[int, Verdict]) -> KeptRun:
+        """Takes a parked run with its answers; one that another broker has taken when that one has died."""
+        run, own = park.head.id, self.owner.name
+        if park.is_taken:
+            kept = self.taken(self.store, run, lambda store: store.adopt(run, ELSEWHERE, own))
+        else:
+            answers = {call: cast("Answer", verdict.value) for call, verdict in verdicts.items()}
+            assert self.store.answer(run, answers) is not None
+            kept = self.taken(self.store, run, lambda store: store.take(run, own))
+        assert kept is not None
         return kept
+
+    def cpu_ms(self, park: Park) -> int:
+        """What CPU time a run had used when it was parked."""
+        head = self.store.head(park.head.id)
+        assert head is not None
+        return head.cpu_ms
+
+    def adopted(self, dead: MemoryKeeper) -> list[KeptRun]:
+        """Takes the runs of a broker that has died, and lets its parked ones wait for people alone."""
+        for run, owner, turn in self.store.held():
+            assert dead.owner.is_own(owner)
+            self.store.release(run, turn, owner, is_lost=True)
+        dead_name, own = dead.owner.name, self.owner.name
+        runs = [run for run, owner in self.store.owned() if owner == dead_name]
+        kept = [
+            self.taken(self.store, run, lambda store, run=run: store.adopt(run, dead_name, own))
+            for run in runs
+        ]
+        return [run for run in kept if run is not None]
+
+    async def die(self) -> None:
+        """Writes nothing any more; its sessions, and the calls that they have, are gone."""
+        self.journals.is_dead = True
+        await self.at_work.close()
+
+    def close(self) -> None:
+        """Closes the store, and removes it."""
+        self.store.close()
+        self._folder.cleanup()

@@ -83,6 +83,8 @@ class ModelRun:
     earlier: list[HostedRun] = field(default_factory=list[HostedRun])
     """What was seen of it by hosts that were lost."""
     caller_gone: bool = False
+    broker_gone: bool = False
+    """Its broker has died before its response."""
     known: dict[int, str] = field(default_factory=dict[int, str])
     """The tools of the calls that it has made in all its processes, "" for other requests."""
     answered: set[int] = field(default_factory=set[int])
@@ -90,6 +92,12 @@ class ModelRun:
     park: Park | None = None
     """It is parked, or is being parked, so."""
     parked: bool = False
+    parks_tools: bool = False
+    """It is parked for tools, too."""
+    is_reopened: bool = False
+    """It goes on from what was written of it."""
+    is_written: bool = False
+    """It goes on when its broker is lost."""
     resumed: int = 0
     hosted: HostedRun | None = None
     state: State = State.SENT
@@ -121,7 +129,7 @@ class ModelRun:
             self.held.append((message, body))
             return
         if self.state is State.SENT and (has_settled or not isinstance(message, protocol.Ended)):
-            self.state = State.RUNNING
+            self.state, self.is_written = State.RUNNING, self.durable
         match message:
             case protocol.Ended(reason="crashed") if self._goes_on:
                 self._go_on()
@@ -142,6 +150,24 @@ class ModelRun:
             self.state, self.killed = State.KILLING, True
             if self.has_ended_meanwhile:
                 self._hear_held()
+        elif self.park is not None and not self.parked:
+            # It was lost while it is being parked, and nobody wants it any more.
+            self.killed = True
+
+    def broker_dies(self, is_parked: bool) -> None:
+        """Nobody hears of it any more; `is_parked`: by what is written it waits."""
+        if self.hosted is not None:
+            self.see()
+        # What had ended is written so, when the disk has answered; what was refused a place had not.
+        is_refused = self.is_reopened and self.hosted is None and not self.caller_gone
+        has_no_process = self.state is State.OVER or self.hosted is None
+        has_end = has_no_process and not self.broker_gone and self.park is None and not is_refused
+        self.is_written &= not is_parked and not has_end
+        if is_parked:
+            self.parked = True
+        else:
+            self.park = None
+        self.state = State.OVER
 
     def lose(self) -> None:
         """The host is gone."""
@@ -151,17 +177,20 @@ class ModelRun:
             self.state, self.lost = State.OVER, True
 
     def parks(self, park: Park) -> None:
-        """The broker writes it down: all that it waits for is people."""
-        assert self.state is State.RUNNING and self.asked, self
+        """The broker writes it down: all that it waits for is people, or tools that have been at work for long."""
+        working = {call.call for call in park.parked.working}
+        assert self.state is State.RUNNING and (self.asked or working), self
         assert {question.call for question in park.parked.questions} == self.asked, (self, park)
-        assert not any(self._is_at_work(call) for call in self.at_work), self
+        assert working == self.working and (self.parks_tools or not working), (self, park)
         self.state, self.park = State.PARKING, park
 
-    def is_written(self, ok: bool, *, taken: bool = False) -> None:
-        """The disk has answered; `taken`: somebody has the parked run already, and it cannot go on here."""
+    def disk_answers(self, ok: bool, *, taken: bool = False) -> None:
+        """It is written down, or cannot be; `taken`: another broker has it at once, and it cannot go on here."""
         park, self.park = self.park, None
+        assert park is not None
         is_here = self.state is State.PARKING or (self.lost and not self.killed)
-        if ok and (taken or (not self.has_ended_meanwhile and is_here)):
+        goes_on = self.has_ended_meanwhile or {call.call for call in park.parked.working} != self.working
+        if ok and (taken or (is_here and not goes_on)):
             self.park, self.parked = park, True
             self.kill()
             self.see()
@@ -170,9 +199,10 @@ class ModelRun:
             self.state = State.RUNNING
             if not ok:
                 self.cannot_park = True
+                # Those that have come to be asked are refused.
                 self.asked.clear()
             self._hear_held()
-        elif self.is_lost_before_its_end and self.durable and self.resumed < MAX_LOST:
+        elif self.is_lost_before_its_end and not self.killed and self.durable and self.resumed < MAX_LOST:
             self._go_on()
 
     def _hear_held(self) -> None:
@@ -188,8 +218,19 @@ class ModelRun:
     @property
     def waits_for_people_alone(self) -> bool:
         """Whether it is to be parked."""
-        at_work = any(map(self._is_at_work, self.at_work))
-        return bool(self.asked) and not self.cannot_park and not at_work
+        return bool(self.asked) and not self.cannot_park and not self.working
+
+    @property
+    def working(self) -> set[int]:
+        """Calls that have no answer, and wait for no person."""
+        return {call for call in self.at_work if self._is_at_work(call)}
+
+    @property
+    def waits_for_tools_alone(self) -> bool:
+        """Whether it is to be parked when these have been at work for long."""
+        working = self.working
+        have_begun = all(self.tools.begun[self.name, call] for call in working)
+        return self.parks_tools and bool(working) and have_begun and not self.cannot_park
 
     @property
     def is_lost_before_its_end(self) -> bool:

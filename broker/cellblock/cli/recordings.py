@@ -145,7 +145,14 @@ async def _replay(
     live: Live | None,
 ) -> int:
     found = await replay(recording, script=script, until=parsed.until, live=live)
-    told: dict[str, Any] = {"same": found.same, "exact": recording.exact, "madeBy": recording.made_by}
+    told: dict[str, Any] = {
+        "same": found.same,
+        "exact": recording.exact,
+        "madeBy": recording.made_by,
+        "deno": recording.deno,
+    }
+    if found.reason is not None:
+        told["reason"] = found.reason
     if live is not None:
         told["live"] = list(found.missed)
     if found.differences:

@@ -28,7 +28,7 @@ from cellblock.daemon.parked_views import (
 )
 from cellblock.execution.caller import Caller
 from cellblock.execution.executor import Executor
-from cellblock.execution.keeping import KeptRun
+from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.journals import Journals
@@ -67,9 +67,6 @@ MAX_WOKEN: Final = 8
 
 AGAIN_SECONDS: Final = 2.0
 """Passes before a run goes on that found no worker."""
-
-REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
-"""Names diagnostics of a run that was not started, and may be later."""
 
 
 class ParkedRuns:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.versions import installed
 from cellblock.config.sections import LimitSettings
 from cellblock.config.settings import Settings, parse_settings
 from cellblock.daemon.broker import Broker
@@ -35,6 +36,8 @@ class Replayed:
             there is nothing to compare with: another script, a stop before a call, a recording of a run that goes on.
         trace: The script's requests, each with its place in the script.
         missed: The ids of those that had no recorded answer, and were made (`Live`).
+        reason: The versions that the run was recorded and replayed with, where the replay is not the recorded run and
+            they are not the same.
     """
 
     response: RunResponse
@@ -43,6 +46,7 @@ class Replayed:
         default_factory=list[tuple[RecordedCall, str | None]]
     )
     missed: tuple[int, ...] = ()
+    reason: str | None = None
 
     @property
     def same(self) -> bool | None:
@@ -93,7 +97,11 @@ async def replay(
     if script is None and until is None and recording.response is not None:
         own = None if journal.lost is not None else journal.snapshot().response
         compared = differences(recording.response, own or response.as_json())
-    return Replayed(response.decoded(), compared, journal.trace, tuple(journal.missed))
+    is_another = script is None and (
+        compared or any(one.code == "REPLAY_DIVERGED" for one in response.diagnostics)
+    )
+    reason = _other_versions(recording) if is_another else None
+    return Replayed(response.decoded(), compared, journal.trace, tuple(journal.missed), reason)
 
 
 def is_well(found: Replayed, recording: Recording) -> bool:
@@ -102,6 +110,19 @@ def is_well(found: Replayed, recording: Recording) -> bool:
     if found.same is None:
         return found.response.ok or STOPPED in codes
     return found.same or (not recording.exact and not any(code.startswith("REPLAY_") for code in codes))
+
+
+def _other_versions(recording: Recording) -> str | None:
+    """Says that other versions have made a recording; None where that is not known, or not so."""
+    packages = {"Cellblock": recording.made_by, "Deno": recording.deno}
+    here = {name: installed(name.lower()) for name in packages}
+    if not any(there and there != here[name] for name, there in packages.items()):
+        return None
+    made, replays = (
+        " with ".join(f"{name} {version or 'of an unknown version'}" for name, version in versions.items())
+        for versions in (packages, here)
+    )
+    return f"Recorded by {made}; replayed by {replays}. Another Deno has another V8, which may compute something else."
 
 
 def _settings(recording: Recording) -> Settings:
@@ -130,15 +151,19 @@ def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> lis
 def _compare(before: Any, after: Any, path: str, found: list[dict[str, Any]]) -> None:
     if len(found) >= MAX_DIFFERENCES:
         return
+    already = len(found)
     if is_object(before) and is_object(after):
         for name in [*before, *(name for name in after if name not in before)]:
             _compare(before.get(name), after.get(name), f"{path}/{name}", found)
-        if before.keys() == after.keys() and list(before) != list(after):
-            # The same members in another order are other bytes.
+        if len(found) == already and list(before) != list(after):
+            # The same members in another order, or a null in place of none, are other bytes.
             found.append({"path": path, "recorded": list(before), "replayed": list(after)})
     elif is_array(before) and is_array(after):
         for index in range(max(len(before), len(after))):
             one, other = (items[index] if index < len(items) else None for items in (before, after))
             _compare(one, other, f"{path}/{index}", found)
-    elif before != after or type(before) is not type(after):
+        if len(found) == already and len(before) != len(after):
+            found.append({"path": path, "recorded": before, "replayed": after})
+    elif repr(before) != repr(after):
+        # Equal numbers may have other bytes: 1 and 1.0, 0.0 and -0.0.
         found.append({"path": path, "recorded": before, "replayed": after})

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import Any, Final
 
 from cellblock.apart.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
 from cellblock.apart.pool import Apart
 from cellblock.apart.share import Share
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.versions import installed
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
@@ -499,8 +499,8 @@ class Executor:
     def _journal_begins(self, journal: Journal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
         """Gives what the worker of a journaled run is sent."""
         return journal.begin(
-            made_by=_installed("cellblock"),
-            deno=_installed("deno"),
+            made_by=installed("cellblock"),
+            deno=installed("deno"),
             request=dict(order.raw),
             body=plan.body,
             conventions=not self._settings.frontend.strict,
@@ -543,15 +543,6 @@ class Executor:
                 watch.ends_with(task)
             run.abort()
             raise
-
-
-@cache
-def _installed(package: str) -> str:
-    """Gives the version of an installed package; empty where it is not known."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tuple[Diagnostic, ...]:

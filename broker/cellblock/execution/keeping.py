@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from cellblock.execution.events import CallFacts, Watcher
 from cellblock.execution.response import RunResponse
@@ -14,6 +14,9 @@ from cellblock.journal.journal import Journal
 from cellblock.journal.parked import Parked
 from cellblock.journal.recording import Recording
 from cellblock.policy.asking import EarlierQuestions
+
+REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
+"""Names diagnostics of a run that was not started, and may be later."""
 
 
 class KeptRun(Watcher, ABC):

@@ -326,7 +326,7 @@ class Journal:
             noted = self._noted[call_id] = _Noted(call)
             self._asked.append(noted)
             self._hold(len(body))
-            self._tell(call)
+            self._tell(noted)
         return None
 
     def begun(self, call_id: int, facts: Facts) -> None:
@@ -342,7 +342,7 @@ class Journal:
         call = noted.call
         self._hold(len(body) - len(call.answer))
         call.ok, call.answer = ok, body
-        self._tell(call)
+        self._tell(noted)
 
     def live(self) -> Stop | None:
         """Hears that the script has seen all that is recorded. Gives why the run must stop then."""
@@ -406,9 +406,9 @@ class Journal:
             return _ended(past)
         return diverged(f"{call.kind} {call.id}, {call.name}, was not made in the recorded run", place)
 
-    def _tell(self, call: RecordedCall) -> None:
+    def _tell(self, noted: _Noted) -> None:
         if self.on_change is not None:
-            self.on_change(call)
+            self.on_change(noted.as_recorded())
 
     def _hold(self, size: int) -> None:
         if self.room is not None:

@@ -16,7 +16,7 @@ from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty
 from cellblock.base.json import is_object
 from cellblock.journal.journal import Facts
-from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
+from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.rows import Piece
 
 
@@ -32,7 +32,7 @@ def whole(recording: Recording) -> list[Piece]:
 def request_piece(call: RecordedCall, events: str) -> Piece:
     """Returns the piece of a call that a script asks for; it is not made yet."""
     step = {"kind": call.kind, "server": call.server, "tool": call.tool, "input": call.input}
-    return _step(call.id, events, **step, digest=digest_of(call.input), certainty=Certainty.NOT_STARTED.value)
+    return _step(call.id, events, **step, digest=call.digest, certainty=Certainty.NOT_STARTED.value)
 
 
 def events_piece(events: str) -> Piece:
@@ -47,14 +47,12 @@ def sending_piece(call_id: int) -> Piece:
 
 def answer_piece(call: RecordedCall, events: str) -> Piece:
     """Returns the piece of a call that has its answer."""
-    step = {"ok": call.ok, "answer": call.answer, "certainty": Certainty.COMPLETED.value}
-    return _step(call.id, events, **step)
+    return _step(call.id, events, ok=call.ok, answer=call.answer, **_known(call))
 
 
 def late_answer_piece(call_id: int, facts: Facts, body: bytes, *, ok: bool) -> Piece:
     """Returns the piece of a call whose answer came when its run was parked."""
-    step = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
-    return _step(call_id, "", ok=ok, answer=body, **step)
+    return _step(call_id, "", ok=ok, answer=body, **_known(facts))
 
 
 def recording_in(pieces: Sequence[Piece], *, decoded: bool = False) -> Recording | None:
@@ -98,6 +96,10 @@ def recording_in(pieces: Sequence[Piece], *, decoded: bool = False) -> Recording
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _known(facts: Facts) -> dict[str, Any]:
+    return {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
 
 
 def _step(call_id: int, events: str, **fields: Any) -> Piece:

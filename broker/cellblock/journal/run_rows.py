@@ -134,11 +134,14 @@ class RunRows:
             "key": key,
         }
         changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
+        # A round that was ended while the run goes on stays so: whoever writes that does not know of it.
+        stays = "excluded.state != 'parked' AND runs.turn > excluded.turn"
+        turn = f"CASE WHEN {stays} THEN runs.turn ELSE excluded.turn END"
         # The pieces that were there stay, but for those of a run that is written anew.
         size = "excluded.bytes + runs.bytes" if first else "excluded.bytes"
         self._database.execute(
             f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
-            f"ON CONFLICT (id) DO UPDATE SET {changed}, bytes = {size}",
+            f"ON CONFLICT (id) DO UPDATE SET {changed}, turn = {turn}, bytes = {size}",
             *row.values(),
         )
         self._database.execute_many("INSERT INTO pieces VALUES (?, ?, ?, ?)", bodies)

@@ -67,14 +67,13 @@ CHANGING: Final = (
     "outcome",
     "calls",
     "state",
-    "turn",
     "expires",
     "is_answered",
     "owner",
     "changed",
     "key",
 )
-"""Names what changes in the row of a run that is written again."""
+"""Names what changes in the row of a run that is written again, beside its turn and its size."""
 
 OF_PRINCIPAL: Final = "(CAST(? AS TEXT) IS NULL OR principal = ?)"
 """Selects the runs of a principal, given twice; of None: of everybody."""

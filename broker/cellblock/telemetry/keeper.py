@@ -21,7 +21,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config.journal import JournalMode, JournalSettings
 from cellblock.execution.events import CallFacts, RunFacts
-from cellblock.execution.keeping import KeptRun
+from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.journal import pieces
 from cellblock.journal.at_work import CallsAtWork, OpenQuestion
@@ -189,7 +189,7 @@ class Kept(KeptRun):
         self._at_work = at_work
         self._asks = self._client_waits = False
         self._head = head
-        self._is_written = head is not None
+        self._is_written = self._was_written = head is not None
         self.run_id = "" if head is None else head.id
         self._begun: Future[bool] | None = None
         self._writing: Future[bool] | None = None
@@ -218,6 +218,9 @@ class Kept(KeptRun):
             return
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
         if not self._is_written and (run.leased is None or not is_kept):
+            return
+        if self._was_written and run.outcome in REFUSED_FOR_NOW:
+            # It is tried again: by this broker, or by another one when this dies first.
             return
         calls = len(run.calls)
         self._head = replace(
@@ -273,8 +276,8 @@ class Kept(KeptRun):
     async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
         assert self._head is not None
         # What is written from now on comes behind this, should the run go on here after all.
-        _, self._events = self.journal.events_from(self._events)
-        self._steps.clear()
+        events, self._events = self.journal.events_from(self._events)
+        steps, self._steps = [*self._steps, pieces.events_piece(events)], list[Piece]()
         self.turn = turn
         # What servers ask is known where their calls are.
         self._asks = any(not question.is_of_server for question in parked.questions)
@@ -297,12 +300,19 @@ class Kept(KeptRun):
         except OSError as error:
             logger.warning("a run cannot be parked while its tools are at work: %s", error)
             self._running()
+            self._steps = steps
             return False
         if await self._is_done():
             return True
         # A slow disk may write it later; what stands behind the write takes it back.
         head, owner = self._running(), self._unparked_owner()
-        self._taking_back = self._journals.do(lambda store: store.unpark(head.id, turn, owner))
+
+        def take_back(store: JournalStore) -> None:
+            if not store.unpark(head.id, turn, owner) and owner is not None:
+                # It was not written, and what comes stands behind what was.
+                store.write(head, steps, owner)
+
+        self._taking_back = self._journals.do(take_back)
         return False
 
     def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:

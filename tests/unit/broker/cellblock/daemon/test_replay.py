@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
+
 from cellblock.daemon.replay import differences
 
 
@@ -14,3 +19,23 @@ def test_differences_name_the_first_places() -> None:
         {"path": "/result/x/1", "recorded": True, "replayed": 1},
         {"path": "/result/y", "recorded": 0, "replayed": None},
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"a": None}, {}, {"path": "/result", "recorded": ["a"], "replayed": []}),
+        (
+            {"b": 1, "a": None},
+            {"a": None, "b": 1},
+            {"path": "/result", "recorded": ["b", "a"], "replayed": ["a", "b"]},
+        ),
+        ([1, None], [1], {"path": "/result", "recorded": [1, None], "replayed": [1]}),
+        ([0.0], [-0.0], {"path": "/result/0", "recorded": 0.0, "replayed": -0.0}),
+        ([1], [1.0], {"path": "/result/0", "recorded": 1, "replayed": 1.0}),
+        ({}, [], {"path": "/result", "recorded": {}, "replayed": []}),
+    ],
+)
+def test_what_has_other_bytes_differs(before: Any, after: Any, said: dict[str, Any]) -> None:
+    assert json.dumps(before) != json.dumps(after)
+    assert list(map(repr, differences({"result": before}, {"result": after}))) == [repr(said)]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from cellblock.base.errors import InvalidRequest
+from cellblock.config.journal import JournalSettings
 from cellblock.execution import run as run_module
 from cellblock.execution import run_clock
-from cellblock.execution.keeping import KeptRun
-from cellblock.journal.journal import Journal
 from support.memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
-from support.memory_keeper import MemoryKeeper, MemoryKept
+from support.memory_keeper import MemoryKeeper
 
 MakeWorld = Callable[..., World]
 
@@ -152,40 +151,17 @@ async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
 # ---- lost before a call was made ---------------------------------------------------------------------------
 
 
-class Recorded(MemoryKept):
-    """Is recorded in memory, and not written down."""
-
-    def __init__(self, keeper: MemoryKeeper, journal: Journal) -> None:
-        super().__init__(keeper, journal)
-        self.is_durable = False
-
-    def begins_anew(self) -> None:
-        self.journal = Journal.recording()
-        self.resumed += 1
-
-
-class Everybodys(MemoryKeeper):
-    """Lets runs begin anew.
-
-    Args:
-        records: Whether they have a journal.
-    """
-
-    def __init__(self, *, records: bool) -> None:
-        super().__init__(lambda park: None)
-        self.records = records
-
-    def opened(self, principal: str, **_: Any) -> KeptRun | None:
-        return Recorded(self, Journal.recording()) if self.records else None
-
-    def is_off(self, principal: str) -> bool:
-        return False
+@pytest.fixture(params=["parked", "failed"])
+def keeper(request: pytest.FixtureRequest) -> Iterator[MemoryKeeper]:
+    """Has no journal of a run, or one in memory."""
+    made = MemoryKeeper(lambda park: None, JournalSettings(mode=request.param))
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("how", ["host", "crashed", "host_stopping"])
-@pytest.mark.parametrize("records", [False, True])
 async def test_a_run_that_has_made_no_call_begins_anew_once(
-    make_world: MakeWorld, how: str, *, records: bool
+    make_world: MakeWorld, keeper: MemoryKeeper, how: str
 ) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
@@ -194,7 +170,7 @@ async def test_a_run_that_has_made_no_call_begins_anew_once(
         else:
             run.ended(how, cpu_ms=200)
 
-    world = make_world(keeper=Everybodys(records=records))
+    world = make_world(keeper=keeper)
     hosts = [await world.host(play, identity=f"host {number}".encode()) for number in range(3)]
     response = await world.run()
     code = "WORKER_CRASHED" if how == "crashed" else "HOST_LOST"
@@ -203,17 +179,17 @@ async def test_a_run_that_has_made_no_call_begins_anew_once(
     assert len(runs) == 2, "it may be what kills them"
     # What both have used is told.
     assert response.usage.cpu_ms == (0 if how == "host" else 400)
-    assert (runs[0].body == runs[1].body) is not records, "another recording, with a seed of its own"
+    is_recorded = keeper.settings.mode == "failed"
+    assert (runs[0].body == runs[1].body) is not is_recorded, "another recording, with a seed of its own"
 
 
-@pytest.mark.parametrize("records", [False, True])
-async def test_one_that_has_made_a_call_does_not(make_world: MakeWorld, *, records: bool) -> None:
+async def test_one_that_has_made_a_call_does_not(make_world: MakeWorld, keeper: MemoryKeeper) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         await run.call(1, value={})
         run.ended("crashed")
 
-    world = make_world(keeper=Everybodys(records=records))
+    world = make_world(keeper=keeper)
     host = await world.host(play)
     assert codes(await world.run()) == ["WORKER_CRASHED"] and len(host.runs) == 1
 

@@ -9,6 +9,7 @@ import pytest
 
 from cellblock.catalog.model import Catalog
 from cellblock.execution.journaled import MAX_EVENT_BYTES
+from cellblock.execution.keeping import REFUSED_FOR_NOW
 from cellblock.execution.run import REPLAY_CPU_MS
 from cellblock.journal.journal import MAX_BYTES, Journal
 from cellblock.journal.recording import RecordedCall
@@ -239,6 +240,7 @@ def asking(keeper: MemoryKeeper) -> World:
 def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
     """A run that is parked three times: its own time and CPU time count over all its processes, its replays apart."""
     parks: list[Park] = []
+    used_ms: list[int] = []
     use = [(400, 0), (900, 650), (800, 790)]
     """What each process has used, and had when it was live."""
 
@@ -262,17 +264,19 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
         host = await world.host(play, confirms=False)
         request = {"code": "1", "limits": {"maxCpuMs": 1000, "timeoutMs": 5000}, "durable": True}
         assert (await world.executor.run(request)).parked
+        used_ms.append(keeper.cpu_ms(parks[-1]))
         for _ in use[1:]:
             kept = keeper.woken(parks[-1], {len(parks): Verdict.ACCEPTED})
-            kept.earlier_cpu_ms = parks[-1].kept.earlier_cpu_ms
             assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+            used_ms.append(keeper.cpu_ms(parks[-1]))
         await world.close()
+        keeper.close()
         return [run.message for run in host.runs]
 
     loop = VirtualTimeLoop()
     first, second, third = loop.run_until_complete(three_parks())
     loop.close()
-    assert [park.kept.earlier_cpu_ms for park in parks] == [400, 650, 660]
+    assert used_ms == [400, 650, 660]
     assert (first.cpu_ms, first.replay_ms, first.timeout_ms) == (1000, 0, 5000)
     assert (second.cpu_ms, second.replay_ms) == (600, 1000 + REPLAY_CPU_MS)
     assert third.cpu_ms == 350
@@ -294,7 +298,8 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
         run.ended("cancelled", cpu_ms=replayed + 5, replay_cpu_ms=replayed)
 
     parks: list[Park] = []
-    world = asking(written(parks))
+    keeper = written(parks)
+    world = asking(keeper)
     first = await world.host(waits)
     run = world.begin(durable=True)
     await first.until_runs(1)
@@ -303,8 +308,62 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
     world.lose(first)
     async with asyncio.timeout(BOUND):
         assert (await run).parked
-    assert parks[0].kept.earlier_cpu_ms == 2_005
+    assert keeper.cpu_ms(parks[0]) == 2_005
     await world.close()
+    keeper.close()
+
+
+async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on() -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.call(1, "asks", {})
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = asking(keeper)
+    await world.host(play)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
+    full = World(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
+    async with asyncio.timeout(BOUND):
+        response = await full.executor.run(kept.journal.request, kept=kept)
+    assert {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW, response
+    # Its broker tries it again; if that dies before, another one does.
+    assert keeper.store.owned() == [(kept.run_id, keeper.owner.name)]
+    again = MemoryKeeper(parks.append, before=keeper)
+    (kept,) = again.adopted(keeper)
+    assert kept.journal.past is not None and [call.id for call in kept.journal.past.calls] == [1]
+    await full.close()
+    await world.close()
+    keeper.close()
+
+
+async def test_what_came_before_a_park_that_failed_is_written() -> None:
+    """The run goes on here, refuses its call, and its broker dies: another one knows the call and its answer."""
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.say(protocol.Noted(), b"c5t1")
+        assert (await run.call(1, "asks", {}))[0] is False
+        refused.set()
+
+    refused = asyncio.Event()
+    keeper = MemoryKeeper(lambda park: park.written.set_result(False))
+    world = asking(keeper)
+    await world.host(play)
+    run = world.begin(durable=True)
+    async with asyncio.timeout(BOUND):
+        await refused.wait()
+    again = MemoryKeeper(lambda park: None, before=keeper)
+    (kept,) = again.adopted(keeper)
+    past = kept.journal.past
+    assert past is not None and past.events == "c5t1"
+    assert [(call.id, call.ok, call.certainty.value) for call in past.calls] == [(1, False, "not_started")]
+    keeper.journals.is_dead = True
+    run.cancel()
+    await asyncio.wait([run])
+    await world.close()
+    keeper.close()
 
 
 async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> None:
@@ -322,11 +381,12 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     await world.host(play, confirms=False)
     assert (await world.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
-    kept.earlier_cpu_ms = 300
+    assert kept.earlier_cpu_ms == 300
     async with asyncio.timeout(BOUND):
         assert (await world.executor.run(kept.journal.request, kept=kept)).parked
-    assert parks[1].kept.earlier_cpu_ms == 600
+    assert keeper.cpu_ms(parks[1]) == 600
     await world.close()
+    keeper.close()
 
 
 async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -> None:
@@ -355,3 +415,4 @@ async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -
     assert response.result == "early" and made == [] and not world.failed
     assert response.usage.resumed == 1
     await world.close()
+    keeper.close()

@@ -1,5 +1,5 @@
 """A state machine of a broker with several runs: hosts say anything in any order, vanish and come back; callers go;
-runs wait for people, are parked, and go on.
+runs wait for people and for tools, are parked, and go on; the broker dies, and another one has its runs.
 
 Beside the broker runs a model (`run_model`); after every step the two must agree on the state of each run, on what was
 executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,14 +19,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
+from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.recording import Recording
-from cellblock.policy.asking import Verdict
+from cellblock.policy.asking import EMBEDDING, Verdict
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
-from support.memory_keeper import MemoryKeeper, Park
+from support.memory_keeper import AT_ONCE, MemoryKeeper, Park
 from support.run_model import MAX_CALLS, ModelRun, Tools
 from support.virtual_time import VirtualTimeLoop
 
@@ -42,6 +46,13 @@ PARKED_BY_NOW = 0.1
 
 QUEUE = 3
 HOSTS = 5
+
+PARK_TOOLS_MS = 500
+
+TOOLS_PARKED_BY_NOW = PARK_TOOLS_MS / 1000 + PARKED_BY_NOW
+
+LEAVES = replace(EMBEDDING, leaves=True)
+"""Nobody waits in the broker for a run that is parked for tools."""
 
 sayings = st.one_of(
     st.sampled_from(
@@ -83,6 +94,16 @@ async def silent(run: HostedRun) -> None:
     """Says nothing by itself: the machine speaks."""
 
 
+class DurableKeeper(MemoryKeeper):
+    """Has no journal of other runs, whose model is another one: they neither park nor begin anew."""
+
+    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+        return super().opened(principal, client=client, may_park=may_park, durable=True) if durable else None
+
+    def is_off(self, principal: str) -> bool:
+        return True
+
+
 class Histories(RuleBasedStateMachine):
     """One loop for each history; every rule leaves it with nothing ready to run."""
 
@@ -91,8 +112,9 @@ class Histories(RuleBasedStateMachine):
         self.loop = VirtualTimeLoop()
         self.tools = Tools()
         self.runs: list[ModelRun] = []
-        self.keeper = MemoryKeeper(self._parks)
-        self.hosts_made = self.begun = 0
+        self.gone: list[ModelRun] = []
+        """Runs of brokers that have died."""
+        self.hosts_made = self.begun = self.deaths = 0
 
     def settle(self) -> None:
         """Lets everything happen that is under way, and tells the model what hosts and clocks have done by it."""
@@ -119,21 +141,27 @@ class Histories(RuleBasedStateMachine):
         # The last of them goes on with the others.
         [run for run in self.runs if LOG_BYTES + run.number == log_bytes][-1].parks(park)
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(parks_tools=st.booleans())
+    def start(self, parks_tools: bool) -> None:
+        self.parks_tools = parks_tools
+        self._new_broker()
+        self.begin(count=1, durable=True)
+
+    def _new_broker(self, before: MemoryKeeper | None = None) -> None:
         async def make() -> World:
-            names = {name: getattr(self.tools, name) for name in TOOLS}
             return World(
-                tools=names,
+                tools={name: getattr(self.tools, name) for name in TOOLS},
                 keeper=self.keeper,
                 pool={"queue_size": QUEUE},
                 upstream={"max_concurrent_calls": 2},
                 policy={"default": {"approve": ["tools.asks"]}},
             )
 
+        bound = PARK_TOOLS_MS if self.parks_tools else None
+        kept = AT_ONCE.model_copy(update={"park_tools_after_ms": bound})
+        self.keeper = DurableKeeper(self._parks, kept, before)
         self.world = self.loop.run_until_complete(make())
         self.new_host(confirms=True)
-        self.begin(count=1, durable=True)
 
     @property
     def alive(self) -> list[ScriptedHost]:
@@ -189,7 +217,13 @@ class Histories(RuleBasedStateMachine):
     @property
     def parked(self) -> list[ModelRun]:
         """Runs that are parked; what goes on with one takes its park."""
-        return [run for run in self.runs if run.parked and run.park is not None]
+        return [
+            run
+            for run in (*self.gone, *self.runs)
+            if run.parked and run.park is not None and not self.keeper.at_work.holds(run.park.head.id)
+            # A broker that has died is the only one from which a run is had back.
+            if not run.park.is_taken or self.deaths < MAX_ADOPTED
+        ]
 
     @rule(count=st.integers(1, 4), durable=st.booleans())
     def begin(self, count: int, durable: bool) -> None:
@@ -200,13 +234,14 @@ class Histories(RuleBasedStateMachine):
                 "maxToolCalls": MAX_CALLS,
             }
             request = {"code": "1", "limits": limits, "durable": durable}
-            self._begin(request, self.begun, durable=durable, name=f"run {self.begun}")
+            more: dict[str, Any] = {"durable": durable, "parks_tools": durable and self.parks_tools}
+            self._begin(request, self.begun, name=f"run {self.begun}", **more)
             self.begun += 1
         self.settle()
 
     def _begin(self, request: dict[str, Any], number: int, kept: KeptRun | None = None, **more: Any) -> None:
         async def make() -> asyncio.Task[RunResponse]:
-            return self.loop.create_task(self.world.executor.run(request, kept=kept))
+            return self.loop.create_task(self.world.executor.run(request, Caller(grantee=LEAVES), kept=kept))
 
         self.runs.append(ModelRun(number, self.loop.run_until_complete(make()), self.tools, **more))
 
@@ -261,33 +296,111 @@ class Histories(RuleBasedStateMachine):
 
     def _disk_answers(self, run: ModelRun, *, ok: bool, taken: bool = False) -> None:
         assert run.park is not None
-        run.park.kept.is_taken = taken
+        # What waits for tools, too, no other broker can have.
+        taken = taken and ok and not run.park.parked.working
         run.park.written.set_result(ok)
-        run.is_written(ok, taken=taken)
+        if taken:
+            self.keeper.taken_elsewhere(run.park)
+        run.disk_answers(ok, taken=taken)
         self.settle()
 
     @precondition(lambda self: self.parked)
     @rule(which=number, verdict=st.sampled_from([Verdict.ACCEPTED, Verdict.DECLINED]), replays=st.booleans())
     def wake(self, which: int, verdict: Verdict, replays: bool) -> None:
-        """A person has answered; the run goes on, though its worker may not be dead yet, and makes the same calls."""
+        """A person has answered; the run goes on, though its worker may not be dead yet, and makes the same calls. What
+        another broker has taken goes on here when that one has died."""
         run = self.parked[which % len(self.parked)]
         assert run.park is not None and run.hosted is not None
+        self.deaths += run.park.is_taken
+        verdict = Verdict.ACCEPTED if run.park.is_taken else verdict
         verdicts = {question.call: verdict for question in run.park.parked.questions}
-        kept = self.keeper.woken(run.park, verdicts)
+        self._go_on(run, self.keeper.woken(run.park, verdicts), verdicts)
+        woken = self.runs[-1]
+        if replays and woken.hosted is not None:
+            self._say(woken, (protocol.Leased(wall_ms=0), b""), *self._known(woken))
+            self.settle()
+
+    def _go_on(self, run: ModelRun, kept: KeptRun, verdicts: Mapping[int, Verdict]) -> None:
+        """With what is written of it: a call that was made is in there, and so is each answer that the script has."""
+        past = kept.journal.past
+        assert past is not None
+        calls = {call.id: call for call in past.calls}
+        assert {call for call in run.calls if self.tools.begun[run.name, call]} <= calls.keys(), (run, past)
+        assert all(calls[call].ok is not None for call in run.answered if call in calls), (run, past)
+        assert run.answered <= calls.keys() or run.state is not State.OVER, (run, past)
         run.park = None
-        more = {
-            "known": dict(run.known),
-            "answered": set(run.answered),
-            "earlier": [*run.earlier, run.hosted],
+        known = {call.id: call.tool if call.kind == "call" else "" for call in past.calls}
+        more: dict[str, Any] = {
+            "known": known,
+            "answered": {call.id for call in past.calls if call.ok is not None},
+            "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
+            "parks_tools": run.parks_tools,
+            "is_reopened": True,
+            "is_written": True,
         }
         self._begin(
             kept.journal.request, run.number, kept, durable=True, name=run.name, verdicts=verdicts, **more
         )
         self.settle()
-        woken = self.runs[-1]
-        if replays and woken.hosted is not None:
-            self._say(woken, (protocol.Leased(wall_ms=0), b""), *self._known(woken))
-            self.settle()
+
+    @precondition(lambda self: self.deaths < MAX_ADOPTED)
+    @rule(
+        which=number,
+        tools=st.lists(st.sampled_from(TOOLS), min_size=1, max_size=3),
+        seconds=st.sampled_from([0.0, 0.2, 1.0]),
+        on_disk=st.booleans(),
+        replays=st.booleans(),
+    )
+    def broker_dies(self, which: int, tools: list[str], seconds: float, on_disk: bool, replays: bool) -> None:
+        """A script has called something; what its broker had not written is lost, and its calls with it. Another one
+        goes on with what was written. `on_disk`: what was being parked is."""
+        if not self.durable:
+            self.begin(count=1, durable=True)
+        for run in self.durable[which % max(1, len(self.durable)) :]:
+            calls = [(run.last_id + 1 + place, tool) for place, tool in enumerate(tools)]
+            self._say(run, (protocol.Leased(wall_ms=0), b""), *calls)
+        self.time_passes(seconds)
+        self.deaths += 1
+        parking = self.being_parked
+        for run in parking if on_disk else ():
+            assert run.park is not None
+            self.keeper.store.park(run.park.head, run.park.pieces)
+        for run in self.runs:
+            run.broker_gone = not run.task.done()
+        before = self.keeper
+        self.loop.run_until_complete(self._die(parking))
+        for run in self.runs:
+            is_parked = run.park is not None and (run.parked or (on_disk and run in parking))
+            run.broker_dies(is_parked)
+        left = {run.number: run for run in self.runs if run.is_written}
+        self.gone += self.runs
+        self.runs = []
+        self._new_broker(before)
+        adopted = sorted(self.keeper.adopted(before), key=_number_of)
+        numbers = [_number_of(kept) for kept in adopted]
+        assert sorted(numbers) == sorted(left), (numbers, left)
+        for number, kept in zip(numbers, adopted, strict=True):
+            left[number].is_written = False
+            self._go_on(left[number], kept, left[number].verdicts)
+            again = self.runs[-1]
+            if replays and again.hosted is not None:
+                self._say(again, (protocol.Leased(wall_ms=0), b""), *self._known(again))
+                self.settle()
+
+    async def _die(self, parking: Sequence[ModelRun]) -> None:
+        dead = asyncio.ensure_future(self.keeper.die())
+        await turns(1)
+        for run in parking:
+            assert run.park is not None
+            run.park.written.set_result(False)
+        for run in self.runs:
+            run.task.cancel()
+        await turns(TURNS)
+        for host in self.alive:
+            self.world.lose(host)
+        await turns(TURNS)
+        await self.world.close()
+        await dead
 
     @precondition(lambda self: self.leased)
     @rule(picks=st.lists(st.tuples(number, sayings), min_size=1, max_size=6), then=st.sampled_from("  ca"))
@@ -380,16 +493,19 @@ class Histories(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.05, 1.0, 3.0, 5.0, 16.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         """Deadlines of leases, runs, kills, queues and tools. A host that misses one is replaced."""
+        waited = [(run, run.working) for run in self.running if run.waits_for_tools_alone]
         self.loop.run_until_complete(_sleep(seconds))
         self.settle()
         if seconds > PARKED_BY_NOW:
             assert not [run for run in self.running if run.waits_for_people_alone]
+        if seconds > TOOLS_PARKED_BY_NOW:
+            assert not [run for run, working in waited if run in self.running and run.working == working]
 
     # ---- what holds ----------------------------------------------------------------------------------
 
     @invariant()
     def nothing_runs_twice_or_unasked(self) -> None:
-        asked = {(run.name, call) for run in self.runs for call in run.known}
+        asked = {(run.name, call) for run in (*self.gone, *self.runs) for call in run.known}
         assert set(self.tools.begun) <= asked
         assert all(count == 1 for count in self.tools.begun.values())
 
@@ -423,6 +539,8 @@ class Histories(RuleBasedStateMachine):
                 self.loop.run_until_complete(self._finish())
         finally:
             self.loop.close()
+            if hasattr(self, "keeper"):
+                self.keeper.close()
 
     def _capacity_returns(self) -> None:
         """Once every run has ended, a new one is served at once."""
@@ -450,10 +568,12 @@ class Histories(RuleBasedStateMachine):
         self.world.pool.close()
         await turns(TURNS)
         await _sleep(BOUND)
-        for run in self.runs:
+        for run in (*self.gone, *self.runs):
             assert run.task.done(), "a run has no response"
             if run.task.cancelled():
-                assert run.caller_gone
+                assert run.caller_gone or run.broker_gone
+            elif run.broker_gone:
+                continue
             elif run.hosted is not None:
                 json.dumps(run.task.result().as_json(), allow_nan=False)
                 run.check_response(self.tools)
@@ -463,6 +583,12 @@ class Histories(RuleBasedStateMachine):
         assert self.world.pool.running == 0 and self.world.pool.queued == 0
         assert not self.world.executor._live  # pyright: ignore[reportPrivateUsage]
         await self.world.close()
+        await self.keeper.die()
+
+
+def _number_of(kept: KeptRun) -> int:
+    assert kept.journal.past is not None
+    return kept.journal.past.limits["max_log_bytes"] - LOG_BYTES
 
 
 async def _sleep(seconds: float) -> None:
@@ -487,7 +613,7 @@ def test_a_run_that_has_ended_while_it_was_parked_and_taken_is_over_here() -> No
     """What goes on is elsewhere: nobody here waits for the end of a worker that has ended."""
     made = Histories()
     try:
-        made.start()
+        made.start(parks_tools=False)
         made.world.hosts[0].confirms = False
         ended = protocol.Ended(reason="finished", outcome="done"), b'"result"'
         made.a_person_is_needed(which=0, tools=[], seconds=0.2, meanwhile=[ended], disk=True, taken=True)
@@ -502,7 +628,7 @@ def test_nobody_is_blamed_for_a_run_that_has_ended_while_it_was_parked(then: str
     """Its host knows it no more: it neither keeps the run's deadline nor confirms a kill."""
     made = Histories()
     try:
-        made.start()
+        made.start(parks_tools=False)
         made.world.hosts[0].confirms = False
         ended = protocol.Ended(reason="finished", outcome="done"), b'"result"'
         made.a_person_is_needed(which=0, tools=[], seconds=0.2, meanwhile=[ended], disk=None, taken=False)

@@ -142,8 +142,13 @@ def test_a_round_is_good_once_and_for_its_principal(kept_in: Path | PostgresServ
     park(store, 2, of=head(turn=4))
     assert store.take("r", "b", principal="token:ann", turn=3) is None, "the word of the last round"
     # Others have answered: the client fetches what came of it once.
-    assert store.take("r", "b") is not None
+    taken = store.take("r", "b")
+    assert taken is not None
     assert store.end_round("r", 4, "token:ann") and not store.end_round("r", 4, "token:ann")
+    # Whoever goes on with it writes its steps and its end, and knows nothing of that.
+    for more in ({}, {"ended": NOW, "outcome": "ok"}):
+        store.write(replace(taken[0], **more), [Piece("facts", b"")], "b")
+        assert not store.end_round("r", 4, "token:ann"), more
     assert not store.end_round("r", 5, "token:bob")
     store.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,14 @@ BEGUN = Recording(
 
 
 def call(number: int, **fields: object) -> RecordedCall:
-    return RecordedCall(id=number, kind="call", server="s", tool=f"t{number}", input=b"{}", **fields)  # type: ignore[arg-type]
+    data: dict[str, Any] = {"input": b"{}", "digest": digest_of(b"{}"), **fields}
+    return RecordedCall(id=number, kind="call", server="s", tool=f"t{number}", **data)
 
 
 def test_a_recording_grows_by_the_steps_of_its_calls() -> None:
     kept = [*pieces.whole(BEGUN), pieces.request_piece(call(1), "c5"), pieces.request_piece(call(2), "a1")]
-    kept += [pieces.sending_piece(1), pieces.answer_piece(call(1, ok=True, answer=b"1"), "")]
+    answered = call(1, ok=True, answer=b"1", certainty=Certainty.COMPLETED)
+    kept += [pieces.sending_piece(1), pieces.answer_piece(answered, "")]
     kept += [pieces.request_piece(call(3), "t1"), pieces.sending_piece(3)]
     found = pieces.recording_in(kept)
     assert found is not None
@@ -45,6 +48,13 @@ def test_a_recording_grows_by_the_steps_of_its_calls() -> None:
         (3, None, b"", Certainty.MAY_HAVE_RUN),
     ]
     assert {one.digest for one in found.calls} == {digest_of(b"{}")}
+
+
+def test_an_answer_tells_how_it_came_about() -> None:
+    refused = call(1, ok=False, answer=b"{}", error="denied", certainty=Certainty.NOT_STARTED, duration_ms=7)
+    kept = [*pieces.whole(BEGUN), pieces.request_piece(call(1), ""), pieces.answer_piece(refused, "a1")]
+    found = pieces.recording_in(kept)
+    assert found is not None and found.calls == [refused]
 
 
 def test_without_steps_it_is_the_recording_itself_and_without_one_there_is_none() -> None:
