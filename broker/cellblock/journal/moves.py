@@ -67,7 +67,7 @@ class Moves(RunRows):
             turn: As it was parked.
             owner: The broker; None where the run is not written down as it goes: nothing is left of it here.
         """
-        of_turn = "WHERE id = ? AND state = 'parked' AND turn = ?"
+        of_turn = "WHERE id = ? AND state = 'parked' AND turn = ? AND is_answered = 0"
         with self._database.transaction(run_id):
             if owner is None:
                 return self._database.execute(f"DELETE FROM runs {of_turn}", run_id, turn) > 0
