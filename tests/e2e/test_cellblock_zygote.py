@@ -29,6 +29,8 @@ from support.entries import CELLBLOCK, plain_server, write_config
 from support.processes import alive, gone
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 FILES = {
     "said.js": "console.log(1); globalThis.__codemode_result__ = 'ü'.repeat(300_000);",
     "fails.js": "throw new Error('on purpose')",

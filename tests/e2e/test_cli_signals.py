@@ -23,6 +23,8 @@ from support.cellblock_zygote import Command, forked_cellblock, started
 from support.entries import CELLBLOCK, write_config
 from support.waits import within
 
+pytestmark = pytest.mark.thorough
+
 BOUND_SECONDS = 30
 
 WAITING = {

@@ -15,6 +15,8 @@ import pytest
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
+pytestmark = pytest.mark.thorough
+
 BOUND_SECONDS = 60
 
 COMMANDS = {

@@ -12,6 +12,8 @@ import pytest
 
 from support.entries import write_config
 
+pytestmark = pytest.mark.thorough
+
 SERVICE = Path(__file__).parents[1] / "consumer" / "service.py"
 WRONG = 'from cellblock import Broker\nbroker: Broker = Broker.from_config("x", tools=3)\nbroker.runs()\n'
 

@@ -16,7 +16,10 @@ import pytest
 
 from support.entries import CELLBLOCK
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="cgroups are Linux's")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="cgroups are Linux's"),
+]
 
 READ_ONLY = """
 while read -r _ _ _ _ point _ rest; do

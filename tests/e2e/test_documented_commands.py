@@ -30,6 +30,8 @@ from support.certificates import certificate
 from support.documents import ROOT, examples, statements
 from support.entries import plain_server
 
+pytestmark = pytest.mark.thorough
+
 BOUND_SECONDS = 120.0
 
 NOT_RUN: dict[str, str] = {

@@ -27,7 +27,7 @@ from support.processes import descendants, gone
 from support.public_servers import NODE, NODE_SERVERS, require
 from support.waits import until, within
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.thorough, pytest.mark.servers]
 
 INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
 OFTEN = {"progress_interval_ms": 100}

@@ -9,10 +9,14 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
+import pytest
+
 from support.entries import CELLBLOCK, plain_server
 from support.oauth_world import world
 from support.secret_service import needs_secret_service, secret_service
 from support.waits import until, within
+
+pytestmark = pytest.mark.thorough
 
 
 @needs_secret_service

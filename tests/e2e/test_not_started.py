@@ -15,6 +15,8 @@ from support.entries import CELLBLOCK, plain_server
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import within
 
+pytestmark = pytest.mark.thorough
+
 LACKING = {**plain_server(), "env": {"TOKEN": "${env:NOT_SET_FOR_THE_DAEMON}"}}
 TOLD = "the daemon does not start the server lacking: the environment variable NOT_SET_FOR_THE_DAEMON is not set."
 

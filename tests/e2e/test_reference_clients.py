@@ -27,7 +27,7 @@ from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import NODE, NODE_SERVERS, require
 from support.waits import until, within
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.thorough, pytest.mark.servers]
 
 CLIENTS = (
     ("@modelcontextprotocol/sdk", "legacy"),

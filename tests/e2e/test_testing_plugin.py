@@ -8,9 +8,13 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cellblock import Broker, tool
 from cellblock.testing import read_recording, record, write_recording
 from support.waits import within
+
+pytestmark = pytest.mark.thorough
 
 PLUGIN = "cellblock.testing_plugin"
 ROOT = Path(__file__).parents[2]

@@ -21,6 +21,8 @@ from support.http_daemon import TOOL, Daemon, daemon
 from support.pseudo_terminal import Terminal, in_terminal
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = (
     'import { echo, wait, fail } from "@codemode/servers/plain"; console.warn("half way \\x1b[2J\\n日本語");'
     " await echo({}); await wait({ ms: 40 }); for (let i = 0; i < 60; i++) console.log(`entry ${i}`);"

@@ -21,6 +21,8 @@ from test262.cases import AREAS, Case, own_cases, sample, suite_cases
 from test262.engines import NEVER_SETTLED, PASSED, Compared, compare
 from test262.removals import IMPORTS, OWN, documented
 
+pytestmark = pytest.mark.thorough
+
 CASES = [case.name for case in own_cases()]
 CASES_PER_AREA = 25
 

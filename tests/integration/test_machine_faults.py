@@ -24,9 +24,10 @@ from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the faults are made with Linux's means"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the faults are made with Linux's means"),
+]
 
 TWENTY_CALLS = """
     import { echo } from "@codemode/servers/plain";

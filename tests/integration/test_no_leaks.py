@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
@@ -19,6 +20,8 @@ from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from support.entries import CELLBLOCK, plain_server, settings, write_config
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
+
+pytestmark = pytest.mark.thorough
 
 RUNS = 200
 AT_ONCE = 4

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from cellblock import Broker
 from cellblock.catalog.lookup import inspect_tool
 from support.entries import plain_server, settings
 from support.responses import succeeded
+
+pytestmark = pytest.mark.thorough
 
 REVISIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """All that begin with `initialize`; the newest is that of `tests/conformance`."""

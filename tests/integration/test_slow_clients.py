@@ -18,6 +18,8 @@ from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import descendants, gone
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 RUNS = 4
 BIG = """
     import { echo } from "@codemode/servers/plain";

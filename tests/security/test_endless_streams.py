@@ -21,6 +21,8 @@ from support.entries import settings
 from support.responses import succeeded
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 MEMORY_MOST = 64 * 1024 * 1024
 CALL_BOUND_MS = 300
 ANSWERED_MS = 60_000
