@@ -60,8 +60,8 @@ if TYPE_CHECKING:
         Usage,
     )
     from cellblock.frontend.agent_tool import Api, ToolAnswer
-    from cellblock.journal.parked import Answer, ParkedQuestion, WorkingCall
-    from cellblock.policy.asking import Approver, Grantee, Question, Verdict
+    from cellblock.journal.parked import Answer, ParkedQuestion, Reply, WorkingCall
+    from cellblock.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
     from cellblock.telemetry.collector import MetricsCollector
 
@@ -91,6 +91,7 @@ __all__ = [
     "JsonSchema",
     "Level",
     "LogEntry",
+    "LoginQuestion",
     "Media",
     "MetricsCollector",
     "Observer",
@@ -100,6 +101,7 @@ __all__ = [
     "PolicySettings",
     "Profile",
     "Question",
+    "Reply",
     "RunEvents",
     "RunFacts",
     "RunResponse",
@@ -139,8 +141,8 @@ _IN: Final = {
     "execution.media": "Media",
     "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
-    "journal.parked": "Answer ParkedQuestion WorkingCall",
-    "policy.asking": "Approver Grantee Question Verdict",
+    "journal.parked": "Answer ParkedQuestion Reply WorkingCall",
+    "policy.asking": "Approver Grantee LoginQuestion Question Verdict",
     "python_tools.tool_mark": "tool",
     "telemetry.collector": "MetricsCollector",
 }

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cellblock.execution.events import CallFacts, Watcher
 from cellblock.execution.response import RunResponse
-from cellblock.journal.at_work import OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.parked import Parked
 from cellblock.journal.recording import Recording
 from cellblock.policy.asking import EarlierQuestions
+
+if TYPE_CHECKING:
+    # It has the journals' file and the keyring come in, which most runs do without.
+    from cellblock.journal.at_work import OpenQuestion
 
 REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""

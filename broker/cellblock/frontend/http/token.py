@@ -6,17 +6,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
-
-from mcp.server.auth.provider import AccessToken
+from typing import TYPE_CHECKING, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
-from cellblock.config.policy import NAMED
-from cellblock.policy.named_tokens import NamedTokens
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_named, read_private, write_private
+
+if TYPE_CHECKING:
+    # An editor that is attached needs a name of this file alone, and waits for each import.
+    from mcp.server.auth.provider import AccessToken
+
+    from cellblock.policy.named_tokens import NamedTokens
 
 FILE_NAME: Final = "token"
 """Names the token file in the state directory."""
@@ -106,6 +108,10 @@ class OwnTokens:
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        from mcp.server.auth.provider import AccessToken
+
+        from cellblock.config.policy import NAMED
+
         if secrets.compare_digest(token.encode("latin-1"), self._token):
             return AccessToken(token="", client_id=SUBJECT, scopes=[])
         name = self.named.name_of(token) if self.named is not None else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
-from cellblock.policy import rules
+from cellblock.policy import quotas, rules
 from cellblock.policy.policy import Policy
 
 PAGE = Path(__file__).parents[5] / "docs" / "howto-policy.md"
@@ -16,18 +16,24 @@ PAGE = Path(__file__).parents[5] / "docs" / "howto-policy.md"
 
 def test_every_example_is_accepted() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    configuration, request = (
+    configuration, request, bounds = (
         json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     )
     settings = parse_settings(configuration)
     policy = Policy(settings.cellblock.policy, settings.servers)
     assert policy.grants_of("oauth:4f1c-ann") is None
+    assert (
+        parse_settings({"mcpServers": {}, "cellblock": bounds})
+        .cellblock.policy.quotas["token:ci"]["billing.*"]
+        .strict
+    )
     assert read_request(request, CellblockSettings()).grants is not None
 
 
 def test_every_code_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', Path(rules.__file__).read_text(encoding="utf-8")))
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, quotas))
+    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', "".join(sources)))
     assert len(codes) >= 8
     assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
 
