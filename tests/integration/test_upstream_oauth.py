@@ -142,7 +142,8 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
 ) -> None:
     """With nothing else in common than PostgreSQL. While that is away, a token is used and not renewed."""
     state = {"url": postgres_url, "key": base64.b64encode(KEY).decode()}
-    async with world(tmp_path, "--life", "2", "--slow-token", "300", state=state) as place:
+    # A machine that is busy takes seconds from the renewal to the last request of a connection.
+    async with world(tmp_path, "--life", "6", "--slow-token", "300", state=state) as place:
         assert "in PostgreSQL" in (await place.run("auth", "login", "notes")).out
         assert "logged in" in (await place.run("auth", "status", "notes")).out
         elsewhere = settings(tmp_path / "elsewhere", place.servers, **place.cellblock)
