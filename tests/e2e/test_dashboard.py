@@ -17,7 +17,7 @@ from support.entries import plain_server
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import within
 
-pytestmark = pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)]
 
 BOUND_MS = 30_000
 

@@ -15,6 +15,8 @@ from support.cellblock_zygote import forked_cellblock
 from support.certificates import certificate
 from support.entries import CELLBLOCK, plain_server, write_config
 
+pytestmark = pytest.mark.thorough
+
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

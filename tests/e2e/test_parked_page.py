@@ -14,6 +14,8 @@ from support.entries import entry, forked_server, ledger, plain_server
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import WAITING, ended, login, parked, waiting
 
+pytestmark = pytest.mark.thorough
+
 BOUND_MS = 30_000
 
 SECRET = "k3y-of-the-upstream-server"

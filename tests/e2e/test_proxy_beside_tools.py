@@ -30,6 +30,8 @@ from support.cellblock_zygote import forked_cellblock
 from support.entries import ledger, plain_server, settings, write_config
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 CAPABILITIES = {"resources": {"subscribe": True, "listChanged": True}, "prompts": {}, "completions": {}}
 
 

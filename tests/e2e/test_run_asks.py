@@ -15,6 +15,8 @@ from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.pseudo_terminal import Terminal, in_terminal
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 CODE = """
 import { give, echo } from "@codemode/servers/plain";
 const said = [];

@@ -23,6 +23,8 @@ from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 ONE = "globalThis.__codemode_result__ = 1;"
 POOL = {"warm": 1, "capacity": 4}
 

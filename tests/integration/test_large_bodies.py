@@ -28,6 +28,8 @@ from support.processes import command_line
 from support.responses import succeeded
 from support.waits import until, within
 
+pytestmark = pytest.mark.thorough
+
 SLOW = {"upstream": {"call_timeout_ms": 120_000}}
 SIZE = 5_000
 LIMITS = {"timeoutMs": 120_000, "maxMemoryBytes": 512 * 1024 * 1024, "maxCpuMs": 60_000}
