@@ -272,7 +272,9 @@ def python_section() -> str:
     rows: list[tuple[str, ...]] = []
     for name in cellblock.__all__:
         value: Any = getattr(cellblock, name)
-        what = "the version" if isinstance(value, str) else first_sentence(value.__doc__)
+        # An alias has its origin's words.
+        said = value.__doc__ if isinstance(value, type) or inspect.isroutine(value) else ""
+        what = "the version" if isinstance(value, str) else first_sentence(said)
         rows.append((f"`{name}`", what))
     methods: list[tuple[str, ...]] = []
     for name, member in inspect.getmembers(cellblock.Broker):
