@@ -13,6 +13,7 @@ from support.browser import WHERE_FROM, browser, browser_path
 from support.entries import entry, forked_server, ledger, plain_server
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import WAITING, ended, login, parked, waiting
+from support.waits import until
 
 pytestmark = pytest.mark.thorough
 
@@ -56,6 +57,12 @@ def called(file: Path, text: str) -> int:
     return sum(text in json.dumps(line) for line in ledger(file) if line["event"] == "call")
 
 
+def decisions_of(served: Daemon, run_id: str) -> list[dict[str, Any]]:
+    """The decisions on a run that the audit log has."""
+    lines = [json.loads(line) for line in (served.folder / "s" / "audit.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "decision" and line["run"] == run_id]
+
+
 async def decide(
     served: Daemon, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
@@ -88,8 +95,9 @@ async def test_a_run_goes_on_when_each_call_is_answered(served: Daemon) -> None:
     assert "fulfilled,rejected" in json.dumps(over["logs"])
     assert (await decide(served, f"{run_id}/approve"))[0] == 404
     assert called(served.ledger, "one") == 1 and called(served.ledger, "two") == 0
-    lines = [json.loads(line) for line in (served.folder / "s" / "audit.jsonl").read_text().splitlines()]
-    decisions = [line for line in lines if line["event"] == "decision" and line["run"] == run_id]
+    # The audit log is written beside the answer.
+    await until(lambda: len(decisions_of(served, run_id)) >= 2, "both decisions are in the audit log")
+    decisions = decisions_of(served, run_id)
     assert [(line["verdict"], line["calls"]) for line in decisions] == [("declined", [2]), ("accepted", [1])]
     assert decisions[0]["by"] == "token" and decisions[1]["by"].startswith("browser ")
 

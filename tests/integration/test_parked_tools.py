@@ -322,6 +322,8 @@ globalThis.__codemode_result__ = [first, said];
         "journal": {"park_tools_after_ms": 50},
         "auth": {"keyring": "off"},
         "typecheck": "off",
+        # A call can be made again once its server is there, however busy the machine.
+        "upstream": {"startup_wait_ms": 60_000},
         "policy": {"retry": ["plain.hold"] if may_repeat else []},
     }
 
