@@ -32,7 +32,7 @@ NEIGHBOUR = """
     };
 """
 
-USED = 0.5
+USED = 0.2
 """Of all runs with `--reuse`, at least so many have a used process: most hostile scripts end theirs."""
 
 CALL_BOUND_MS = 3000

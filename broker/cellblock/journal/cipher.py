@@ -15,6 +15,9 @@ FORMAT: Final = 1
 
 NONCE_BYTES: Final = 12
 
+ADDED_BYTES: Final = NONCE_BYTES + 16
+"""Counts what an encrypted piece has more than its body: the nonce, and the tag of AES-GCM."""
+
 
 class Cipher:
     """Encrypts pieces with AES-256-GCM. Each run has a key of its own, derived from one that is kept: so a chance

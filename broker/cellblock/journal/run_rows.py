@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cellblock.base.database import Database
 from cellblock.config.journal import JournalSettings
-from cellblock.journal.cipher import Cipher
+from cellblock.journal.cipher import ADDED_BYTES, Cipher
 from cellblock.journal.rows import KINDS, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
 from cellblock.journal.tables import CHANGING, OF_PRINCIPAL, SHOWN
 
@@ -99,7 +99,12 @@ class RunRows:
             "ORDER BY number",
             *(run_id, *kinds),
         )
-        return head, [cipher.decrypted(key, head, *row) for row in rows]
+        rows.reverse()
+        pieces: list[Piece] = []
+        while rows:
+            # What is read goes as it is decrypted: both are as large as the run.
+            pieces.append(cipher.decrypted(key, head, *rows.pop()))
+        return head, pieces
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -113,10 +118,11 @@ class RunRows:
         )
         if key not in cipher.key_ids:
             key = cipher.key_ids[0]
-        bodies = [
+        # One after the other: each may have megabytes, and what is written of it is a copy.
+        bodies = (
             (head.id, number, piece.kind, cipher.encrypted(key, head.id, principal, number, piece))
             for number, piece in enumerate(pieces, first)
-        ]
+        )
         row = {
             "id": head.id,
             "principal": principal,
@@ -124,7 +130,7 @@ class RunRows:
             "ended": head.ended,
             "outcome": head.outcome,
             "calls": head.calls,
-            "bytes": sum(len(body) for *_, body in bodies),
+            "bytes": sum(len(piece.body) + ADDED_BYTES for piece in pieces),
             "state": head.state,
             "turn": head.turn,
             "expires": head.expires,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +66,34 @@ async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
     await until(lambda: collection.done, "a collection")
     # It stays so: all tests here are frozen (conftest.py), and to thaw them would have each collection go through them.
     assert (gc.get_freeze_count() > before) is freezes
+
+
+MAPPED = """
+import ctypes
+from cellblock.daemon.first_collection import _keep_no_large_blocks
+
+class Info(ctypes.Structure):
+    names = "arena free small mapped bytes most fast used left keep"
+    _fields_ = [(name, ctypes.c_int) for name in names.split()]
+
+mallinfo = ctypes.CDLL(None).mallinfo
+mallinfo.restype = Info
+if TOLD:
+    _keep_no_large_blocks()
+bytes(30_000_000)  # is freed at once, and has the library think that such blocks come and go
+before = mallinfo().mapped
+block = bytes(4_000_000)
+print(mallinfo().mapped - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+@pytest.mark.parametrize("told", [False, True])
+def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> None:
+    """Of its own accord, glibc would keep it."""
+    script = MAPPED.replace("TOLD", str(told))
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(shown.stdout) == told
 
 
 async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
