@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base import count_rows
+from cellblock.base import claims, count_rows
 from cellblock.base.count_rows import CountRows
 from cellblock.base.postgresql import PostgresDatabase
 from cellblock.base.sqlite import SqliteDatabase
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from cellblock.workers.start import Workers
 
 logger = logging.getLogger("cellblock")
+
+SINGLES: Final = {claims.KIND: claims.MIGRATIONS}
+"""Holds the tables of servers that exist once."""
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -227,13 +230,12 @@ def singles_of(section: CellblockSettings, shared: SharedState | None) -> Single
     None where there are none."""
     if shared is None or shared.presence is None or not section.singles or section.replicas is None:
         return None
-    from cellblock.base.claims import Claims
     from cellblock.frontend.replicas.words import PURPOSE, Words, way_to
     from cellblock.upstream.single import Singles
 
     words = Words([derived_key(key, PURPOSE, "", len(key)) for key in shared.keys.keys])
-    claims = Claims(shared.presence, sorted(section.singles))
-    return Singles(claims, partial(way_to, words, claims.broker, section.replicas.name))
+    held = claims.Claims(shared.presence, sorted(section.singles))
+    return Singles(held, partial(way_to, words, held.broker, section.replicas.name))
 
 
 def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
@@ -253,9 +255,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
 
         found[brokers.KIND] = brokers.MIGRATIONS
     if section.singles:
-        from cellblock.base import claims
-
-        found[claims.KIND] = claims.MIGRATIONS
+        found |= SINGLES
     return found
 
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from cellblock.upstream.entries import Entry
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.session import UpstreamSession
+    from cellblock.upstream.single import Way
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
 
@@ -432,6 +433,12 @@ class Broker:
         """Returns the session with a server that exists once among several brokers; None of any other."""
         session = self._registry.sessions.get(server) if self._registry is not None else None
         return session if session is not None and session.single is not None else None
+
+    @internal
+    def way_to(self, server: str) -> Way | None:
+        """Returns the way to the broker that has a server which exists once; None where this one has it, or none."""
+        session = self.lendable(server)
+        return None if session is None or session.place is None else session.place.way
 
     @internal
     def takes_singles(self, url: str) -> None:

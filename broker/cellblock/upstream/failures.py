@@ -23,6 +23,9 @@ HTTP_REFUSED: Final = "Server returned an error response"
 HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
 """Adds its words for a 404."""
 
+MOVED: Final = "cellblock: the server is handed on, and was not asked"
+"""Words the JSON-RPC error of a call that a broker does not begin any more."""
+
 CARRIED: Final = "cellblock/failure"
 """Names what one broker tells another of a failed call, in the data of a JSON-RPC error."""
 
@@ -127,6 +130,11 @@ def not_taken(server: str, tool: str, status: int) -> ToolCallError:
         hint="Try again in a moment.",
         certainty=Certainty.NOT_STARTED,
     )
+
+
+def is_elsewhere(error: MCPError, refusal: int | None) -> bool:
+    """Says whether another broker has not begun a call, because it has the server no more."""
+    return error.message == MOVED or session_gone(error, refusal)
 
 
 def as_data(error: ToolCallError) -> dict[str, Any]:

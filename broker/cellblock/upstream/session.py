@@ -295,14 +295,22 @@ class UpstreamSession:
             login = self._login.trouble() if self._login is not None and self._is_shut_out else None
             raise failures.not_connected(self.name, self.reason, login, self.needed_login)
         call: Outstanding | None = None
+        clock = asyncio.timeout(left)
         try:
-            async with asyncio.timeout(left) as clock:
+            async with clock:
                 with self._routing.call(clock, origin) as call, self._heavy.placed(value) as placed:
                     result = await send(
                         client.session, self.name, tool, as_arguments(placed), call.progress(self.name, tool)
                     )
         except MCPError as error:
             refusal = call.refusal if call is not None else None
+            if self._way is not None and failures.is_elsewhere(error, refusal):
+                # Nothing was begun: it is asked where it is now.
+                self._lose(client)
+                now = asyncio.get_running_loop().time()
+                self._moves_until = now + MOVE_SECONDS
+                left = max(0.0, (clock.when() or now) - now)
+                return await self._call(send, tool, value, left, call_bound, origin)
             raise self._mcp_failure(client, tool, error, refusal) from None
         except TimeoutError:
             raise failures.timed_out(self.name, tool, call_bound) from None

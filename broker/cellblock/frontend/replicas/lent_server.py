@@ -37,7 +37,6 @@ from cellblock.upstream.input_rounds import RUN_KEY
 from cellblock.upstream.lenience import as_sent
 from cellblock.upstream.requester import CallOrigin, Live
 from cellblock.upstream.session import UpstreamSession
-from cellblock.upstream.single import HANDED_ON
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -167,11 +166,7 @@ class LentServer(Server[dict[str, Any]]):
     ) -> HandlerResult:
         session, name = self._session, params.get("name")
         if session.client is not self._client:
-            raise ToolCallError(
-                f"{session.name} was not asked: {HANDED_ON}.",
-                hint="Try again in a moment.",
-                certainty=Certainty.NOT_STARTED,
-            )
+            raise MCPError(types.INTERNAL_ERROR, failures.MOVED)
         origin, bound = self._origin(ctx, meta, live), session.call_seconds
         if ctx.method != CALL:
             result = await session.call(ctx.method, params, call_bound=bound, origin=origin, is_tool=False)
