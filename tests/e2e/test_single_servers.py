@@ -46,6 +46,7 @@ CALLS = """import {{ echo }} from "@codemode/servers/plain";
 const found = [];
 for (const text of {texts}) {{
   try {{ found.push(await echo({{ text }})); }} catch (error) {{ found.push(error.certainty ?? String(error)); }}
+  await new Promise((resolve) => setTimeout(resolve, 100));
 }}
 globalThis.__codemode_result__ = found;
 """
@@ -111,11 +112,10 @@ class Callers:
         with contextlib.suppress(Exception):
             async with served.client() as client:
                 while not self._stop.is_set():
-                    text = f"{served.port}-{number}"
-                    found = await answer_of(client, CALLS.format(texts=json.dumps([text])))
-                    number += 1
-                    self.ended.append((text, found.get("result", [str(found["diagnostics"])])[0]))
-                    await asyncio.sleep(0.2)
+                    texts = [f"{served.port}-{number + one}" for one in range(20)]
+                    found = await answer_of(client, CALLS.format(texts=json.dumps(texts)))
+                    number += len(texts)
+                    self.ended += zip(texts, found.get("result") or [found["diagnostics"]] * 20, strict=True)
 
     @property
     def ports(self) -> set[int]:
@@ -139,7 +139,7 @@ class Callers:
         for text, told in self.ended:
             if told == json.dumps({"text": text}):
                 assert text in made
-            elif told == "not_started":
+            elif told == "not_started" or "IMPORT_FAILURE" in str(told):
                 assert text not in made
             else:
                 assert told == "may_have_run", (text, told)
