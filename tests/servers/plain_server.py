@@ -5,6 +5,7 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
 
     --ledger FILE          append one JSON line for every start, call, trace context, answer and cancel
                            notification
+    --alone FILE           hold the lock of this file; a ledger's line `double` says that another process did
     --fail-starts N FILE   exit with 1 the first N times, counted in FILE
     --protocol VERSION     answer `initialize` with this revision of MCP, in place of the client's
     --die-after N          exit in place of answering call N + 1
@@ -20,6 +21,7 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import select
@@ -95,6 +97,12 @@ class Server:
     def serve(self) -> None:
         """Answer until stdin ends."""
         self.note("start", pid=os.getpid())
+        if self.options.alone is not None:
+            alone = open(self.options.alone, "a", encoding="utf-8")  # noqa: SIM115 - the lock lasts as long as this
+            try:
+                fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.note("double", pid=os.getpid())
         for line in sys.stdin:
             message = json.loads(line)
             method = message.get("method")
@@ -243,6 +251,7 @@ def main() -> int:
     """Serve, or fail as told. Returns the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ledger")
+    parser.add_argument("--alone")
     parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
     parser.add_argument("--protocol")
     parser.add_argument("--die-after", type=int)

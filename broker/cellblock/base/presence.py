@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cellblock.base import key_check
@@ -61,16 +61,31 @@ class Presence:
         self._tables, self._keys = tables or {}, keys
         self._has_claimed = False
         self._closing = threading.Event()
+        self._woken = threading.Event()
         self._is_held = threading.Event()
         self._trouble: str | None = None
         self._answered = time.monotonic()
         self._session = 0
         self._free: dict[str, tuple[int, float]] = {}
+        self._beside: Callable[[Connection, int], None] | None = None
         self._thread = threading.Thread(target=self._serve, name="cellblock-presence", daemon=True)
 
     def start(self) -> None:
         """Begins to connect."""
         self._thread.start()
+
+    def does_beside(self, work: Callable[[Connection, int], None]) -> None:
+        """Has work done in the thread, with the session that holds the lock, at each look at PostgreSQL.
+
+        Args:
+            work: Takes the connection, and the number of the session: locks of an earlier one are gone. It raises
+                StoreError, or what `named_errors` words, where the session is of no use.
+        """
+        self._beside = work
+
+    def wake(self) -> None:
+        """Looks at PostgreSQL at once."""
+        self._woken.set()
 
     @property
     def trouble(self) -> str | None:
@@ -125,6 +140,7 @@ class Presence:
     def close(self) -> None:
         """Gives the lock up: runs that go on are anybody's then."""
         self._closing.set()
+        self._woken.set()
 
     # ---- inside: the thread -----------------------------------------------------------------------------
 
@@ -144,7 +160,11 @@ class Presence:
             self._check(connection)
             self._session += 1
             self._came()
-            while not self._closing.wait(BEAT_SECONDS):
+            while not self._closing.is_set():
+                if self._beside is not None and self.unusable is None:
+                    self._beside(connection, self._session)
+                self._woken.wait(BEAT_SECONDS)
+                self._woken.clear()
                 self._check(connection)
                 self._answered = time.monotonic()
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +33,9 @@ from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
 from cellblock_worker.base.logs import bound_log
 
 if TYPE_CHECKING:
+    from cellblock.frontend.replicas.lending import Lending
     from cellblock.frontend.replicas.replicas import Replicas
+    from cellblock.frontend.replicas.words import Words
 
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
@@ -155,13 +158,25 @@ async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Repli
     url = section.replicas.url or front.base_url
     async with contextlib.AsyncExitStack() as stack:
         try:
-            entering = replicas(broker, broker.presence, url, passing)
+            entering = replicas(broker, broker.presence, url, passing, partial(_lending, broker))
             found = await stack.enter_async_context(entering)
         except StoreError as error:
             raise ConfigError(
                 f"Replicas need the key that they share: {error}.", hint="Give state.key."
             ) from None
+        # Only now can others come here for what this broker has.
+        broker.takes_singles(url)
         yield found
+
+
+def _lending(broker: Broker, words: Words) -> Lending | None:
+    """Makes what lends servers to other brokers, where some exist once."""
+    section = broker.settings.cellblock
+    if not section.singles:
+        return None
+    from cellblock.frontend.replicas.lending import Lending
+
+    return Lending(broker, broker.replica, words, section.http, section.max_message_bytes)
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:

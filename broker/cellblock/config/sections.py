@@ -172,6 +172,10 @@ class UpstreamServerSettings(Section):
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
     call's time. Absent: only each run's own bound holds."""
 
+    single: bool = False
+    """Says whether the server exists once among brokers that share a PostgreSQL: one of them has it, and the others go
+    through that one (docs/howto-replicas.md). It wants `replicas`. A broker that is alone has each server once."""
+
 
 class UpstreamSettings(Section):
     """Bounds what upstream servers may take, in milliseconds and bytes."""
@@ -245,12 +249,17 @@ class UpstreamSettings(Section):
     """Caps a tool's title or description, and a server's instructions, in characters each: about 8,000 tokens of a
     model's context."""
 
+    @property
+    def single(self) -> frozenset[str]:
+        """Names the servers that exist once among several brokers."""
+        return frozenset(name for name, own in self.servers.items() if own.single)
+
     def for_server(self, server: str) -> UpstreamSettings:
         """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
-        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls", "single"})
         return self.model_copy(update=given)
 
 

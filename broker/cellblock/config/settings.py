@@ -127,6 +127,20 @@ class CellblockSettings(RunSettings):
         return self
 
     @model_validator(mode="after")
+    def _singles_are_reached(self) -> CellblockSettings:
+        if self.singles and self.replicas is None:
+            raise ValueError(
+                f"upstream.servers.{min(self.singles)}.single: of brokers that share a PostgreSQL, one has the server, "
+                "and the others must reach that one: give replicas, {} or with the url of this broker"
+            )
+        return self
+
+    @property
+    def singles(self) -> frozenset[str]:
+        """Names the servers that exist once among brokers which share a PostgreSQL; empty where this one is alone."""
+        return self.upstream.single if self.state.is_shared else frozenset()
+
+    @model_validator(mode="after")
     def _one_run_can_be_kept(self) -> CellblockSettings:
         outputs = self.outputs
         needed = outputs.needed_bytes(self.max_message_bytes, self.limits.max_log_bytes.maximum)

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.entries import Entry
     from cellblock.upstream.registry import Registry
+    from cellblock.upstream.session import UpstreamSession
+    from cellblock.upstream.single import Way
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
 
@@ -425,6 +427,30 @@ class Broker:
         """Ends a subscription, as `Registry.unfollow`."""
         if self._registry is not None:
             await self._registry.unfollow(server, uri)
+
+    @internal
+    def lendable(self, server: str) -> UpstreamSession | None:
+        """Returns the session with a server that exists once among several brokers; None of any other."""
+        session = self._registry.sessions.get(server) if self._registry is not None else None
+        return session if session is not None and session.single is not None else None
+
+    @internal
+    def way_to(self, server: str) -> Way | None:
+        """Returns the way to the broker that has a server which exists once; None where this one has it, or none."""
+        session = self.lendable(server)
+        return None if session is None or session.place is None else session.place.way
+
+    @internal
+    def takes_singles(self, url: str) -> None:
+        """Begins to take servers that exist once, which others reach through this broker at a URL."""
+        if self._registry is not None and self._registry.singles is not None:
+            self._registry.singles.claims.take(url)
+
+    @internal
+    async def gives_up_singles(self) -> None:
+        """Has the servers that exist once handed on to other brokers; bounded."""
+        if self._registry is not None and self._registry.singles is not None:
+            await self._registry.singles.given_up()
 
     @property
     @internal

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.shared_state import SharedState
     from cellblock.upstream.entries import Entry
+    from cellblock.upstream.session import UpstreamSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,14 @@ class RunService(Protocol):
     @property
     def parked_runs(self) -> ParkedRuns:
         """Gives the runs that wait for a person."""
+        ...
+
+    def lendable(self, server: str) -> UpstreamSession | None:
+        """Returns the session with a server that exists once among several brokers; None of any other."""
+        ...
+
+    async def gives_up_singles(self) -> None:
+        """Has the servers that exist once handed on to other brokers; bounded."""
         ...
 
     @property

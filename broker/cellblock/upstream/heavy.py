@@ -13,6 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -29,7 +30,7 @@ from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
 from cellblock.learning.observation import Kind
-from cellblock.upstream.incoming import PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
+from cellblock.upstream.incoming import CALL, PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
 from cellblock.upstream.lines import KEPT_BYTES, answered_id
 
@@ -66,7 +67,7 @@ _NOTICE: Final = re.compile(
 
 class ResultForm(NamedTuple):
     """Holds what the configuration says of a tool's results, see `execution.unwrap`; `passed_on` is the method of a
-    request that is none of a tool."""
+    request whose result is passed on."""
 
     parse_text: bool = False
     box: str | None = None
@@ -105,6 +106,11 @@ def heavy_value(result: types.Result) -> HeavyValue | None:
 def key_of(server: str) -> str:
     """Says whose the work is that a server makes; no client has such a name."""
     return f"server:{server}"
+
+
+as_it_came: ContextVar[bool] = ContextVar("cellblock_as_it_came", default=False)
+"""Says, in the context of a call, that its result is for another broker, and stays as it came if it is large: the
+value's bytes are then those of the result behind its opening `{"isError":`."""
 
 
 class _Call(NamedTuple):
@@ -147,7 +153,8 @@ class HeavyMessages:
             return
         if message.method == "tools/call":
             name: object = message.params.get("name")
-            self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get())
+            whole = CALL if as_it_came.get() else None
+            self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get(), whole)
         elif message.method in PASSED_ON:
             self._calls[message.id] = _Call("", paying.get(), message.method)
         if len(self._calls) > MAX_CALLS:

@@ -99,6 +99,11 @@ class Routing:
     _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
     _asking: int = 0
 
+    @property
+    def is_busy(self) -> bool:
+        """Says whether calls are with the server."""
+        return bool(self._calls)
+
     @contextmanager
     def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
         """Goes around one call; `clock` is its bound."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
+from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.catalog.requests import CAPABILITIES, Kind, RequestEntry
@@ -28,6 +29,7 @@ from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
+from cellblock.upstream.single import Singles
 
 if TYPE_CHECKING:
     from cellblock.upstream.auth.bearer import Login
@@ -70,6 +72,7 @@ class Registry:
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login.
         apart: Reads what servers send and is too large for the loop.
+        singles: Knows where the servers are that exist once among several brokers; None where this one is alone.
         on_change: Called when the catalogs have been replaced.
 
     Raises:
@@ -87,8 +90,10 @@ class Registry:
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
         logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
+        singles: Singles | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self.singles: Final = singles
         self._on_change = on_change
         self._settings = settings
         self._logins = logins
@@ -116,6 +121,7 @@ class Registry:
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
+        self._beginning = TaskSet()
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
         self._paths = self._module_paths()
@@ -174,13 +180,17 @@ class Registry:
             removed=[name for name in old if name not in wanted],
             ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
         )
+        # Two of these must not be: runs in flight go on with the new one.
+        again = [name for name in change.changed if old[name].single is not None]
         for name in (*change.changed, *change.removed):
+            if name in again:
+                continue
             key = (name, self._numbers.pop(name))
             self._retired[key] = old[name]
             change.retired.append(key)
         self.servers = servers
         self.sessions = {
-            name: old[name] if name in kept else self._new_session(name, config)
+            name: old[name] if name in kept or name in again else self._new_session(name, config)
             for name, config in wanted.items()
         }
         self._paths = self._module_paths()
@@ -189,7 +199,10 @@ class Registry:
         if self._reviewer is not None and pins is not None:
             self._reviewer.use(pins)
         for name in (*change.added, *change.changed):
-            self.sessions[name].start()
+            if name in again and (work := self.restart(name)) is not None:
+                self._beginning.start(work)
+            else:
+                self.sessions[name].start()
         if self._recalling is not None:
             self._recalling.cancel()
         self._recalling = asyncio.create_task(self.recall())
@@ -278,6 +291,7 @@ class Registry:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
+        self._beginning.cancel()
         sessions = [*self.sessions.values(), *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
 
@@ -367,6 +381,7 @@ class Registry:
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set()),
             on_update=lambda uri: tell(self._on_update, name, uri),
+            single=None if self.singles is None else self.singles.of(name),
         )
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
@@ -410,7 +425,7 @@ class Registry:
             facts = session.facts or self._last_known.get(name)
             if facts is not None:
                 known[path] = self._entry(name, facts)
-            if session.state is State.READY and path in known:
+            if (session.state is State.READY or session.moves) and path in known:
                 servers[path] = known[path]
             else:
                 unavailable[path] = session.reason or session.state.value

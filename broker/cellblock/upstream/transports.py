@@ -22,6 +22,7 @@ from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lenience import restore, soften
 from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
+from cellblock.upstream.single import LARGE_HEADER, Way, WayTransport
 from cellblock.upstream.stdio import stdio_transport
 from cellblock.upstream.tls import tls_ready
 
@@ -104,6 +105,7 @@ async def open_transport(
     on_cut: Callable[[str], None],
     heavy: HeavyMessages,
     auth: httpx2.Auth | None = None,
+    way: Way | None = None,
 ) -> AsyncGenerator[Streams, None]:
     """Opens the transport that a server's configuration asks for.
 
@@ -117,6 +119,7 @@ async def open_transport(
         on_cut: Told why Cellblock ends a connection itself.
         heavy: Reads what is too large for the loop; of this connection alone.
         auth: Puts credentials on each HTTP request.
+        way: Leads to the broker that has the server, and is taken in place of what the configuration asks for.
 
     Raises:
         OSError: The process cannot be started.
@@ -129,18 +132,24 @@ async def open_transport(
 
     async def put_in(request: httpx2.Request) -> None:
         pieces = heavy.splices.spliced(request.content) if request.method == "POST" else []
+        if len(pieces) > 1 and way is not None:
+            # The other broker is not to read it either: it gets the message with the token, and the input behind it.
+            start, whole, end = pieces
+            token = request.content[len(start) + 1 : -len(end) - 1]
+            request.headers[LARGE_HEADER] = f"{token.decode()} {len(request.content)}"
+            pieces = [request.content, whole]
         if len(pieces) > 1:
             request.stream = httpx2.ByteStream(b"".join(pieces))
             request.headers["content-length"] = str(sum(map(len, pieces)))
 
     async with AsyncExitStack() as stack:
-        if config.command is not None:
+        if config.command is not None and way is None:
             read, write = await stack.enter_async_context(
                 stdio_transport(
                     config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
                 )
             )
-        elif config.type == "sse":
+        elif config.type == "sse" and way is None:
             assert config.url is not None
             tls = await tls_ready()
 
@@ -164,10 +173,13 @@ async def open_transport(
                 sse_client(config.url, headers=dict(config.headers), httpx_client_factory=watched, auth=auth)
             )
         else:
-            assert config.url is not None
-            client = await stack.enter_async_context(
-                ServerClient(dict(config.headers), auth, await tls_ready())
-            )
+            tls, url = await tls_ready(), config.url if way is None else way.url
+            assert url is not None
+            if way is None:
+                made = ServerClient(dict(config.headers), auth, tls)
+            else:
+                made = ServerClient(dict(way.headers), None, tls, WayTransport(way.name))
+            client = await stack.enter_async_context(made)
 
             async def watch(response: httpx2.Response) -> None:
                 # GET opens the optional stream of notifications; refusing that is no failure.
@@ -178,7 +190,7 @@ async def open_transport(
             client.event_hooks["request"].append(put_in)
             client.event_hooks["response"].append(watch)
             read, write = await stack.enter_async_context(
-                streamable_http_client(config.url, http_client=client, max_sse_event_size=max_message_bytes)
+                streamable_http_client(url, http_client=client, max_sse_event_size=max_message_bytes)
             )
 
         async def refuse(answer: bytes) -> None:

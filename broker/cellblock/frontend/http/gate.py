@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Generator, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from cellblock.config.http import HttpSettings
 from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
-from cellblock.frontend.http.bodies import Memory, decodable, giving, read_body, read_small
+from cellblock.frontend.http.bodies import Charge, Memory, decodable, giving, read_body, read_small
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_metadata
 from cellblock.frontend.http.page_parts import Page
@@ -36,8 +36,10 @@ from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.refusal import NO_TOKEN, Refused, busy, refuse, respond
 from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
+from cellblock.frontend.replicas.words import WAY_PATH
 
 if TYPE_CHECKING:
+    from cellblock.frontend.replicas.lending import Lending
     from cellblock.frontend.replicas.replicas import Replicas, Route
     from cellblock.policy.counts import Counts
 
@@ -247,6 +249,13 @@ class Gate:
                 page = self._public_page(scope)
             elif self._pages is not None and self._pages.has(path):
                 page = await self._page(self._pages, scope, headers, receive)
+            elif (
+                path.startswith(WAY_PATH)
+                and self._replicas is not None
+                and self._replicas.lending is not None
+            ):
+                await self._lend(self._replicas.lending, scope, headers, receive, send)
+                return
             else:
                 access = await self._authenticate(headers)
                 if path != MCP_PATH:
@@ -396,6 +405,24 @@ class Gate:
             if session is not None and is_here:
                 self._sessions.end(session, now())
 
+    async def _lend(
+        self, lending: Lending, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Answers a request of another broker, which shows so itself."""
+        lent, owner = await lending.asked(scope["path"], headers)
+        if not self._places.prove(scope.get("client"), owner.client):
+            raise busy(503, CONNECTION_RETRY_SECONDS)
+        if scope["method"] not in METHODS:
+            raise Refused(405)
+
+        with self._in_flight(scope, owner) as (exchange, charge):
+            if scope["method"] == "POST":
+                raw = await read_body(headers, receive, charge, lending.settings)
+                self._awaits(exchange)
+                receive = giving(lending.taken(scope, headers, raw), receive)
+                del raw
+            await lent(scope, receive, send)
+
     async def _carry(
         self,
         scope: Scope,
@@ -407,14 +434,10 @@ class Gate:
         route: Route | None,
     ) -> None:
         is_post = scope["method"] == "POST"
-        exchange = scope[SCOPE_KEY] = Exchange(owner)
-        charge = self._memory.charge(owner.client, owner.principal)
-        self._carried += 1
-        try:
+        with self._in_flight(scope, owner) as (exchange, charge):
             raw = await read_body(headers, receive, charge, self._settings) if is_post else b""
             if is_post:
-                self._posts.add(exchange)
-                self._quiet.clear()
+                self._awaits(exchange)
             if (
                 self._replicas is not None
                 and route is not None
@@ -425,13 +448,25 @@ class Gate:
                 receive = giving(await decodable(raw, charge, owner.client, self._apart), receive)
             del raw
             await self._app(scope, receive, follow)
+
+    @contextlib.contextmanager
+    def _in_flight(self, scope: Scope, owner: Owner) -> Generator[tuple[Exchange, Charge]]:
+        """Follows a request inside the block, and counts what it holds."""
+        exchange = scope[SCOPE_KEY] = Exchange(owner)
+        charge = self._memory.charge(owner.client, owner.principal)
+        self._carried += 1
+        try:
+            yield exchange, charge
         finally:
             exchange.end("The client has hung up.")
             charge.end()
             self._carried -= 1
             self._seen_at = asyncio.get_running_loop().time()
-            if is_post:
-                self.no_longer_awaits(exchange)
+            self.no_longer_awaits(exchange)
+
+    def _awaits(self, exchange: Exchange) -> None:
+        self._posts.add(exchange)
+        self._quiet.clear()
 
     def _prove(self, scope: Scope, access: AccessToken | None) -> None:
         """Notes that the connection of a request is no stranger's any more."""

@@ -276,6 +276,8 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
+                # At once: others wait for what exists once, while the rest of this takes its time.
+                handing_on = asyncio.create_task(service.gives_up_singles(), name="singles")
                 if replicas is not None:
                     # Before others are told: what they are asked for then must be where they can take it.
                     await service.parked_runs.park(away=True)
@@ -287,6 +289,7 @@ class HttpFrontend:
                     lambda: service.parked_runs.park(away=False),
                     service.parked_runs.quiet,
                 )
+                await handing_on
                 self._drained = True
                 if not drained:
                     logger.warning("runs in flight are ended: the time to drain is over")

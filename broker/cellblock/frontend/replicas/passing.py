@@ -7,35 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import ssl
 from collections.abc import AsyncGenerator
 from typing import Final
 
 import httpx2
 from starlette.types import Receive, Scope, Send
 
+from cellblock.base.broker_http import BrokerTransport
 from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.exchange import Broken, Exchange
 from cellblock.frontend.http.refusal import Refused, busy
 
 RELAYED_HEADER: Final = b"x-cellblock-relayed"
 """Names the header with the mark of a request that a replica passes on."""
-
-CONNECT_SECONDS: Final = 3.0
-"""Bounds the time until another broker has taken a connection; in one network it takes a millisecond."""
-
-WRITE_SECONDS: Final = 30.0
-"""Bounds the time in which it takes nothing of a body: as much as a client has for its own."""
-
-IDLE_SECONDS: Final = 2.0
-"""Bounds how long a connection without a request is kept: much less than the other side keeps it, so that it is not
-closed there as the next request comes."""
-
-ALIVE_SECONDS: Final = 5
-ALIVE_TRIES: Final = 3
-"""Bound how long a machine that has vanished is waited for: the kernel asks after so many seconds of silence, so often.
-An answer itself has no bound here: it is the run's, or its client's."""
 
 RETRY_SECONDS: Final = 2
 """Says when to ask again while another broker cannot be reached: either it can by then, or it is known to be gone."""
@@ -85,22 +69,8 @@ class Passing:
     """
 
     def __init__(self, connections: int, name: str | None = None) -> None:
-        options = [
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_SECONDS),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES),
-        ]
-        if (idle := getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))) is not None:
-            options.append((socket.IPPROTO_TCP, idle, ALIVE_SECONDS))
-        self._for_tls = {} if name is None else {"sni_hostname": name}
-        # No client around it: that would add headers, cookies, proxies of the environment and ways to follow.
-        self._http = httpx2.AsyncHTTPTransport(
-            verify=ssl.create_default_context(),
-            trust_env=False,
-            limits=httpx2.Limits(max_connections=connections, keepalive_expiry=IDLE_SECONDS),
-            socket_options=options,
-        )
+        # No client around it: that would add headers, cookies and ways to follow.
+        self._http = BrokerTransport(name, connections)
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -136,13 +106,11 @@ class Passing:
             *((key, value) for key, value in scope["headers"] if key not in OF_ONE_CONNECTION | JUDGED),
             (RELAYED_HEADER, mark),
         ]
-        bounds = {"connect": CONNECT_SECONDS, "pool": CONNECT_SECONDS, "write": WRITE_SECONDS, "read": None}
         request = httpx2.Request(
             scope["method"],
             url + MCP_PATH,
             headers=headers,
             content=body if scope["method"] == "POST" else None,
-            extensions={"timeout": bounds, **self._for_tls},
         )
         begun = asyncio.Event()
         answering = asyncio.create_task(self._answered(request, send, begun), name="relayed request")

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
 from starlette.types import Message, Receive, Scope, Send
@@ -25,8 +25,11 @@ from cellblock.frontend.mcp.request_state import MAX_CHARS, RequestStates
 from cellblock.frontend.mcp.run_tool import states_of
 from cellblock.frontend.replicas.brokers import Brokers
 from cellblock.frontend.replicas.passing import MISDIRECTED, RELAYED_HEADER, NotThere, Passing
-from cellblock.frontend.replicas.words import PURPOSE, Words
+from cellblock.frontend.replicas.words import LARGE, PURPOSE, WAY_HEADER, Words
 from cellblock.frontend.service import RunService
+
+if TYPE_CHECKING:
+    from cellblock.frontend.replicas.lending import Lending
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -70,9 +73,10 @@ class Replicas:
         states: Reads the words of clients that are back.
         passing: Carries requests.
         holder_of: Says which broker goes on with a run; empty where none does. Raises StoreError.
+        lending: Lends servers to other brokers; None where none of them exists once.
     """
 
-    headers: Final = frozenset((RELAYED_HEADER, METHOD_HEADER, NAME_HEADER))
+    headers: Final = frozenset((RELAYED_HEADER, METHOD_HEADER, NAME_HEADER, WAY_HEADER, LARGE))
     """Lists the headers that decide here, beside the gate's."""
 
     def __init__(
@@ -82,7 +86,9 @@ class Replicas:
         states: RequestStates,
         passing: Passing,
         holder_of: Callable[[str], Awaitable[str]],
+        lending: Lending | None = None,
     ) -> None:
+        self.lending: Final = lending
         self._brokers, self._words, self._states = brokers, words, states
         self._passing, self._holder_of = passing, holder_of
         self._draining = False
@@ -221,7 +227,11 @@ def word_in(body: bytes) -> str | None:
 
 @contextlib.asynccontextmanager
 async def replicas(
-    service: RunService, presence: Presence, url: str, passing: Passing
+    service: RunService,
+    presence: Presence,
+    url: str,
+    passing: Passing,
+    lending: Callable[[Words], Lending | None] = lambda _: None,
 ) -> AsyncGenerator[Replicas]:
     """Enters a broker among its replicas inside the block.
 
@@ -230,6 +240,7 @@ async def replicas(
         presence: Says that it lives, to the PostgreSQL by which they know each other.
         url: Where the others reach it.
         passing: Carries requests to them; closed at the end.
+        lending: Makes what lends them servers; closed at the end.
 
     Raises:
         StoreError: The key that they share is not there.
@@ -237,9 +248,12 @@ async def replicas(
     parked = service.parked_runs
     words = Words(await parked.signing_keys(PURPOSE))
     brokers = Brokers(presence.server, service.replica, url, presence.hold)
+    lends = lending(words)
     try:
         await brokers.join()
-        yield Replicas(brokers, words, states_of(service), passing, parked.holder)
+        yield Replicas(brokers, words, states_of(service), passing, parked.holder, lends)
     finally:
+        if lends is not None:
+            await lends.close()
         await brokers.leave()
         await passing.close()

@@ -5,13 +5,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cellblock.base.claims import Claim
 from cellblock.frontend.mcp.request_state import text_of
+from cellblock.upstream.single import LARGE_HEADER, Way
 
 PURPOSE: Final = "replicas"
 """Names what the key is derived for."""
+
+WAY_PATH: Final = "/replica/"
+"""Begins the path at which a broker lends a server to others."""
+
+WAY_HEADER: Final = b"x-cellblock-way"
+"""Names the header with what shows a way: a tag, the asking broker, and the epoch."""
+
+LARGE: Final = LARGE_HEADER.encode()
 
 TAG_BYTES: Final = 16
 
@@ -54,6 +65,14 @@ class Words:
             return None
         return address.decode()
 
+    def way(self, to: str, by: str, server: str, epoch: int) -> bytes:
+        """Returns what shows a broker that another one may use a server which it has in an epoch."""
+        return next(self._tags(b"way", _way(to, by, server, epoch)))
+
+    def is_way(self, tag: bytes, to: str, by: str, server: str, epoch: int) -> bool:
+        """Says whether a replica has made what is shown."""
+        return self._is_right(tag, b"way", _way(to, by, server, epoch))
+
     def _is_right(self, tag: bytes, kind: bytes, data: bytes) -> bool:
         return any(hmac.compare_digest(tag, right) for right in self._tags(kind, data))
 
@@ -62,3 +81,22 @@ class Words:
         for key in self._keys:
             digest = hmac.digest(key, b"%b %b" % (kind, data), hashlib.sha256)
             yield text_of(digest[:TAG_BYTES]).encode()
+
+
+def _way(to: str, by: str, server: str, epoch: int) -> bytes:
+    return json.dumps([to, by, server, epoch]).encode()
+
+
+def way_to(words: Words, own: str, name: str | None, server: str, claim: Claim) -> Way:
+    """Returns the way to the broker of a claim to a server.
+
+    Args:
+        words: Signs what is shown.
+        own: This broker.
+        name: What each broker's certificate is good for; None: the host of its URL.
+        server: The server's name.
+        claim: Whose it is.
+    """
+    tag = words.way(claim.broker, own, server, claim.epoch).decode()
+    headers = {WAY_HEADER.decode(): f"{tag} {own} {claim.epoch}"}
+    return Way(claim.broker, f"{claim.url}{WAY_PATH}{server.encode().hex()}", headers, name)

@@ -38,3 +38,17 @@ def test_what_cannot_be_used(section: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as said:
         read(**section)
     assert says in f"{said.value} {said.value.hint}"
+
+
+def test_a_server_exists_once_among_brokers_that_can_reach_each_other() -> None:
+    server = {"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}
+    upstream = {"servers": {"a": {"single": True}, "b": {"single": False}}}
+
+    def singles(**section: Any) -> frozenset[str]:
+        return parse_settings({**server, "cellblock": {"upstream": upstream, **section}}).cellblock.singles
+
+    assert singles() == frozenset(), "a broker that is alone has each once"
+    assert singles(state=STATE, replicas={}) == {"a"}
+    with pytest.raises(ConfigError) as said:
+        singles(state=STATE)
+    assert "upstream.servers.a.single" in str(said.value) and "give replicas" in str(said.value)

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from cellblock.base.claims import Claim
 from cellblock.frontend.mcp.request_state import MAX_CHARS
 from cellblock.frontend.replicas.replicas import word_in
-from cellblock.frontend.replicas.words import Words
+from cellblock.frontend.replicas.words import Words, way_to
 
 WORDS = Words([b"k" * 32])
 OTHERS = Words([b"o" * 32])
@@ -38,6 +39,29 @@ def test_a_session_names_its_broker() -> None:
 )
 def test_forged_sessions(forged: bytes) -> None:
     assert WORDS.read_session(forged) is None
+
+
+def test_a_way_is_for_one_server_of_one_broker_in_one_epoch() -> None:
+    way = ("broker-a", "broker-b", "browser", 7)
+    tag = WORDS.way(*way)
+    assert WORDS.is_way(tag, *way) and not OTHERS.is_way(tag, *way)
+    for other in (
+        ("broker-b", "broker-b", "browser", 7),
+        ("broker-a", "broker-a", "browser", 7),
+        ("broker-a", "broker-b", "browsers", 7),
+        ("broker-a", "broker-b", "browser", 8),
+    ):
+        assert not WORDS.is_way(tag, *other)
+    for forged in (b"", b"\xff", WORDS.mark("broker-a", "::1"), tag[:-1]):
+        assert not WORDS.is_way(forged, *way)
+    led = way_to(
+        WORDS, "broker-b", "cell.example", "bröwser", Claim("broker-a", "https://10.0.0.5:7433", 7, False)
+    )
+    assert (led.broker, led.name) == ("broker-a", "cell.example")
+    assert led.url == f"https://10.0.0.5:7433/replica/{'bröwser'.encode().hex()}"
+    shown = led.headers["x-cellblock-way"].split()
+    assert shown[1:] == ["broker-b", "7"]
+    assert WORDS.is_way(shown[0].encode(), "broker-a", "broker-b", "bröwser", 7)
 
 
 def test_a_mark_is_for_one_broker_and_one_address() -> None:

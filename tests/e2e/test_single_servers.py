@@ -1,0 +1,403 @@
+"""A server that exists once among several brokers: one has it, the others go through that one, never two are alive.
+
+The server holds the lock of a file, and notes in its ledger when another process has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import psutil
+import psycopg
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from cellblock.frontend.replicas.words import WAY_HEADER, WAY_PATH, Words
+from support.cellblock_zygote import started
+from support.entries import entry, forked_server, ledger, plain_server
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support.postgresql import Postgres
+from support.replicas import KEY, SECTION, Fleet, fleet, words
+from support.waits import until, until_found, within
+
+UPSTREAM: dict[str, Any] = {
+    "servers": {"plain": {"single": True, "call_timeout_ms": 60_000}},
+    "retry_first_ms": 100,
+    "retry_max_ms": 500,
+}
+
+DEADLINE_MS = 5_000
+"""Bounds a call of the server that asks, whose answers take milliseconds."""
+
+CALLS = """import {{ echo }} from "@codemode/servers/plain";
+const found = [];
+for (const text of {texts}) {{
+  try {{ found.push(await echo({{ text }})); }} catch (error) {{ found.push(error.certainty ?? String(error)); }}
+  await new Promise((resolve) => setTimeout(resolve, 100));
+}}
+globalThis.__codemode_result__ = found;
+"""
+PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await pid({});'
+PID_OR_WHY = """import { pid } from "@codemode/servers/plain";
+try { globalThis.__codemode_result__ = [await pid({})]; }
+catch (error) { globalThis.__codemode_result__ = [error.certainty, error.message]; }
+"""
+HOLD = """import { hold } from "@codemode/servers/plain";
+try { await hold({ path: "/nowhere" }); }
+catch (error) { globalThis.__codemode_result__ = [error.certainty, error.message]; }
+"""
+
+
+def server(folder: Path) -> dict[str, Any]:
+    return plain_server("--ledger", folder / "ledger.jsonl", "--alone", folder / "alone")
+
+
+def events(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [event for event in ledger(folder / "ledger.jsonl") if event["event"] == name]
+
+
+async def answer_of(client: Client, code: str) -> Any:
+    found = await within(client.call_tool(TOOL, {"code": code}), 120)
+    assert found.structured_content is not None, found
+    return found.structured_content
+
+
+async def result_of(served: Daemon, code: str) -> Any:
+    """What a script comes to at a broker."""
+    async with served.client() as client:
+        found = await answer_of(client, code)
+    assert "result" in found, found
+    return found["result"]
+
+
+def holder(database: str) -> tuple[str, str, int, bool]:
+    """Whose the plain server is, where, in which epoch, and whether it has ended."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT broker, url, epoch, ended FROM cellblock.claims WHERE name = 'plain'"
+        ).fetchone()
+    assert row is not None
+    return row
+
+
+def owner(database: str, daemons: list[Daemon]) -> Daemon:
+    _, url, _, _ = holder(database)
+    return next(one for one in daemons if url == f"http://127.0.0.1:{one.port}")
+
+
+class Callers:
+    """Call without a pause at several brokers, each time with another text."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ended: list[tuple[str, Any]] = []
+        self._stop = asyncio.Event()
+
+    async def at(self, served: Daemon) -> None:
+        """Calls at one broker until it is gone, or all are to stop."""
+        number = 0
+        with contextlib.suppress(Exception):
+            async with served.client() as client:
+                while not self._stop.is_set():
+                    texts = [f"{served.port}-{number + one}" for one in range(20)]
+                    found = await answer_of(client, CALLS.format(texts=json.dumps(texts)))
+                    number += len(texts)
+                    self.ended += zip(texts, found.get("result") or [found["diagnostics"]] * 20, strict=True)
+
+    @property
+    def ports(self) -> set[int]:
+        """Where calls have ended."""
+        return {int(text.partition("-")[0]) for text, _ in self.ended}
+
+    @property
+    def failed(self) -> list[tuple[str, Any]]:
+        """The calls without an answer, and what was told of them."""
+        return [(text, told) for text, told in self.ended if told != json.dumps({"text": text})]
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def check(self) -> None:
+        """Holds what was told against what the server has noted."""
+        made = [
+            event["arguments"]["text"] for event in events(self._folder, "call") if event["tool"] == "echo"
+        ]
+        assert len(made) == len(set(made)), "a call was made twice"
+        for text, told in self.ended:
+            if told == json.dumps({"text": text}):
+                assert text in made
+            elif told == "not_started" or "IMPORT_FAILURE" in str(told):
+                assert text not in made
+            else:
+                assert told == "may_have_run", (text, told)
+
+
+ENDING_SESSIONS = b"""
+SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.fixture(scope="module")
+async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
+    """Two brokers with two servers that exist once."""
+    folder = tmp_path_factory.mktemp("two")
+    servers = {
+        "plain": server(folder),
+        "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
+    }
+    async with fleet(
+        folder,
+        postgres.database(),
+        servers=servers,
+        upstream={
+            **UPSTREAM,
+            "servers": {**UPSTREAM["servers"], "asking": {"single": True, "call_timeout_ms": DEADLINE_MS}},
+        },
+        frontend={"profile": "proxy"},
+    ) as found:
+        yield found
+    assert not events(folder, "double")
+
+
+@dataclass
+class Through:
+    """A client of the broker that does not have the servers, and what it was told."""
+
+    client: Client
+    folder: Path
+    asked: list[str] = field(default_factory=list[str])
+    news: list[str] = field(default_factory=list[str])
+
+    async def call(self, tool: str, server: str = "plain", **arguments: Any) -> types.CallToolResult:
+        return await within(self.client.call_tool(f"mcp__{server}__{tool}", arguments), 60)
+
+
+@pytest.fixture
+async def through(two: Fleet) -> AsyncIterator[Through]:
+    (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
+    told: list[Through] = []
+
+    async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        told[0].asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    async def sample(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+        return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m")
+
+    async def note(message: Any) -> None:
+        told[0].news.append(type(message).__name__)
+
+    http = httpx2.AsyncClient(headers=other.auth, timeout=60, trust_env=False)
+    client = Client(
+        streamable_http_client(other.url, http_client=http, max_sse_event_size=None),
+        mode="legacy",
+        elicitation_callback=elicit,
+        sampling_callback=sample,
+        message_handler=note,
+    )
+    told.append(Through(client, other.folder))
+    async with http, client:
+        yield told[0]
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def test_a_client_of_either_broker_has_one_and_the_same_server(two: Fleet, through: Through) -> None:
+    names = [tool.name for tool in (await through.client.list_tools()).tools]
+    assert "mcp__plain__echo" in names and "mcp__asking__elicit" in names
+    async with owner(two.database, two.daemons).client() as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == names
+        here = text_of(await client.call_tool("mcp__plain__pid", {}))
+    assert text_of(await through.call("pid")) == here
+    assert [event["pid"] for event in events(through.folder, "start")] == [int(here)]
+    assert json.loads(text_of(await through.call("echo", a=1, b=[None, "ü"]))) == {"a": 1, "b": [None, "ü"]}
+    failed = await through.call("fail", text="no such thing")
+    assert failed.is_error and text_of(failed) == "no such thing"
+    refused = await through.call("refuse", message="not so")
+    assert refused.is_error and "not so (JSON-RPC error -32602)" in text_of(refused)
+
+
+async def test_large_bodies_come_through_whole(through: Through) -> None:
+    large = {"text": "x" * 1_000_000, "items": list(range(1000))}
+    assert (await through.call("give", **large)).structured_content == large
+    assert text_of(await through.call("flood", bytes=3_000_000)) == "f" * 3_000_000
+    deep = await through.call("deep", depth=150, error=True)
+    assert deep.is_error
+
+
+async def test_what_a_server_asks_and_says_reaches_the_client_of_the_other_broker(through: Through) -> None:
+    assert text_of(await through.call("elicit", "asking")) == "accept Ada"
+    assert through.asked == ["asking: Who are you?"]
+    assert text_of(await through.call("sample", "asking")) == "hi"
+    reports: list[float] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reports.append(progress)
+
+    await within(through.client.call_tool("mcp__asking__talk", {}, progress_callback=report), 60)
+    assert reports
+
+
+async def test_a_call_that_is_given_up_is_given_up_at_the_server(through: Through) -> None:
+    before = len(events(through.folder, "cancelled"))
+    late = await through.call("wait", "asking", ms=60_000)
+    assert late.is_error and f"did not answer wait within {DEADLINE_MS // 1000} s" in text_of(late)
+    calls = len(events(through.folder, "call"))
+    calling = asyncio.create_task(through.call("never"))
+    await until(lambda: len(events(through.folder, "call")) > calls, "the server has it")
+    calling.cancel()
+    await until(lambda: len(events(through.folder, "cancelled")) > before, "the server hears of it")
+
+
+async def test_a_change_of_its_tools_is_seen_through_the_other_broker(through: Through) -> None:
+    await through.call("grow", name="grown")
+
+    async def is_there() -> bool:
+        tools = (await through.client.list_tools()).tools
+        return "mcp__plain__grown" in [tool.name for tool in tools]
+
+    await until_found(is_there, "the new tool is listed")
+    assert json.loads(text_of(await through.call("grown", a=1))) == {"a": 1}
+
+
+async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
+    found: dict[bool, str] = {}
+    for one in two.daemons:
+        page = (await one.ask("GET", "/metrics", headers=one.auth)).body.decode()
+        is_here = 'cellblock_upstream_single_here{server="plain"} 1.0' in page
+        found[is_here] = page
+    assert found.keys() == {True, False}
+    assert 'cellblock_upstream_single_here{server="plain"} 0.0' in found[False]
+    assert 'cellblock_upstream_up{server="plain"} 1.0' in found[False]
+    (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
+    command = ["doctor", "--config", str(other.folder / "cellblock.json"), "--json"]
+    process = await started(
+        *command, "--state-dir", str(other.folder / "doctor"), stdout=PIPE, stderr=DEVNULL
+    )
+    report = json.loads((await within(process.communicate(), 60))[0])
+    broker, url, _, _ = holder(two.database)
+    assert f"through {broker} at {url.removeprefix('http://')}" in report["servers"]["plain"]
+    assert len(events(other.folder, "start")) == 1
+
+
+async def test_only_a_broker_that_knows_the_epoch_and_has_the_key_is_lent_it(two: Fleet) -> None:
+    broker, _, epoch, _ = holder(two.database)
+    served = owner(two.database, two.daemons)
+    path = WAY_PATH + b"plain".hex()
+
+    async def status(tag: bytes, by: str = "broker-x", of: int = epoch, to: Daemon = served) -> int:
+        headers = {**MCP_HEADERS, WAY_HEADER.decode(): f"{tag.decode()} {by} {of}"}
+        return (await to.ask(path=path, headers=headers)).status
+
+    good = words().way(broker, "broker-x", "plain", epoch)
+    assert await status(good) == 200
+    (other,) = (one for one in two.daemons if one is not served)
+    assert await status(good, to=other) == 404
+    assert await status(good, by="broker-y") == 404
+    assert await status(good, of=epoch + 1) == 404
+    stale = words().way(broker, "broker-x", "plain", epoch - 1)
+    assert await status(stale, of=epoch - 1) == 404
+    assert await status(Words([bytes(32)]).way(broker, "broker-x", "plain", epoch)) == 404
+    # A token is no key, and the front door does not lead there.
+    assert (await served.ask(path=path, headers={**MCP_HEADERS, **served.auth})).status == 404
+
+
+async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    state = {"url": postgres_url, "key": b64encode(KEY).decode()}
+    section = {**SECTION, "state": state, "upstream": UPSTREAM}
+    async with AsyncExitStack() as stack:
+        # All at once.
+        made = [
+            daemon(tmp_path, "--no-auth", servers={"plain": server(tmp_path)}, **section) for _ in range(3)
+        ]
+        daemons = list(await asyncio.gather(*(stack.enter_async_context(one) for one in made)))
+        assert len({await result_of(one, PID) for one in daemons}) == 1
+        assert len(events(tmp_path, "start")) == 1
+        callers = Callers(tmp_path)
+        calling = [asyncio.create_task(callers.at(one)) for one in daemons]
+        await until(lambda: callers.ports == {one.port for one in daemons}, "all have called")
+
+        # The broker that has it is stopped: it hands it on.
+        first = owner(postgres_url, daemons)
+        first.process.send_signal(signal.SIGTERM)
+        await within(first.process.wait(), 60)
+        left = [one for one in daemons if one is not first]
+        await until(lambda: owner(postgres_url, daemons) is not first, "another one has it", pause=0.2)
+        assert len({await result_of(one, PID) for one in left}) == 1
+        assert callers.failed == [], "who called meanwhile has waited"
+
+        # The next one is killed under calls.
+        second = owner(postgres_url, daemons)
+        (third,) = (one for one in left if one is not second)
+        held = asyncio.create_task(result_of(third, HOLD))
+        await until(lambda: any(one["tool"] == "hold" for one in events(tmp_path, "call")), "it is under way")
+        second.process.send_signal(signal.SIGKILL)
+        certainty, message = await within(held, 60)
+        assert certainty == "may_have_run" and "closed during hold" in message
+        assert await result_of(third, PID) == str(events(tmp_path, "start")[-1]["pid"])
+        assert owner(postgres_url, daemons) is third
+        callers.stop()
+        await asyncio.gather(*calling)
+        callers.check()
+        assert len(events(tmp_path, "start")) == 3
+        assert not events(tmp_path, "double")
+
+
+async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begins(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    database = postgres.database()
+    servers = {"plain": server(tmp_path)}
+    async with fleet(tmp_path, database, servers=servers, upstream=UPSTREAM) as found:
+        callers = Callers(tmp_path)
+        calling = [asyncio.create_task(callers.at(one)) for one in found.daemons]
+        pid = await result_of(found.daemons[0], PID)
+        has_it = owner(database, found.daemons)
+
+        # The sessions of all locks are ended, three times: whoever has the lock then, has the server.
+        with psycopg.connect(database, autocommit=True) as connection:
+            for _ in range(3):
+                await until(lambda: connection.execute(ENDING_SESSIONS).fetchall(), "there are locks")
+        for one in found.daemons:
+            await result_of(one, PID)
+
+        # PostgreSQL is away for longer than anybody can be sure: nobody has it.
+        postgres.stop()
+        started_before = len(events(tmp_path, "start"))
+        last = events(tmp_path, "start")[-1]["pid"]
+        await until(lambda: not psutil.pid_exists(last), "its process has ended")
+        told = await result_of(found.daemons[0], PID_OR_WHY)
+        assert told[0] == "not_started" and "PostgreSQL" in told[1], told
+        assert len(events(tmp_path, "start")) == started_before
+        postgres.start()
+
+        async def is_back() -> bool:
+            answers = [await result_of(one, PID_OR_WHY) for one in found.daemons]
+            return answers[0] == answers[1] == [str(events(tmp_path, "start")[-1]["pid"])]
+
+        await until_found(is_back, "both have it again", pause=0.5)
+        callers.stop()
+        await asyncio.gather(*calling)
+        callers.check()
+        assert pid and has_it and not events(tmp_path, "double")
+    postgres.drop(database)
