@@ -217,10 +217,11 @@ class Kept(KeptRun):
 
     def run_ended(self, run: RunFacts) -> None:
         self.journal.on_change = None
-        if (run.response is not None and run.response.parked) or self._head is None or self.is_left:
-            return
+        is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
-        if not self._is_written and (run.leased is None or not is_kept):
+        is_nothing = not self._is_written and (run.leased is None or not is_kept)
+        if is_parked or self._head is None or self.is_left or is_nothing:
+            self.journal.forget()
             return
         if self._was_written and run.outcome in REFUSED_FOR_NOW:
             # It is tried again: by this broker, or by another one when this dies first.
@@ -233,7 +234,9 @@ class Kept(KeptRun):
         size = self.journal.size + len(run.code)
         if run.response is not None and isinstance(run.response.result, RawJson):
             size += len(run.response.result.raw)
-        self._write(partial(_of_ended, run, self.principal, self.journal), size)
+        journal = self.journal
+        writing = self._write(partial(_of_ended, run, self.principal, journal), size)
+        writing.add_done_callback(lambda _: journal.forget())
 
     async def before_call(self, call_id: int) -> None:
         # While it is being parked, it may be others' to make: `park` and `unpark`, which are bounded, end the wait.
