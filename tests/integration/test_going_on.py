@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from cellblock import Broker, Observer, RunResponse
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.state_dir import prepare_state_dir
+from cellblock.config.sections import MIB
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
@@ -215,6 +221,57 @@ globalThis.__codemode_result__ = await give({{ n: 2 }}).catch((error) => [error.
     assert (calls_of(tmp_path, "echo"), calls_of(tmp_path, "give")) == (1, 0)
 
 
+async def test_a_step_that_could_not_be_written_comes_before_what_is_written_later(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when an answer comes, and has room again before the next call: who goes on has both."""
+    monkeypatch.setattr("cellblock.journal.journals.RETRY_SECONDS", 0.0)
+    journals = broker.keeper._journals  # pyright: ignore[reportPrivateUsage]
+    held, holds = tmp_path / "held", tmp_path / "holds"
+    code = f"""import {{ flood, give, hold }} from "@codemode/servers/plain";
+await hold({{ path: {json.dumps(str(held))} }});
+const text = await flood({{ bytes: 200_000 }});
+try {{ await hold({{ path: {json.dumps(str(holds))} }}); }}
+catch (error) {{ if (error.certainty !== "may_have_run") throw error; }}
+globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
+"""
+    run = asyncio.create_task(broker.run(code, durable=True))
+    await until(lambda: calls_of(tmp_path, "hold") == 1, "it has begun")
+
+    def fill(store: JournalStore) -> None:
+        connection = cast("SqliteDatabase", store._database).connection  # pyright: ignore[reportPrivateUsage]
+        ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+        # Room for the call, and not for its answer; as long as the file is open, which it is until that fails.
+        connection.execute(f"PRAGMA max_page_count = {pages + 8}")
+
+    await journals.asked(fill, None)
+    held.touch()
+    await until(lambda: calls_of(tmp_path, "hold") == 2, "the answer is there, and the next call is made")
+    left = tmp_path / "left"
+    prepare_state_dir(left)
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "s" / "journals.sqlite3")) as file,
+        contextlib.closing(sqlite3.connect(left / "journals.sqlite3")) as copy,
+    ):
+        # What a broker leaves that is killed now.
+        file.backup(copy)
+    shutil.copy(tmp_path / "s" / "journals.key", left)
+    run.cancel()
+    await asyncio.wait([run])
+    made = settings(
+        left,
+        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+        auth={"keyring": "off"},
+        typecheck="off",
+    )
+    async with Broker(made) as other:
+        (head,) = await other.keeper.recent()
+        response = await within(other.parked_runs.outcome(head["id"]), 60)
+    assert response is not None and response.ok, response
+    assert response.result == [200_000, {"n": 2}]
+    assert [calls_of(tmp_path, tool) for tool in ("flood", "hold", "give")] == [1, 2, 1]
+
+
 async def test_a_run_of_which_nothing_could_be_written_goes_on_as_any_other(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,22 +284,35 @@ async def test_a_run_of_which_nothing_could_be_written_goes_on_as_any_other(
     assert calls_of(tmp_path, "give") == 1
 
 
+@pytest.mark.parametrize("bound", ["of a recording", "of all that is kept"])
 async def test_a_run_that_is_too_large_to_record_is_nobodys_to_go_on_with(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", 20_000)
+    most = MIB
+    if bound == "of a recording":
+        most = 20_000
+        monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", most)
+    made = settings(
+        tmp_path / "s",
+        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+        auth={"keyring": "off"},
+        typecheck="off",
+        journal={"total_bytes": MIB},
+    )
     code = f"""{PLAIN}
-await give({{ text: "x".repeat(30_000) }});
+await give({{ text: "x".repeat({most + 10_000}) }});
 await give({{ n: 2 }});
 console.log("called");
 await never({{}});
 """
-    run = await begun(broker, code, "called", durable=True)
-    await until(lambda: calls_of(tmp_path, "never") == 1, "the last call is made")
-    (head,) = await broker.keeper.recent()
-    assert (head["state"], head["outcome"]) == ("ended", "CANNOT_GO_ON")
-    run.cancel()
-    await asyncio.wait([run])
+    async with Broker(made) as broker:
+        await broker.settled()
+        run = await begun(broker, code, "called", durable=True)
+        await until(lambda: calls_of(tmp_path, "never") == 1, "the last call is made")
+        (head,) = await broker.keeper.recent()
+        assert (head["state"], head["outcome"]) == ("ended", "CANNOT_GO_ON")
+        run.cancel()
+        await asyncio.wait([run])
     assert calls_of(tmp_path, "give") == 2
 
 

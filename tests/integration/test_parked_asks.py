@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker, InvalidRequest, RunResponse
+from cellblock.execution.server_questions import MAX_QUESTIONS
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
@@ -112,6 +113,38 @@ async def test_a_client_that_waits_is_asked_where_it_waits(tmp_path: Path) -> No
         assert run.structured_content is not None
         assert run.structured_content["result"] == "accept Ann", run.structured_content
         assert "resumed" not in run.structured_content["usage"]
+
+
+async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it_likes_before(
+    tmp_path: Path,
+) -> None:
+    """The 65th is refused, and the server is told why; the client of a run that has its process answers them all."""
+
+    async def answers(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+    script = code("many", f"{{ times: {MAX_QUESTIONS + 2} }}")
+    async with serving(tmp_path, "--older") as broker:
+        run_id = await parked(broker, script)
+        seen: set[int] = set()
+
+        async def asks_again() -> bool:
+            waiting = await broker.parked_runs.questions(run_id)
+            return waiting is not None and bool({one.number for one in waiting[1]} - seen)
+
+        for _ in range(MAX_QUESTIONS):
+            await until_found(asks_again, "it asks", 60, pause=0.002)
+            seen.add(await number_of(broker, run_id))
+            await broker.parked_runs.answer(run_id, {max(seen): accept("Ann")})
+        counts = json.loads((await response_of(broker, run_id)).result)
+        assert counts.pop("accept Ann") == MAX_QUESTIONS
+        (said,) = counts
+        assert counts[said] == 2 and f"may ask {MAX_QUESTIONS} questions" in said
+        server = FrontServer(broker, version="1").open()
+        async with Client(server, mode="legacy", elicitation_callback=answers) as client:
+            run = await within(client.call_tool("codemode.run", {"code": script, "durable": True}), 60)
+        assert run.structured_content is not None
+        assert json.loads(run.structured_content["result"]) == {"accept Ann": MAX_QUESTIONS + 2}
 
 
 async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ globalThis.__codemode_result__ = [first, said];
             await until(lambda: called("hold") == 2, "it is made again")
             released.touch()
         response = await within(broker.parked_runs.outcome(waiting[0].id), 60)
-    assert response is not None
+    assert response is not None and response.ok, response
     first, said = response.result
     assert first == {"n": 1} and said == ("held" if may_repeat else "may_have_run"), response
     assert called("give") == 1 and called("hold") == 1 + may_repeat

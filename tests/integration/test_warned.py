@@ -273,9 +273,12 @@ async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(tmp_path:
         await until(lambda: _waiting(broker), "what was found waits for its client")
         plain = "globalThis.__codemode_result__ = 1;"
         assert told(await within(broker.run(plain, client="other"))) == []
-        ((message, hint),) = told(await within(broker.run(plain, client="one")))
+        # Behind what is said of the script itself.
+        last = await within(broker.run(plain, client="one", limits={"maxLogBytes": 1 << 30}))
+        assert [found.code for found in last.diagnostics] == ["LIMIT_CLAMPED", "TYPE_ERROR"]
+        ((message, hint),) = told(last)
         assert message.startswith(
-            "In your script before this one, at `globalThis.__codemode_result__ = [(await"
+            "In an earlier script of yours, at `globalThis.__codemode_result__ = [(await"
         )
         assert "'nmae'" in message and "`name`" in hint
         assert told(await within(broker.run(plain, client="one"))) == [], "once"

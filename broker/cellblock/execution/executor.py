@@ -104,6 +104,8 @@ class _Order:
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
     losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
     """Tells of each time that its process was lost."""
+    late: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """Tells what was found in earlier scripts of its client, too late for their own responses."""
     resumed: int = 0
     """Counts how often its process was lost here, and it went on in another."""
     lost_cpu_ms: int = 0
@@ -120,7 +122,7 @@ class _Order:
         """Lists what the response says besides the outcome of the run."""
         requested = self.request.requested
         missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
-        return [*self.request.warnings, *missing, *self.notices, *self.losses]
+        return [*self.request.warnings, *missing, *self.notices, *self.losses, *self.late]
 
 
 class Executor:
@@ -360,6 +362,8 @@ class Executor:
                 self._types.beside(side)
             response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
             if typecheck != "off":
+                # Before the wait for its own check: what that finds late is for the next one.
+                order.late += side.late()
                 response = await self._types.after(response, order.request, side)
             if order.resumed:
                 resumed = order.resumed if order.kept is None else order.kept.resumed

@@ -93,12 +93,11 @@ class TypeErrors:
     async def after(self, response: RunResponse, request: RunRequest, side: SideCheck) -> RunResponse:
         """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
         is known soon."""
-        late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
             response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
-        if found or late:
-            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
+        if found:
+            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
         return response
 
     async def _of_success(self, side: SideCheck) -> list[Diagnostic]:
@@ -202,7 +201,7 @@ def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
         if len(line) > MAX_QUOTED_CHARS:
             start = max(0, fault.column - MAX_QUOTED_CHARS // 2)
             line = f"{'…' if start else ''}{line[start : start + MAX_QUOTED_CHARS]}…"
-        message = f"In your script before this one, at `{line}`: {diagnostic.message}"
+        message = f"In an earlier script of yours, at `{line}`: {diagnostic.message}"
         found.append(diagnostic.model_copy(update={"message": message, "path": None}))
     return found
 

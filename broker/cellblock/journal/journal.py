@@ -169,6 +169,12 @@ class Journal:
             self.room.give_back(self._client, self.size)
             self.size = 0
 
+    def forget(self) -> None:
+        """Holds nothing any more: the run is over here, and what is kept of it is written. The collector may take long
+        to come by, and calls of a parked run may take days."""
+        self._lose("the run is over")
+        self._noted, self._head, self._response, self.past = {}, None, None, None
+
     @property
     def request(self) -> dict[str, Any]:
         """Gives the request that a run is made of which is not a new one."""

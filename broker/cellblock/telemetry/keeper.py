@@ -32,6 +32,7 @@ from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpa
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
 from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.journal.steps import Steps
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
 from cellblock.telemetry.board import Data, LiveRun, whole_run
@@ -181,9 +182,9 @@ class Kept(KeptRun):
         at_work: CallsAtWork,
         head: Head | None = None,
     ) -> None:
-        self.journal = journal
         self._journals = journals
         self._settings = settings
+        self._use(journal)
         self.principal = principal
         self._owner = owner
         self._at_work = at_work
@@ -194,7 +195,9 @@ class Kept(KeptRun):
         self._begun: Future[bool] | None = None
         self._writing: Future[bool] | None = None
         self._events = 0
-        self._steps: list[Piece] = []
+        self._steps = Steps()
+        self._is_here = asyncio.Event()
+        self._is_here.set()
         self._taking_back: Future[None] | None = None
 
     def run_accepted(self, run: RunFacts) -> None:
@@ -214,10 +217,11 @@ class Kept(KeptRun):
 
     def run_ended(self, run: RunFacts) -> None:
         self.journal.on_change = None
-        if (run.response is not None and run.response.parked) or self._head is None or self.is_left:
-            return
+        is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
-        if not self._is_written and (run.leased is None or not is_kept):
+        is_nothing = not self._is_written and (run.leased is None or not is_kept)
+        if is_parked or self._head is None or self.is_left or is_nothing:
+            self.journal.forget()
             return
         if self._was_written and run.outcome in REFUSED_FOR_NOW:
             # It is tried again: by this broker, or by another one when this dies first.
@@ -230,9 +234,13 @@ class Kept(KeptRun):
         size = self.journal.size + len(run.code)
         if run.response is not None and isinstance(run.response.result, RawJson):
             size += len(run.response.result.raw)
-        self._write(partial(_of_ended, run, self.principal, self.journal), size)
+        journal = self.journal
+        writing = self._write(partial(_of_ended, run, self.principal, journal), size)
+        writing.add_done_callback(lambda _: journal.forget())
 
     async def before_call(self, call_id: int) -> None:
+        # While it is being parked, it may be others' to make: `park` and `unpark`, which are bounded, end the wait.
+        await self._is_here.wait()
         if self._taking_back is not None:
             # It may stand as parked, and be taken by others: a call might be made twice.
             if not await self._journals.is_over(self._taking_back):
@@ -275,10 +283,12 @@ class Kept(KeptRun):
 
     async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
         assert self._head is not None
-        # What is written from now on comes behind this, should the run go on here after all.
+        # Is in the recording; what is noted from now on comes behind it, should the run go on here after all.
         events, self._events = self.journal.events_from(self._events)
-        steps, self._steps = [*self._steps, pieces.events_piece(events)], list[Piece]()
+        self._steps.add(pieces.events_piece(events))
+        known = self._steps.last
         self.turn = turn
+        self._is_here.clear()
         # What servers ask is known where their calls are.
         self._asks = any(not question.is_of_server for question in parked.questions)
         self._client_waits = self.is_waited_for and not parked.questions
@@ -300,19 +310,20 @@ class Kept(KeptRun):
         except OSError as error:
             logger.warning("a run cannot be parked while its tools are at work: %s", error)
             self._running()
-            self._steps = steps
+            self._is_here.set()
             return False
         if await self._is_done():
+            self._steps.written(known)
             return True
         # A slow disk may write it later; what stands behind the write takes it back.
         head, owner = self._running(), self._unparked_owner()
 
         def take_back(store: JournalStore) -> None:
-            if not store.unpark(head.id, turn, owner) and owner is not None:
-                # It was not written, and what comes stands behind what was.
-                store.write(head, steps, owner)
+            if store.unpark(head.id, turn, owner):
+                self._steps.written(known)
 
         self._taking_back = self._journals.do(take_back)
+        self._is_here.set()
         return False
 
     def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -345,9 +356,12 @@ class Kept(KeptRun):
     async def unpark(self) -> bool:
         head, owner = self._running(), self._unparked_owner()
         try:
-            return await self._journals.asked(
+            is_here = await self._journals.asked(
                 lambda store: store.unpark(head.id, head.turn, owner), default=True
             )
+            if is_here:
+                self._is_here.set()
+            return is_here
         except StoreError as error:
             # It may have been taken elsewhere, and a call must not be made twice.
             logger.warning("a run that was to be parked ends: %s", error)
@@ -369,13 +383,18 @@ class Kept(KeptRun):
             events, _ = self.journal.events_from(self._events)
             self._write_steps(pieces.events_piece(events))
         self.journal.let_go()
-        self.journal = Journal.resuming(recording, self.client)
+        self._use(Journal.resuming(recording, self.client))
         self._events = 0
         self.resumed += 1
 
     def begins_anew(self) -> None:
-        self.journal = Journal.recording(self.client)
+        self._use(Journal.recording(self.client))
         self.resumed += 1
+
+    def _use(self, journal: Journal) -> None:
+        # What is larger could never be written, and each call of a durable run would wait for it.
+        journal.most_bytes = min(journal.most_bytes, self._settings.total_bytes)
+        self.journal = journal
 
     def parked(self) -> None:
         head, used = self._head, self.earlier_cpu_ms
@@ -386,18 +405,31 @@ class Kept(KeptRun):
         """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
-            self._steps.append(pieces.request_piece(call, events))
+            self._steps.add(pieces.request_piece(call, events))
         else:
             self._write_steps(pieces.answer_piece(call, events))
 
     def _write_steps(self, last: Piece) -> None:
-        steps, self._steps = [*self._steps, last], list[Piece]()
-        self._write(lambda: steps, sum(len(step.body) for step in steps))
+        """Writes a step, behind those that are not written yet."""
+        steps, taken = self._steps, 0
+        steps.add(last)
 
-    def _write(self, make: Callable[[], list[Piece]], size: int = 0) -> None:
+        def take() -> list[Piece]:
+            nonlocal taken
+            taken, found = steps.unwritten()
+            return found
+
+        def written(writing: Future[bool]) -> None:
+            if writing.result():
+                steps.written(taken)
+
+        self._write(take, steps.size).add_done_callback(written)
+
+    def _write(self, make: Callable[[], list[Piece]], size: int = 0) -> Future[bool]:
         assert self._head is not None
         owner = self._owner.name if self._is_written or self._head.state == "running" else None
         self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
+        return self._writing
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)

@@ -19,7 +19,7 @@ from cellblock.typecheck.faults import TypeFault
 )
 def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: str, line: int) -> None:
     (told,) = _earlier([TypeFault("It is wrong.", None, line, 2)], code)
-    assert told.message == "In your script before this one, at `c`: It is wrong."
+    assert told.message == "In an earlier script of yours, at `c`: It is wrong."
 
 
 TEXTS = {("x", "rows"): "rows", ("x", "page"): "page" * 3_000}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from cellblock.catalog.model import Catalog
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.execution.events import RunFacts
+from cellblock.journal.journal import Journal
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
 from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
 from cellblock.telemetry.keeper import Keeper
+from support.memory_host import turns
+from support.memory_keeper import MemoryKeeper, Park
 from support.postgresql import Postgres
 from support.waits import until
 
@@ -35,6 +39,20 @@ RECORDING = Recording(
     seed="0" * 64,
 )
 QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+
+
+def begin(journal: Journal) -> None:
+    """Begins a run."""
+    journal.begin(
+        made_by="",
+        deno="",
+        request={"code": ""},
+        body=b"{}",
+        conventions=True,
+        limits={},
+        message_bytes=1,
+        catalog=Catalog(),
+    )
 
 
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
@@ -73,17 +91,40 @@ async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> No
     )
     assert kept is not None
     first = kept.journal
-    first.begin(
-        made_by="",
-        deno="",
-        request={"code": ""},
-        body=b"{}",
-        conventions=True,
-        limits={},
-        message_bytes=1,
-        catalog=Catalog(),
-    )
+    begin(first)
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
     kept.goes_on(first.snapshot())
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
     await journals.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_a_run_makes_no_call_while_it_is_being_parked(durable: bool, is_taken: bool) -> None:
+    """A person has answered its client, and may answer others, who take it as soon as it is written."""
+    parks: list[Park] = []
+    keeper = MemoryKeeper(parks.append)
+    kept = keeper.opened("cli", client="c", may_park=True, durable=durable)
+    assert kept is not None
+    begin(kept.journal)
+    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None
+    parking = asyncio.create_task(kept.park(kept.journal.snapshot(), Parked(questions=(QUESTION,)), 1))
+    await turns()
+    calling = asyncio.create_task(kept.before_call(1))
+    await turns()
+    assert not calling.done()
+    (park,) = parks
+    park.written.set_result(True)
+    assert await parking
+    if is_taken:
+        keeper.taken_elsewhere(park)
+    assert await kept.unpark() is not is_taken
+    await turns()
+    assert calling.done() is not is_taken
+    if is_taken:
+        calling.cancel()
+    await asyncio.wait([calling])
+    assert is_taken or calling.exception() is None
+    keeper.close()

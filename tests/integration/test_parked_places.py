@@ -1,0 +1,88 @@
+"""What a parked run gives back: its place in the pool, its process, and what its journal holds in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cellblock import Broker, tool
+from cellblock.config.sections import MIB
+from cellblock.config.settings import parse_settings
+from cellblock.journal import journal
+from cellblock.journal.room import JournalRoom
+from cellblock.telemetry import keeper
+from support.entries import entry, for_tests, forked_server
+from support.processes import workers_of
+from support.waits import until, until_found, within
+
+CAPACITY = 2
+LARGE = 700 * 1024
+"""Bytes of one input: of two such, no journal has both."""
+
+CALLS = {
+    "approval": "await write({ n: 1 });",
+    "question": "await input({});",
+    "tool": "await hangs({});",
+}
+
+
+@tool()
+def write(n: int) -> int:
+    "Writes."
+    return n
+
+
+@tool()
+def read(text: str) -> int:
+    "Reads."
+    return len(text)
+
+
+@tool()
+async def hangs() -> None:
+    "Never answers."
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("kind", list(CALLS))
+async def test_others_get_the_place_and_the_memory_of_a_parked_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    room = JournalRoom(MIB, MIB)
+    for module in (journal, keeper):
+        monkeypatch.setattr(module, "ROOM", room)
+    section = {
+        "policy": {"default": {"approve": ["local.write"]}},
+        "journal": {"park_after_ms": 50, "park_tools_after_ms": 50 if kind == "tool" else None},
+        "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1, "capacity": CAPACITY},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+    }
+    servers = {"asking": entry(forked_server("asking_server.py", "stdio"))}
+    settings = parse_settings({"mcpServers": servers, "cellblock": for_tests(section)})
+    code = f"""
+        import {{ input }} from "@codemode/servers/asking";
+        import {{ hangs, read, write }} from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await read({{ text: "x".repeat({LARGE}) }});
+    """
+    async with Broker(settings, tools=[write, read, hangs], state_dir=tmp_path) as broker:
+        await within(broker.settled())
+        runs: list[asyncio.Task[object]] = []
+        for number in range(CAPACITY):
+            runs.append(asyncio.create_task(broker.run(code + CALLS[kind], durable=True, client="one")))
+
+            async def are_parked(count: int = number + 1) -> bool:
+                return len(await broker.parked()) == count
+
+            await until_found(are_parked, "it is parked", 60)
+        host = broker.host_pid
+        assert host is not None
+        await until(lambda: not broker.running and len(workers_of(host)) <= 1, "their processes are gone")
+        response = await within(broker.run(code, durable=True, client="other"), 60)
+        assert response.result == {"result": LARGE} and response.usage.run_id is not None, response
+        kept = await broker.keeper._journals.read(response.usage.run_id)  # pyright: ignore[reportPrivateUsage]
+        assert kept is not None and "recording" in [piece.kind for piece in kept[1]]
+        assert len(await broker.parked()) == CAPACITY
+    await asyncio.wait(runs)
