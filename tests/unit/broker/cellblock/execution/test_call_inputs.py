@@ -15,6 +15,7 @@ from cellblock.execution.calls import ToolCalls
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.requester import CallOrigin
 from support.memory_host import always, free_clock, run_context
+from support.waits import within
 
 READ: dict[str, Any] = {
     "type": "object",
@@ -51,7 +52,10 @@ async def call(
     context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
     calls = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
     calls.begin(1, "files", "read-file", body)
-    ok, answer = await asyncio.wait_for(answers.get(), 10)
+    try:
+        ok, answer = await within(answers.get())
+    finally:
+        await context.share.apart.close()
     counts = calls.counts()
     assert (counts.completed, counts.not_started) == ((1, 0) if ok else (0, 1))
     return ok, json.loads(answer), upstream.inputs

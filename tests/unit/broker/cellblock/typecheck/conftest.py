@@ -12,7 +12,7 @@ from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import Checked, TypeChecker
 
 SPECIFIER = "@codemode/servers/tracker"
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 180.0
 """For what takes milliseconds on a quiet machine."""
 
 Check = Callable[..., Awaitable[Checked]]
