@@ -15,6 +15,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker.reuse import RETURN_CPU_SECONDS, ReuseBounds
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
+from support.waits import until
 from support.worker_owner import Owner, booted, make_run, script
 
 BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
@@ -39,6 +40,12 @@ async def _again(made: Worker, owner: Owner, code: str, **changes: int) -> proto
     made.lease(b"token", make_run(key=KEY, **changes), script(code))
     await owner.until("ended")
     return owner.ended[-1][0]
+
+
+async def _back(owner: Owner) -> bool:
+    """Whether its process came back after a run. On a busy machine the next context may take what ends the process."""
+    await until(lambda: {"returned", "gone"} & set(owner.events), "it is back, or gone")
+    return "returned" in owner.events
 
 
 async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
@@ -72,25 +79,36 @@ LONG = "let n = 0; for (let i = 0; i < 4e8; i++) n += i;"
 @pytest.mark.skipif(not HAS_LESS, reason="nothing has less priority than this")
 async def test_a_long_run_is_not_lowered_where_nobody_waits_and_where_somebody_does_has_a_later_one() -> None:
     """A priority cannot be raised again: a lowered process is for runs that give way."""
+    for _ in range(10):
+        if await _long_runs():
+            return
+    pytest.fail("none of ten processes came back from three runs")
+
+
+async def _long_runs() -> bool:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     made, owner = await booted(reuse=BOUNDS)
     await _again(made, owner, LONG)
-    await owner.until("returned")
+    if not await _back(owner):
+        return False
     assert owner.computed and os.getpriority(os.PRIO_PROCESS, made.pid) == before
     assert made.may_have(make_run(key=KEY), gives_way=False)
     owner.others = True
     await _again(made, owner, LONG)
-    await owner.until("returned")
+    if not await _back(owner):
+        return False
     lowered = os.getpriority(os.PRIO_PROCESS, made.pid)
     assert lowered > before
     assert made.may_have(make_run(key=KEY), gives_way=True)
     assert not made.may_have(make_run(key=KEY), gives_way=False)
     owner.events.clear()
     made.lease(b"token", make_run(key=KEY), script("1"), gives_way=True)
-    await owner.until("returned")
+    if not await _back(owner):
+        return False
     assert os.getpriority(os.PRIO_PROCESS, made.pid) == lowered, "it is not lowered once more for each run"
     made.kill("host_stopping")
     await owner.until("gone")
+    return True
 
 
 async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
