@@ -324,7 +324,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
     tmp_path: Path, postgres_url: str
 ) -> None:
     state = {"url": postgres_url, "key": b64encode(KEY).decode()}
-    section = {**SECTION, "state": state, "upstream": UPSTREAM}
+    section: dict[str, Any] = {**SECTION, "state": state, "upstream": UPSTREAM}
     async with AsyncExitStack() as stack:
         # All at once.
         made = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 
@@ -67,7 +66,8 @@ async def test_one_of_several_has_it_and_the_others_know_whose_it_is(make: Make)
         assert claim is not None and (claim.broker, claim.url, claim.epoch) == (first.broker, url, 1)
     # It is given up only when it has ended.
     first.let_go()
-    await asyncio.sleep(2 * BEAT_SECONDS)
+    sure = first._sure[NAME]
+    await until(lambda: first._sure[NAME] > sure + BEAT_SECONDS, "it has looked again, and again")
     assert first.epoch(NAME) == 1 and await holds(*brokers) is first
     first.ended(NAME, 1)
     assert first.epoch(NAME) is None
