@@ -22,7 +22,7 @@ import mcp_types as types
 import psutil
 import psycopg
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.frontend.replicas.words import WAY_HEADER, WAY_PATH, Words
@@ -155,7 +155,10 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two brokers with two servers that exist once."""
     folder = tmp_path_factory.mktemp("two")
+    refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    closed = {"url": f"http://127.0.0.1:{refusing.sockets[0].getsockname()[1]}/mcp"}
     servers = {
+        "closed": closed,
         "plain": server(folder),
         "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
     }
@@ -165,12 +168,28 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
         servers=servers,
         upstream={
             **UPSTREAM,
-            "servers": {**UPSTREAM["servers"], "asking": {"single": True, "call_timeout_ms": DEADLINE_MS}},
+            "servers": {
+                **UPSTREAM["servers"],
+                "asking": {"single": True, "call_timeout_ms": DEADLINE_MS},
+                "closed": {"single": True},
+            },
         },
         frontend={"profile": "proxy"},
     ) as found:
         yield found
+    refusing.close()
     assert not events(folder, "double")
+    # Nothing that ended with its broker is an error of another one.
+    assert not [line for one in found.daemons for line in one.said if "Traceback" in line]
+
+
+async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers as a server does that wants a login."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+    writer.close()
 
 
 @dataclass
@@ -278,6 +297,15 @@ async def test_a_change_of_its_tools_is_seen_through_the_other_broker(through: T
     assert json.loads(text_of(await through.call("grown", a=1))) == {"a": 1}
 
 
+async def test_a_login_that_the_server_wants_is_told_at_the_other_broker(through: Through) -> None:
+    async def is_told() -> bool:
+        with pytest.raises(MCPError) as said:
+            await through.call("any", "closed")
+        return "HTTP 401" in said.value.message and "cellblock auth login closed" in said.value.message
+
+    await until_found(is_told, "the broker that has it was refused, and this one knows why")
+
+
 async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
     found: dict[bool, str] = {}
     for one in two.daemons:
@@ -295,6 +323,12 @@ async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
     report = json.loads((await within(process.communicate(), 60))[0])
     broker, url, _, _ = holder(two.database)
     assert f"through {broker} at {url.removeprefix('http://')}" in report["servers"]["plain"]
+    # Who looks at its tools to approve them asks where it is, too.
+    command = ["approve", "plain", "--show", "--config", str(other.folder / "cellblock.json")]
+    process = await started(
+        *command, "--state-dir", str(other.folder / "doctor"), stdout=PIPE, stderr=DEVNULL
+    )
+    assert b"plain: " in (await within(process.communicate(), 60))[0]
     assert len(events(other.folder, "start")) == 1
 
 

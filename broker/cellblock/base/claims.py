@@ -135,8 +135,14 @@ class Claims:
         self._presence.wake()
 
     @property
+    def has_any(self) -> bool:
+        """Says whether this broker has something that it has not ended."""
+        with self._turn:
+            return self._held != self._over
+
+    @property
     def held(self) -> bool:
-        """Says whether this broker still has something, or has not yet been able to say that it has ended it."""
+        """Says whether this broker has something, or has not yet been able to say that it has ended it."""
         return bool(self._held)
 
     # ---- inside: the thread --------------------------------------------------------------------------

@@ -132,6 +132,17 @@ async def test_calls_that_last_are_not_waited_for_without_end(
     assert await within(turn.task, 60) == HANDED_ON
 
 
+async def test_what_is_between_two_turns_is_given_up_at_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAND_ON_SECONDS", 600.0)
+    singles = make()
+    singles.claims.take("http://first")
+    await until(lambda: singles.claims.epoch(NAME) == 1, "it has it")
+    await within(singles.given_up(), 60)
+    assert not singles.claims.held
+
+
 async def test_a_turn_is_cut_off_when_nobody_can_be_sure(make: Make, postgres: Postgres) -> None:
     singles = make()
     singles.claims.take("http://first")
