@@ -39,6 +39,17 @@ UPSTREAM: dict[str, Any] = {
     "retry_max_ms": 500,
 }
 
+PAGE = {"uri": "doc://a", "text": "y" * 400_000}
+BESIDE: dict[str, Any] = {
+    "capabilities": {"resources": {"subscribe": True}, "prompts": {}},
+    "answers": {
+        "resources/list": {"resources": [{"uri": "doc://a", "name": "a"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/read": {"contents": [PAGE]},
+        "prompts/list": {"prompts": [{"name": "greet"}]},
+        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]},
+    },
+}
 DEADLINE_MS = 5_000
 """Bounds a call of the server that asks, whose answers take milliseconds."""
 
@@ -46,11 +57,10 @@ CALLS = """import {{ echo }} from "@codemode/servers/plain";
 const found = [];
 for (const text of {texts}) {{
   try {{ found.push(await echo({{ text }})); }} catch (error) {{ found.push(error.certainty ?? String(error)); }}
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await new Promise((resolve) => setTimeout(resolve, 250));
 }}
 globalThis.__codemode_result__ = found;
 """
-PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await pid({});'
 PID_OR_WHY = """import { pid } from "@codemode/servers/plain";
 try { globalThis.__codemode_result__ = [await pid({})]; }
 catch (error) { globalThis.__codemode_result__ = [error.certainty, error.message]; }
@@ -81,6 +91,18 @@ async def result_of(served: Daemon, code: str) -> Any:
         found = await answer_of(client, code)
     assert "result" in found, found
     return found["result"]
+
+
+async def until_one(folder: Path, *daemons: Daemon) -> str:
+    """Waits until scripts at all of these brokers have the process that was started last, and returns its id."""
+    pids: list[Any] = []
+
+    async def is_so() -> bool:
+        pids[:] = [await result_of(one, PID_OR_WHY) for one in daemons]
+        return all(pid == [str(events(folder, "start")[-1]["pid"])] for pid in pids)
+
+    await until_found(is_so, "all have it", pause=1.0)
+    return pids[0][0]
 
 
 def holder(database: str) -> tuple[str, str, int, bool]:
@@ -157,9 +179,13 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
     folder = tmp_path_factory.mktemp("two")
     refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
     closed = {"url": f"http://127.0.0.1:{refusing.sockets[0].getsockname()[1]}/mcp"}
+    beside = folder / "beside.json"
+    beside.write_text(json.dumps(BESIDE))
+    plain = server(folder)
+    plain["args"] += ["--beside", str(beside)]
     servers = {
         "closed": closed,
-        "plain": server(folder),
+        "plain": plain,
         "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
     }
     async with fleet(
@@ -262,6 +288,15 @@ async def test_large_bodies_come_through_whole(through: Through) -> None:
     assert deep.is_error
 
 
+async def test_what_a_server_has_beside_tools_comes_through(through: Through) -> None:
+    (resource,) = (await through.client.list_resources()).resources
+    (content,) = (await within(through.client.read_resource(str(resource.uri)), 60)).contents
+    assert isinstance(content, types.TextResourceContents) and content.text == PAGE["text"]
+    (prompt,) = (await through.client.list_prompts()).prompts
+    (message,) = (await within(through.client.get_prompt(prompt.name), 60)).messages
+    assert isinstance(message.content, types.TextContent) and message.content.text == "hi"
+
+
 async def test_what_a_server_asks_and_says_reaches_the_client_of_the_other_broker(through: Through) -> None:
     assert text_of(await through.call("elicit", "asking")) == "accept Ada"
     assert through.asked == ["asking: Who are you?"]
@@ -307,14 +342,12 @@ async def test_a_login_that_the_server_wants_is_told_at_the_other_broker(through
 
 
 async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
-    found: dict[bool, str] = {}
-    for one in two.daemons:
-        page = (await one.ask("GET", "/metrics", headers=one.auth)).body.decode()
-        is_here = 'cellblock_upstream_single_here{server="plain"} 1.0' in page
-        found[is_here] = page
-    assert found.keys() == {True, False}
-    assert 'cellblock_upstream_single_here{server="plain"} 0.0' in found[False]
-    assert 'cellblock_upstream_up{server="plain"} 1.0' in found[False]
+    async def is_seen() -> bool:
+        pages = [(await one.ask("GET", "/metrics", headers=one.auth)).body.decode() for one in two.daemons]
+        here = sorted(page.partition('upstream_single_here{server="plain"} ')[2][:3] for page in pages)
+        return here == ["0.0", "1.0"] and all('upstream_up{server="plain"} 1.0' in page for page in pages)
+
+    await until_found(is_seen, "one has it, and both can call it")
     (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
     command = ["doctor", "--config", str(other.folder / "cellblock.json"), "--json"]
     process = await started(
@@ -365,7 +398,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
             daemon(tmp_path, "--no-auth", servers={"plain": server(tmp_path)}, **section) for _ in range(3)
         ]
         daemons = list(await asyncio.gather(*(stack.enter_async_context(one) for one in made)))
-        assert len({await result_of(one, PID) for one in daemons}) == 1
+        await until_one(tmp_path, *daemons)
         assert len(events(tmp_path, "start")) == 1
         callers = Callers(tmp_path)
         calling = [asyncio.create_task(callers.at(one)) for one in daemons]
@@ -377,7 +410,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
         await within(first.process.wait(), 60)
         left = [one for one in daemons if one is not first]
         await until(lambda: owner(postgres_url, daemons) is not first, "another one has it", pause=0.2)
-        assert len({await result_of(one, PID) for one in left}) == 1
+        await until_one(tmp_path, *left)
         assert callers.failed == [], "who called meanwhile has waited"
 
         # The next one is killed under calls.
@@ -388,7 +421,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
         second.process.send_signal(signal.SIGKILL)
         certainty, message = await within(held, 60)
         assert certainty == "may_have_run" and "closed during hold" in message
-        assert await result_of(third, PID) == str(events(tmp_path, "start")[-1]["pid"])
+        await until_one(tmp_path, third)
         assert owner(postgres_url, daemons) is third
         callers.stop()
         await asyncio.gather(*calling)
@@ -405,15 +438,13 @@ async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begin
     async with fleet(tmp_path, database, servers=servers, upstream=UPSTREAM) as found:
         callers = Callers(tmp_path)
         calling = [asyncio.create_task(callers.at(one)) for one in found.daemons]
-        pid = await result_of(found.daemons[0], PID)
-        has_it = owner(database, found.daemons)
+        await until_one(tmp_path, *found.daemons)
 
         # The sessions of all locks are ended, three times: whoever has the lock then, has the server.
         with psycopg.connect(database, autocommit=True) as connection:
             for _ in range(3):
                 await until(lambda: connection.execute(ENDING_SESSIONS).fetchall(), "there are locks")
-        for one in found.daemons:
-            await result_of(one, PID)
+        await until_one(tmp_path, *found.daemons)
 
         # PostgreSQL is away for longer than anybody can be sure: nobody has it.
         postgres.stop()
@@ -425,13 +456,9 @@ async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begin
         assert len(events(tmp_path, "start")) == started_before
         postgres.start()
 
-        async def is_back() -> bool:
-            answers = [await result_of(one, PID_OR_WHY) for one in found.daemons]
-            return answers[0] == answers[1] == [str(events(tmp_path, "start")[-1]["pid"])]
-
-        await until_found(is_back, "both have it again", pause=0.5)
+        await until_one(tmp_path, *found.daemons)
         callers.stop()
         await asyncio.gather(*calling)
         callers.check()
-        assert pid and has_it and not events(tmp_path, "double")
+        assert not events(tmp_path, "double")
     postgres.drop(database)
