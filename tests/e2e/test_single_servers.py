@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -27,6 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.frontend.replicas.words import WAY_HEADER, WAY_PATH, Words
 from support.cellblock_zygote import started
+from support.certificates import certificate
 from support.entries import entry, forked_server, ledger, plain_server
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 from support.postgresql import Postgres
@@ -64,6 +66,9 @@ globalThis.__codemode_result__ = found;
 PID_OR_WHY = """import { pid } from "@codemode/servers/plain";
 try { globalThis.__codemode_result__ = [await pid({})]; }
 catch (error) { globalThis.__codemode_result__ = [error.certainty, error.message]; }
+"""
+TWO_QUESTIONS = """import { elicit } from "@codemode/servers/asking";
+globalThis.__codemode_result__ = await Promise.all([elicit({}), elicit({})]);
 """
 HOLD = """import { hold } from "@codemode/servers/plain";
 try { await hold({ path: "/nowhere" }); }
@@ -117,7 +122,7 @@ def holder(database: str) -> tuple[str, str, int, bool]:
 
 def owner(database: str, daemons: list[Daemon]) -> Daemon:
     _, url, _, _ = holder(database)
-    return next(one for one in daemons if url == f"http://127.0.0.1:{one.port}")
+    return next(one for one in daemons if one.url == f"{url}/mcp")
 
 
 class Callers:
@@ -175,7 +180,7 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Two brokers with two servers that exist once."""
+    """Two brokers with servers that exist once; they reach each other over TLS that is verified."""
     folder = tmp_path_factory.mktemp("two")
     refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
     closed = {"url": f"http://127.0.0.1:{refusing.sockets[0].getsockname()[1]}/mcp"}
@@ -188,9 +193,18 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
         "plain": plain,
         "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
     }
+    cert, key = certificate(folder, host="cellblock.test")
+    tls = ssl.create_default_context(cafile=str(cert))
+    tls.check_hostname = False
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
     async with fleet(
         folder,
         postgres.database(),
+        *options,
+        tls=tls,
+        replicas={"name": "cellblock.test"},
         servers=servers,
         upstream={
             **UPSTREAM,
@@ -203,6 +217,7 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
         frontend={"profile": "proxy"},
     ) as found:
         yield found
+    monkeypatch.undo()
     refusing.close()
     assert not events(folder, "double")
     # Nothing that ended with its broker is an error of another one.
@@ -231,14 +246,18 @@ class Through:
         return await within(self.client.call_tool(f"mcp__{server}__{tool}", arguments), 60)
 
 
+async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+
 @pytest.fixture
 async def through(two: Fleet) -> AsyncIterator[Through]:
     (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
     told: list[Through] = []
 
-    async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         told[0].asked.append(params.message)
-        return types.ElicitResult(action="accept", content={"name": "Ada"})
+        return await elicit(context, params)
 
     async def sample(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m")
@@ -246,11 +265,11 @@ async def through(two: Fleet) -> AsyncIterator[Through]:
     async def note(message: Any) -> None:
         told[0].news.append(type(message).__name__)
 
-    http = httpx2.AsyncClient(headers=other.auth, timeout=60, trust_env=False)
+    http = httpx2.AsyncClient(headers=other.auth, timeout=60, verify=other.tls or True, trust_env=False)
     client = Client(
         streamable_http_client(other.url, http_client=http, max_sse_event_size=None),
         mode="legacy",
-        elicitation_callback=elicit,
+        elicitation_callback=ask,
         sampling_callback=sample,
         message_handler=note,
     )
@@ -355,7 +374,7 @@ async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
     )
     report = json.loads((await within(process.communicate(), 60))[0])
     broker, url, _, _ = holder(two.database)
-    assert f"through {broker} at {url.removeprefix('http://')}" in report["servers"]["plain"]
+    assert f"through {broker} at {url.partition('//')[2]}" in report["servers"]["plain"]
     # Who looks at its tools to approve them asks where it is, too.
     command = ["approve", "plain", "--show", "--config", str(other.folder / "cellblock.json")]
     process = await started(
@@ -434,10 +453,30 @@ async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begin
     tmp_path: Path, postgres: Postgres
 ) -> None:
     database = postgres.database()
-    servers = {"plain": server(tmp_path)}
-    async with fleet(tmp_path, database, servers=servers, upstream=UPSTREAM) as found:
+    servers = {
+        "plain": server(tmp_path),
+        "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
+    }
+    single = {**UPSTREAM["servers"], "asking": {"single": True}}
+    upstream = {**UPSTREAM, "servers": single}
+    async with fleet(tmp_path, database, servers=servers, upstream=upstream) as found:
         callers = Callers(tmp_path)
         calling = [asyncio.create_task(callers.at(one)) for one in found.daemons]
+        first = await until_one(tmp_path, *found.daemons)
+
+        # Of two calls of one run, which the server cannot tell from each other, either is asked for.
+        (other,) = (one for one in found.daemons if one is not owner(database, found.daemons))
+        http = httpx2.AsyncClient(headers=other.auth, timeout=60, trust_env=False)
+        transport = streamable_http_client(other.url, http_client=http)
+        async with http, Client(transport, mode="legacy", elicitation_callback=elicit) as client:
+            assert (await answer_of(client, TWO_QUESTIONS))["result"] == ["accept Ada", "accept Ada"]
+
+        # Another command for it: the old one has ended before the new one begins.
+        config = tmp_path / "cellblock.json"
+        changed = json.loads(config.read_text())
+        changed["mcpServers"]["plain"]["env"] = {"ANOTHER": "one"}
+        config.write_text(json.dumps(changed))
+        await until(lambda: str(events(tmp_path, "start")[-1]["pid"]) != first, "it is another process")
         await until_one(tmp_path, *found.daemons)
 
         # The sessions of all locks are ended, three times: whoever has the lock then, has the server.
