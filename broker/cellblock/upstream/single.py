@@ -193,6 +193,7 @@ class Single:
         return None if place is not None and place.way is None and self._fails_here else place
 
     async def _found(self) -> Place:
+        self._claims.want(self.name)
         await while_true(lambda: self.place() is None, FIND_SECONDS)
         place = self.place()
         if place is None:

@@ -31,7 +31,8 @@ def make(postgres_server: PostgresServer) -> Generator[Make]:
     def one() -> Claims:
         presence = Presence(postgres_server, {KIND: MIGRATIONS})
         made.append(presence)
-        claims = Claims(presence, [NAME])
+        claims = Claims(presence, [NAME, "another"])
+        claims.want(NAME)
         presence.start()
         presence.hold()
         return claims
@@ -64,6 +65,7 @@ async def test_one_of_several_has_it_and_the_others_know_whose_it_is(make: Make)
         await until(lambda one=one: one.claim(NAME) is not None, "it is known")
         claim = one.claim(NAME)
         assert claim is not None and (claim.broker, claim.url, claim.epoch) == (first.broker, url, 1)
+    assert first.claim("another") is None, "nobody can have it"
     # It is given up only when it has ended.
     first.let_go()
     sure = first._sure[NAME]

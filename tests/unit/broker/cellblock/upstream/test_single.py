@@ -138,6 +138,7 @@ async def test_what_is_between_two_turns_is_given_up_at_once(
     monkeypatch.setattr(module, "HAND_ON_SECONDS", 600.0)
     singles = make()
     singles.claims.take("http://first")
+    singles.claims.want(NAME)
     await until(lambda: singles.claims.epoch(NAME) == 1, "it has it")
     await within(singles.given_up(), 60)
     assert not singles.claims.held
