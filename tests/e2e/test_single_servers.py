@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -22,11 +23,12 @@ import mcp_types as types
 import psutil
 import psycopg
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.frontend.replicas.words import WAY_HEADER, WAY_PATH, Words
 from support.cellblock_zygote import started
+from support.certificates import certificate
 from support.entries import entry, forked_server, ledger, plain_server
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 from support.postgresql import Postgres
@@ -39,6 +41,17 @@ UPSTREAM: dict[str, Any] = {
     "retry_max_ms": 500,
 }
 
+PAGE = {"uri": "doc://a", "text": "y" * 400_000}
+BESIDE: dict[str, Any] = {
+    "capabilities": {"resources": {"subscribe": True}, "prompts": {}},
+    "answers": {
+        "resources/list": {"resources": [{"uri": "doc://a", "name": "a"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/read": {"contents": [PAGE]},
+        "prompts/list": {"prompts": [{"name": "greet"}]},
+        "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]},
+    },
+}
 DEADLINE_MS = 5_000
 """Bounds a call of the server that asks, whose answers take milliseconds."""
 
@@ -46,14 +59,16 @@ CALLS = """import {{ echo }} from "@codemode/servers/plain";
 const found = [];
 for (const text of {texts}) {{
   try {{ found.push(await echo({{ text }})); }} catch (error) {{ found.push(error.certainty ?? String(error)); }}
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await new Promise((resolve) => setTimeout(resolve, 250));
 }}
 globalThis.__codemode_result__ = found;
 """
-PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await pid({});'
 PID_OR_WHY = """import { pid } from "@codemode/servers/plain";
 try { globalThis.__codemode_result__ = [await pid({})]; }
 catch (error) { globalThis.__codemode_result__ = [error.certainty, error.message]; }
+"""
+TWO_QUESTIONS = """import { elicit } from "@codemode/servers/asking";
+globalThis.__codemode_result__ = await Promise.all([elicit({}), elicit({})]);
 """
 HOLD = """import { hold } from "@codemode/servers/plain";
 try { await hold({ path: "/nowhere" }); }
@@ -83,6 +98,18 @@ async def result_of(served: Daemon, code: str) -> Any:
     return found["result"]
 
 
+async def until_one(folder: Path, *daemons: Daemon) -> str:
+    """Waits until scripts at all of these brokers have the process that was started last, and returns its id."""
+    pids: list[Any] = []
+
+    async def is_so() -> bool:
+        pids[:] = [await result_of(one, PID_OR_WHY) for one in daemons]
+        return all(pid == [str(events(folder, "start")[-1]["pid"])] for pid in pids)
+
+    await until_found(is_so, "all have it", pause=1.0)
+    return pids[0][0]
+
+
 def holder(database: str) -> tuple[str, str, int, bool]:
     """Whose the plain server is, where, in which epoch, and whether it has ended."""
     with psycopg.connect(database, autocommit=True) as connection:
@@ -95,7 +122,7 @@ def holder(database: str) -> tuple[str, str, int, bool]:
 
 def owner(database: str, daemons: list[Daemon]) -> Daemon:
     _, url, _, _ = holder(database)
-    return next(one for one in daemons if url == f"http://127.0.0.1:{one.port}")
+    return next(one for one in daemons if one.url == f"{url}/mcp")
 
 
 class Callers:
@@ -153,24 +180,57 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Two brokers with two servers that exist once."""
+    """Two brokers with servers that exist once; they reach each other over TLS that is verified."""
     folder = tmp_path_factory.mktemp("two")
+    refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    closed = {"url": f"http://127.0.0.1:{refusing.sockets[0].getsockname()[1]}/mcp"}
+    beside = folder / "beside.json"
+    beside.write_text(json.dumps(BESIDE))
+    plain = server(folder)
+    plain["args"] += ["--beside", str(beside)]
     servers = {
-        "plain": server(folder),
+        "closed": closed,
+        "plain": plain,
         "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
     }
+    cert, key = certificate(folder, host="cellblock.test")
+    tls = ssl.create_default_context(cafile=str(cert))
+    tls.check_hostname = False
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
     async with fleet(
         folder,
         postgres.database(),
+        *options,
+        tls=tls,
+        replicas={"name": "cellblock.test"},
         servers=servers,
         upstream={
             **UPSTREAM,
-            "servers": {**UPSTREAM["servers"], "asking": {"single": True, "call_timeout_ms": DEADLINE_MS}},
+            "servers": {
+                **UPSTREAM["servers"],
+                "asking": {"single": True, "call_timeout_ms": DEADLINE_MS},
+                "closed": {"single": True},
+            },
         },
         frontend={"profile": "proxy"},
     ) as found:
         yield found
+    monkeypatch.undo()
+    refusing.close()
     assert not events(folder, "double")
+    # Nothing that ended with its broker is an error of another one.
+    assert not [line for one in found.daemons for line in one.said if "Traceback" in line]
+
+
+async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers as a server does that wants a login."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+    writer.close()
 
 
 @dataclass
@@ -186,14 +246,18 @@ class Through:
         return await within(self.client.call_tool(f"mcp__{server}__{tool}", arguments), 60)
 
 
+async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+
 @pytest.fixture
 async def through(two: Fleet) -> AsyncIterator[Through]:
     (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
     told: list[Through] = []
 
-    async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         told[0].asked.append(params.message)
-        return types.ElicitResult(action="accept", content={"name": "Ada"})
+        return await elicit(context, params)
 
     async def sample(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m")
@@ -201,11 +265,11 @@ async def through(two: Fleet) -> AsyncIterator[Through]:
     async def note(message: Any) -> None:
         told[0].news.append(type(message).__name__)
 
-    http = httpx2.AsyncClient(headers=other.auth, timeout=60, trust_env=False)
+    http = httpx2.AsyncClient(headers=other.auth, timeout=60, verify=other.tls or True, trust_env=False)
     client = Client(
         streamable_http_client(other.url, http_client=http, max_sse_event_size=None),
         mode="legacy",
-        elicitation_callback=elicit,
+        elicitation_callback=ask,
         sampling_callback=sample,
         message_handler=note,
     )
@@ -243,6 +307,15 @@ async def test_large_bodies_come_through_whole(through: Through) -> None:
     assert deep.is_error
 
 
+async def test_what_a_server_has_beside_tools_comes_through(through: Through) -> None:
+    (resource,) = (await through.client.list_resources()).resources
+    (content,) = (await within(through.client.read_resource(str(resource.uri)), 60)).contents
+    assert isinstance(content, types.TextResourceContents) and content.text == PAGE["text"]
+    (prompt,) = (await through.client.list_prompts()).prompts
+    (message,) = (await within(through.client.get_prompt(prompt.name), 60)).messages
+    assert isinstance(message.content, types.TextContent) and message.content.text == "hi"
+
+
 async def test_what_a_server_asks_and_says_reaches_the_client_of_the_other_broker(through: Through) -> None:
     assert text_of(await through.call("elicit", "asking")) == "accept Ada"
     assert through.asked == ["asking: Who are you?"]
@@ -278,15 +351,22 @@ async def test_a_change_of_its_tools_is_seen_through_the_other_broker(through: T
     assert json.loads(text_of(await through.call("grown", a=1))) == {"a": 1}
 
 
+async def test_a_login_that_the_server_wants_is_told_at_the_other_broker(through: Through) -> None:
+    async def is_told() -> bool:
+        with pytest.raises(MCPError) as said:
+            await through.call("any", "closed")
+        return "HTTP 401" in said.value.message and "cellblock auth login closed" in said.value.message
+
+    await until_found(is_told, "the broker that has it was refused, and this one knows why")
+
+
 async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
-    found: dict[bool, str] = {}
-    for one in two.daemons:
-        page = (await one.ask("GET", "/metrics", headers=one.auth)).body.decode()
-        is_here = 'cellblock_upstream_single_here{server="plain"} 1.0' in page
-        found[is_here] = page
-    assert found.keys() == {True, False}
-    assert 'cellblock_upstream_single_here{server="plain"} 0.0' in found[False]
-    assert 'cellblock_upstream_up{server="plain"} 1.0' in found[False]
+    async def is_seen() -> bool:
+        pages = [(await one.ask("GET", "/metrics", headers=one.auth)).body.decode() for one in two.daemons]
+        here = sorted(page.partition('upstream_single_here{server="plain"} ')[2][:3] for page in pages)
+        return here == ["0.0", "1.0"] and all('upstream_up{server="plain"} 1.0' in page for page in pages)
+
+    await until_found(is_seen, "one has it, and both can call it")
     (other,) = (one for one in two.daemons if one is not owner(two.database, two.daemons))
     command = ["doctor", "--config", str(other.folder / "cellblock.json"), "--json"]
     process = await started(
@@ -294,7 +374,13 @@ async def test_whose_it_is_can_be_seen(two: Fleet) -> None:
     )
     report = json.loads((await within(process.communicate(), 60))[0])
     broker, url, _, _ = holder(two.database)
-    assert f"through {broker} at {url.removeprefix('http://')}" in report["servers"]["plain"]
+    assert f"through {broker} at {url.partition('//')[2]}" in report["servers"]["plain"]
+    # Who looks at its tools to approve them asks where it is, too.
+    command = ["approve", "plain", "--show", "--config", str(other.folder / "cellblock.json")]
+    process = await started(
+        *command, "--state-dir", str(other.folder / "doctor"), stdout=PIPE, stderr=DEVNULL
+    )
+    assert b"plain: " in (await within(process.communicate(), 60))[0]
     assert len(events(other.folder, "start")) == 1
 
 
@@ -324,14 +410,14 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
     tmp_path: Path, postgres_url: str
 ) -> None:
     state = {"url": postgres_url, "key": b64encode(KEY).decode()}
-    section = {**SECTION, "state": state, "upstream": UPSTREAM}
+    section: dict[str, Any] = {**SECTION, "state": state, "upstream": UPSTREAM}
     async with AsyncExitStack() as stack:
         # All at once.
         made = [
             daemon(tmp_path, "--no-auth", servers={"plain": server(tmp_path)}, **section) for _ in range(3)
         ]
         daemons = list(await asyncio.gather(*(stack.enter_async_context(one) for one in made)))
-        assert len({await result_of(one, PID) for one in daemons}) == 1
+        await until_one(tmp_path, *daemons)
         assert len(events(tmp_path, "start")) == 1
         callers = Callers(tmp_path)
         calling = [asyncio.create_task(callers.at(one)) for one in daemons]
@@ -343,7 +429,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
         await within(first.process.wait(), 60)
         left = [one for one in daemons if one is not first]
         await until(lambda: owner(postgres_url, daemons) is not first, "another one has it", pause=0.2)
-        assert len({await result_of(one, PID) for one in left}) == 1
+        await until_one(tmp_path, *left)
         assert callers.failed == [], "who called meanwhile has waited"
 
         # The next one is killed under calls.
@@ -354,7 +440,7 @@ async def test_it_is_handed_on_and_taken_over_and_no_call_is_made_twice(
         second.process.send_signal(signal.SIGKILL)
         certainty, message = await within(held, 60)
         assert certainty == "may_have_run" and "closed during hold" in message
-        assert await result_of(third, PID) == str(events(tmp_path, "start")[-1]["pid"])
+        await until_one(tmp_path, third)
         assert owner(postgres_url, daemons) is third
         callers.stop()
         await asyncio.gather(*calling)
@@ -367,19 +453,37 @@ async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begin
     tmp_path: Path, postgres: Postgres
 ) -> None:
     database = postgres.database()
-    servers = {"plain": server(tmp_path)}
-    async with fleet(tmp_path, database, servers=servers, upstream=UPSTREAM) as found:
+    servers = {
+        "plain": server(tmp_path),
+        "asking": entry(forked_server("asking_server.py", "stdio", "--older")),
+    }
+    single = {**UPSTREAM["servers"], "asking": {"single": True}}
+    upstream = {**UPSTREAM, "servers": single}
+    async with fleet(tmp_path, database, servers=servers, upstream=upstream) as found:
         callers = Callers(tmp_path)
         calling = [asyncio.create_task(callers.at(one)) for one in found.daemons]
-        pid = await result_of(found.daemons[0], PID)
-        has_it = owner(database, found.daemons)
+        first = await until_one(tmp_path, *found.daemons)
+
+        # Of two calls of one run, which the server cannot tell from each other, either is asked for.
+        (other,) = (one for one in found.daemons if one is not owner(database, found.daemons))
+        http = httpx2.AsyncClient(headers=other.auth, timeout=60, trust_env=False)
+        transport = streamable_http_client(other.url, http_client=http)
+        async with http, Client(transport, mode="legacy", elicitation_callback=elicit) as client:
+            assert (await answer_of(client, TWO_QUESTIONS))["result"] == ["accept Ada", "accept Ada"]
+
+        # Another command for it: the old one has ended before the new one begins.
+        config = tmp_path / "cellblock.json"
+        changed = json.loads(config.read_text())
+        changed["mcpServers"]["plain"]["env"] = {"ANOTHER": "one"}
+        config.write_text(json.dumps(changed))
+        await until(lambda: str(events(tmp_path, "start")[-1]["pid"]) != first, "it is another process")
+        await until_one(tmp_path, *found.daemons)
 
         # The sessions of all locks are ended, three times: whoever has the lock then, has the server.
         with psycopg.connect(database, autocommit=True) as connection:
             for _ in range(3):
                 await until(lambda: connection.execute(ENDING_SESSIONS).fetchall(), "there are locks")
-        for one in found.daemons:
-            await result_of(one, PID)
+        await until_one(tmp_path, *found.daemons)
 
         # PostgreSQL is away for longer than anybody can be sure: nobody has it.
         postgres.stop()
@@ -391,13 +495,9 @@ async def test_a_broker_that_is_cut_from_postgresql_ends_it_before_another_begin
         assert len(events(tmp_path, "start")) == started_before
         postgres.start()
 
-        async def is_back() -> bool:
-            answers = [await result_of(one, PID_OR_WHY) for one in found.daemons]
-            return answers[0] == answers[1] == [str(events(tmp_path, "start")[-1]["pid"])]
-
-        await until_found(is_back, "both have it again", pause=0.5)
+        await until_one(tmp_path, *found.daemons)
         callers.stop()
         await asyncio.gather(*calling)
         callers.check()
-        assert pid and has_it and not events(tmp_path, "double")
+        assert not events(tmp_path, "double")
     postgres.drop(database)

@@ -76,7 +76,7 @@ class Claims:
 
     Args:
         presence: Holds the session whose locks are meant.
-        names: What is claimed.
+        names: What may be claimed.
     """
 
     def __init__(self, presence: Presence, names: Sequence[str]) -> None:
@@ -85,6 +85,7 @@ class Claims:
         self._presence = presence
         self._turn = threading.Lock()
         self._url: str | None = None
+        self._wanted: set[str] = set()
         self._known: dict[str, Claim] = {}
         self._held: dict[str, int] = {}
         self._over: dict[str, int] = {}
@@ -93,8 +94,16 @@ class Claims:
         self._locked: dict[str, float] = {}
         presence.does_beside(self._look)
 
+    def want(self, name: str) -> None:
+        """Says that this broker can have something: what it lacks the means for is another one's."""
+        with self._turn:
+            is_new = name not in self._wanted
+            self._wanted.add(name)
+        if is_new:
+            self._presence.wake()
+
     def take(self, url: str) -> None:
-        """Begins to claim what nobody has; others reach this broker at the URL."""
+        """Begins to claim what is wanted and nobody has; others reach this broker at the URL."""
         with self._turn:
             self._url = url
         self._presence.wake()
@@ -135,8 +144,14 @@ class Claims:
         self._presence.wake()
 
     @property
+    def has_any(self) -> bool:
+        """Says whether this broker has something that it has not ended."""
+        with self._turn:
+            return self._held != self._over
+
+    @property
     def held(self) -> bool:
-        """Says whether this broker still has something, or has not yet been able to say that it has ended it."""
+        """Says whether this broker has something, or has not yet been able to say that it has ended it."""
         return bool(self._held)
 
     # ---- inside: the thread --------------------------------------------------------------------------
@@ -157,7 +172,8 @@ class Claims:
     def _tend(self, connection: Connection, name: str, known: dict[str, Claim], began: float) -> None:
         found = known.get(name)
         with self._turn:
-            url, held, over = self._url, self._held.get(name), self._over.get(name)
+            url = self._url if name in self._wanted else None
+            held, over = self._held.get(name), self._over.get(name)
         is_own = found is not None and found.broker == self.broker and found.epoch == held
         if held is not None and over == held:
             if is_own and found is not None:

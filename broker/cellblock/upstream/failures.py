@@ -31,6 +31,9 @@ CARRIED: Final = "cellblock/failure"
 
 _METHOD_NOT_FOUND: Final = -32601
 
+MAX_REASON_CHARS: Final = 300
+"""Bounds the text that says why a server is not connected; cut after redaction, which must see whole secrets."""
+
 MAX_SEARCHED_CHARS: Final = 200
 """Bounds the part of a server's message where it would say that credentials are missing."""
 
@@ -219,3 +222,8 @@ def text_of(error: BaseException) -> str:
     error = first_of(error)
     text: object = getattr(error, "message", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())
+
+
+def reason_of(error: BaseException, redactor: Redactor) -> str:
+    """Returns the same without the server's secrets, no longer than `MAX_REASON_CHARS`."""
+    return redactor.text(text_of(error))[:MAX_REASON_CHARS]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,13 @@ from pydantic import ValidationError
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.base.json import is_object
-from cellblock.catalog.requests import CAPABILITIES, SUBSCRIBE, Kind
+from cellblock.catalog.requests import SUBSCRIBE, Kind
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream import failures
+from cellblock.upstream.beside import Beside
 from cellblock.upstream.connecting import Backoff, FirstAttempt, State
-from cellblock.upstream.entries import Entries, Entry, list_entries
+from cellblock.upstream.entries import Entry
 from cellblock.upstream.heavy import LargeMessages, list_page
 from cellblock.upstream.input_rounds import ask, call_tool
 from cellblock.upstream.lenience import as_arguments
@@ -48,14 +48,8 @@ logger = logging.getLogger("cellblock.upstream")
 CLOSE_BOUND_SECONDS: Final = 8.0
 """Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
-MAX_REASON_CHARS: Final = 300
-"""Bounds the text that says why a server is not connected; cut after redaction, which must see whole secrets."""
-
 RELISTEN_SECONDS: Final = 5.0
 """Sets the pause before a stream of changes that a server has ended is asked for again."""
-
-NEWS_SECONDS: Final = 0.25
-"""Sets the pause between two words of a server that its lists have changed: in a loop, it does not keep ours busy."""
 
 LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
@@ -81,7 +75,6 @@ class UpstreamSession:
         single: Says where the server is, of one that exists once among several brokers; None for any other.
 
     Attributes:
-        revision: Counts how often what was listed beside tools has become old.
         single: As given.
         place: Where the server is now; None for one that is always here, or while it is nowhere.
     """
@@ -117,10 +110,7 @@ class UpstreamSession:
         self._prepare = prepare
         self._followed = set[str]() if followed is None else followed
         self._on_update = on_update
-        self.revision = 0
-        self._entries: dict[Kind, Entries] = {}
-        self._listing: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._news: asyncio.TimerHandle | None = None
+        self._beside = Beside(name, settings, self._redactor, on_change)
         self._routing = Routing(name, self._redactor)
         self._server_log = ServerLog(name, self._redactor)
         most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
@@ -151,8 +141,7 @@ class UpstreamSession:
         """Ends the session and its process within `CLOSE_BOUND_SECONDS`."""
         # The order is kept beside the cancellation, which a connection that fails in that moment turns into its error.
         self._closing = True
-        if self._news is not None:
-            self._news.cancel()
+        self._beside.close()
         self._ended.set()
         if self._task is not None:
             self._task.cancel()
@@ -199,29 +188,15 @@ class UpstreamSession:
         """Waits until no announced change is unread; bound it."""
         await self._fresh.wait()
 
-    async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
-        """Returns what the server lists beside tools; empty where it does not, or cannot be asked.
+    @property
+    def revision(self) -> int:
+        """Counts how often what was listed beside tools has become old."""
+        return self._beside.revision
 
-        Args:
-            kind: What.
-            fresh: Asks the server; else what it has listed last is good, if it has not said that this has changed.
-        """
-        client, held = self._client, self._entries.get(kind)
-        if client is None or getattr(client.server_capabilities, CAPABILITIES[kind]) is None:
-            return []
-        if held is not None and not fresh:
-            return held.found
-        with contextlib.suppress(TimeoutError):
-            # One at a time: who has waited takes what has come meanwhile.
-            async with asyncio.timeout(self._settings.list_timeout_ms / 1000):
-                await self._listing[kind].acquire()
-            try:
-                if self._entries.get(kind) is held:
-                    self._entries[kind] = await self._listed(kind, client, held)
-            finally:
-                self._listing[kind].release()
-        held = self._entries.get(kind)
-        return held.found if held is not None else []
+    async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what the server lists beside tools, as `Beside.entries`."""
+        client = self._client
+        return await self._beside.entries(kind, client, self._heavy if client else None, fresh=fresh)
 
     async def unfollow(self, uri: str) -> None:
         """Ends the subscription to a resource, as far as the server does."""
@@ -258,7 +233,9 @@ class UpstreamSession:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
-        send = partial(call_tool, run=self._run_of(origin)) if is_tool else self._ask
+        # Of two calls of one run, the broker that has the server may ask for either.
+        run = None if self._way is None or origin.who is None else f"{id(origin.who):x}"
+        send = partial(call_tool, run=run) if is_tool else self._ask
         if self._places is None:
             return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
@@ -325,10 +302,6 @@ class UpstreamSession:
             ) from None
         is_error = isinstance(result, types.CallToolResult) and result.is_error
         return self._redacted(result) if is_error else result
-
-    def _run_of(self, origin: CallOrigin) -> str | None:
-        """Names the run of a call to the broker that has the server, which asks nobody where it could be of two."""
-        return None if self._way is None or origin.who is None else f"{id(origin.who):x}"
 
     async def _ask(
         self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
@@ -496,27 +469,13 @@ class UpstreamSession:
 
     async def _follow(self, client: Client) -> None:
         """Subscribes again, on a new connection, to what the one before was subscribed to."""
-        self._note_news()
+        self._beside.note_change()
         for uri in [*self._followed]:
             with contextlib.suppress(MCPError, ValidationError, TimeoutError):
                 async with asyncio.timeout(self._settings.call_timeout_ms / 1000):
                     request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
                     await client.session.send_request(request, types.EmptyResult)
                 tell(self._on_update, uri)
-
-    async def _listed(self, kind: Kind, client: Client, before: Entries | None) -> Entries:
-        """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
-        listing = Entries(kind, self._settings)
-        try:
-            listing = await list_entries(kind, client, self._heavy, self._settings)
-        except (TimeoutError, MCPError, ValidationError) as error:
-            listing.found = before.found if before is not None else []
-            if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
-                listing.notes.append(f"Its {listing.what} list cannot be read: {self._why(error)}.")
-        for note in listing.notes:
-            if before is None or note not in before.notes:
-                logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
-        return listing
 
     async def _refresh(self, client: Client) -> None:
         try:
@@ -550,7 +509,7 @@ class UpstreamSession:
         if isinstance(message, types.ToolListChangedNotification):
             self._note_change()
         elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
-            self._note_news()
+            self._beside.note_change()
         elif isinstance(message, types.ResourceUpdatedNotification):
             if message.params.uri in self._followed:
                 tell(self._on_update, message.params.uri)
@@ -582,17 +541,6 @@ class UpstreamSession:
         self._fresh.clear()
         self._tools_changed.set()
 
-    def _note_news(self) -> None:
-        # Where nobody has asked for a list, nobody is to hear that it has changed.
-        if self._entries and self._news is None:
-            self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._is_news)
-
-    def _is_news(self) -> None:
-        self._news = None
-        self._entries.clear()
-        self.revision += 1
-        tell(self._on_change)
-
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
         if state is not State.CONNECTING:
@@ -600,14 +548,14 @@ class UpstreamSession:
         tell(self._on_change)
 
     def _why(self, error: BaseException) -> str:
-        return self._redactor.text(failures.text_of(error))[:MAX_REASON_CHARS]
+        return failures.reason_of(error, self._redactor)
 
     def _why_unconnected(self, error: BaseException) -> str:
         """Returns why there is no connection, with what to do about a program that is not there, or what it said."""
         error = failures.first_of(error)
         missing = missing_command(self._config) if isinstance(error, OSError) else None
         if missing is not None:
-            return missing.removesuffix(".")[:MAX_REASON_CHARS]
+            return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
         ended = isinstance(error, MCPError) and failures.is_closed(error)
         if not ended or self._config.command is None or self._way is not None:
             return self._why(error)

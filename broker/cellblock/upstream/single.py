@@ -16,7 +16,7 @@ from typing import Final
 import httpx2
 
 from cellblock.base.broker_http import BrokerTransport
-from cellblock.base.claims import TAKE_OVER_SECONDS, Claim, Claims
+from cellblock.base.claims import END_SECONDS, TAKE_OVER_SECONDS, Claim, Claims
 
 LOOK_SECONDS: Final = 0.2
 """Separates two looks at whose a server is; they are at memory."""
@@ -26,6 +26,9 @@ FIND_SECONDS: Final = 3.0
 
 HAND_ON_SECONDS: Final = 10.0
 """Bounds the time that calls under way have to end when a broker that is stopping hands a server on."""
+
+TELL_SECONDS: Final = 3.0
+"""Bounds the wait until others know what has ended here: a look, unless PostgreSQL is away; then they wait."""
 
 MOVE_SECONDS: Final = TAKE_OVER_SECONDS + 10.0
 """Bounds how long calls wait for a server on its way to another broker: until that may begin, and has started it."""
@@ -106,7 +109,12 @@ class Singles:
     async def given_up(self) -> None:
         """Claims nothing more, and waits until what this broker had is ended and others know it; bounded."""
         self.claims.let_go()
-        await while_true(lambda: self.claims.held, MOVE_SECONDS)
+        for name in self.claims.names:
+            # One that is between two attempts to connect has nothing to end.
+            if not self.own_turns[name].locked() and (epoch := self.claims.epoch(name)) is not None:
+                self.claims.ended(name, epoch)
+        await while_true(lambda: self.claims.has_any, HAND_ON_SECONDS + END_SECONDS)
+        await while_true(lambda: self.claims.held, TELL_SECONDS)
 
 
 class Single:
@@ -132,6 +140,10 @@ class Single:
             return None
         return Place(claim.epoch, self._singles.way_to(self.name, claim))
 
+    def is_here(self, epoch: int) -> bool:
+        """Says whether this broker has the server in an epoch, connected or not."""
+        return self._claims.epoch(self.name) == epoch
+
     @property
     def holder(self) -> Claim | None:
         """Returns whose the server is, or was last."""
@@ -155,6 +167,8 @@ class Single:
             return
         # The turn before may be of an earlier session here that has not ended.
         async with self._singles.own_turns[self.name]:
+            if not self.is_here(place.epoch):
+                raise Moved(UNSURE)
             self._fails_here = True
             try:
                 async with self._bounded(place, leave, busy):
@@ -179,6 +193,7 @@ class Single:
         return None if place is not None and place.way is None and self._fails_here else place
 
     async def _found(self) -> Place:
+        self._claims.want(self.name)
         await while_true(lambda: self.place() is None, FIND_SECONDS)
         place = self.place()
         if place is None:
@@ -216,14 +231,11 @@ class Single:
             await while_true(lambda: self.place() == place)
             return MOVED
 
-        def is_here() -> bool:
-            return self._claims.epoch(self.name) == place.epoch
-
-        await while_true(lambda: is_here() and self._claims.takes)
-        if not is_here():
+        await while_true(lambda: self.is_here(place.epoch) and self._claims.takes)
+        if not self.is_here(place.epoch):
             return UNSURE
         leave()
-        await while_true(lambda: is_here() and busy(), HAND_ON_SECONDS)
+        await while_true(lambda: self.is_here(place.epoch) and busy(), HAND_ON_SECONDS)
         return HANDED_ON
 
 

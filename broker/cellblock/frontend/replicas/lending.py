@@ -112,15 +112,12 @@ class Lending:
         """
         server, by, epoch = self._shown(path, headers)
         session = self._service.lendable(server)
-        place = None if session is None else session.place
-        if session is None or place is None or place.way is not None or place.epoch != epoch:
+        if session is None or session.single is None or not session.single.is_here(epoch):
             raise Refused(404)
         if session.client is None:
             await session.first.over(START_SECONDS, at_most=START_SECONDS)
-        if session.place is not place:
-            raise Refused(404)
         lent = self._lent.get(server)
-        if lent is None or lent.place is not place:
+        if lent is None or lent.place is not session.place or lent.serving.done():
             if session.client is None:
                 if session.is_shut_out:
                     raise Refused(401)

@@ -67,7 +67,7 @@ class Turn:
         self.ended, self.left, self.busy = False, False, False
         self.way: Way | None = None
         self.begun = asyncio.Event()
-        self.end_seen_by: Callable[[], bool] = lambda: True
+        self.ends_while: Callable[[], bool] = lambda: True
         self.task = asyncio.create_task(self._have(single))
 
     async def _have(self, single: Single) -> str:
@@ -78,8 +78,7 @@ class Turn:
                 try:
                     await asyncio.Event().wait()
                 finally:
-                    # Nobody else may have begun by now.
-                    assert self.end_seen_by()
+                    assert self.ends_while()
                     self.ended = True
         except Moved as moved:
             return str(moved)
@@ -101,7 +100,7 @@ async def test_one_has_it_here_and_the_other_one_goes_its_way(make: Make) -> Non
     # It is handed on when its calls are over, and has ended before the other one begins.
     second.claims.take("http://second")
     mine.busy = True
-    mine.end_seen_by = lambda: second.claims.epoch(NAME) is None
+    mine.ends_while = lambda: first.claims.epoch(NAME) == 1
     given_up = asyncio.create_task(first.given_up())
     await until(lambda: mine.left, "no call is to begin")
     assert not mine.ended
@@ -131,6 +130,18 @@ async def test_calls_that_last_are_not_waited_for_without_end(
     turn.busy = True
     await within(singles.given_up(), 60)
     assert await within(turn.task, 60) == HANDED_ON
+
+
+async def test_what_is_between_two_turns_is_given_up_at_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAND_ON_SECONDS", 600.0)
+    singles = make()
+    singles.claims.take("http://first")
+    singles.claims.want(NAME)
+    await until(lambda: singles.claims.epoch(NAME) == 1, "it has it")
+    await within(singles.given_up(), 60)
+    assert not singles.claims.held
 
 
 async def test_a_turn_is_cut_off_when_nobody_can_be_sure(make: Make, postgres: Postgres) -> None:
