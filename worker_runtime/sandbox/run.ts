@@ -278,6 +278,7 @@ export function prepare(inRealm: Realm, globals: () => void): void {
 export async function rehearse(start: Start, text: string): Promise<void> {
   await run(start, text);
   await rehearseCall();
+  await journal.rehearse();
   utf8(stringify(describeFailure(null, moduleNames())));
 }
 
