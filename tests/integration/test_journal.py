@@ -57,6 +57,7 @@ async def test_generated_scripts_are_replayed_cut_and_changed(place: World) -> N
     assert total.calls > 100
     assert total.cut > 20
     assert total.mutants > 15
+    assert place.user.answers > 10, "servers have asked"
 
 
 @pytest.mark.parametrize(
