@@ -1,10 +1,11 @@
 """Whether runs that wait for people lose anything, or do it twice, when their daemons are killed at random.
 
-Clients run scripts whose calls must be allowed. Some come back with the answers, as MCP 2026-07-28 has it; others leave
-a durable run behind; and `cellblock runs approve` allows what waits, whoever asked. Meanwhile the daemon is killed by
-SIGKILL, alone or with all below it, and so are its host and its workers; the next daemon on the same state directory
-goes on. The last one is not killed: there, all comes to its end. Exit code 1 where a run that was written down has no
-end, a call was made twice, a script or a client was told what is not so, or anything is left.
+Clients run scripts whose calls must be allowed, and the server of one call asks its user something. Some come back with
+the answers, as MCP 2026-07-28 has it; others leave a durable run behind; and `cellblock runs approve` allows and
+answers what waits, whoever asked. Meanwhile the daemon is killed by SIGKILL, alone or with all below it, and so are its
+host and its workers; the next daemon on the same state directory goes on. The last one is not killed: there, all comes
+to its end. Exit code 1 where a run that was written down has no end, a call was made twice, a script or a client was
+told what is not so, an answer has come to the server twice, or to another call, or anything is left.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import contextlib
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
@@ -33,13 +36,13 @@ from benchmarks.load.plain_http import META
 from cellblock.config.settings import parse_settings
 from cellblock.journal.journals import open_store
 from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.parked import LOST
+from cellblock.journal.parked import LOST, ParkedQuestion
 from cellblock.journal.place import FilePlace
-from cellblock.journal.rows import Head, RunState
+from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry.keeper import response_in
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config
 
 CLIENTS: Final = 3
 PAUSE_SECONDS: Final = 0.7
@@ -74,21 +77,48 @@ SECTION: Final[Mapping[str, Any]] = {
     "pool": {"warm": 1, "capacity": 4},
 }
 SCRIPT: Final = """import { echo, give } from "@codemode/servers/ledger";
+import { elicit } from "@codemode/servers/asking";
 const told = {};
 const call = async (tool, n) => {
     try {
-        await tool({ id: "RUN/" + n });
+        const found = await tool({ id: "RUN/" + n });
         told[n] = "made";
+        return found;
     } catch (error) {
         told[n] = error.certainty;
     }
 };
 await call(echo, 0);
 await Promise.all([call(give, 1), call(give, 2)]);
+const said = await call(elicit, 4);
 await call(give, 3);
-globalThis.__codemode_result__ = { run: RUN, told };
+globalThis.__codemode_result__ = { run: RUN, told, said: said ?? null };
 """
-"""The first call needs no approval, the next two are asked about together."""
+"""The first call needs no approval, the next two are asked about together, and the server of the next one asks."""
+
+ASKED: Final = "4"
+"""Names that one."""
+
+
+@contextlib.contextmanager
+def asking(file: Path) -> Generator[tuple[int, str]]:
+    """Serves what asks, over HTTP: each call has a session that says whose it is. Gives the process and the address."""
+    words = [
+        sys.executable,
+        "-I",
+        str(SERVERS / "asking_server.py"),
+        "http",
+        "--older",
+        "--ledger",
+        str(file),
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, f"http://127.0.0.1:{int(process.stdout.readline().split()[1])}/mcp"
+        finally:
+            # Sessions of killed daemons hold it.
+            process.kill()
 
 
 class Daemons:
@@ -99,9 +129,13 @@ class Daemons:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.ledger = folder / "s", folder / "ledger.jsonl"
-        self.config = write_config(folder, {"ledger": plain_server("--ledger", self.ledger)}, **SECTION)
-        self.settings = parse_settings(json.loads(self.config.read_text("utf-8")))
+        self.state, self.ledger, self.answers = (
+            folder / "s",
+            folder / "ledger.jsonl",
+            folder / "answers.jsonl",
+        )
+        self._folder = folder
+        self.use("http://127.0.0.1:9/mcp")
         self.log = folder / "daemon.log"
         self.private = [folder / name for name in ("tmp", "home")]
         self.orphans = Orphans()
@@ -110,6 +144,12 @@ class Daemons:
         self._process: Process | None = None
         for one in self.private:
             one.mkdir()
+
+    def use(self, url: str) -> None:
+        """Takes the address of the server that asks."""
+        servers = {"ledger": plain_server("--ledger", self.ledger), "asking": {"url": url}}
+        self.config = write_config(self._folder, servers, **SECTION)
+        self.settings = parse_settings(json.loads(self.config.read_text("utf-8")))
 
     async def start(self) -> None:
         """Starts the next daemon. Raises RuntimeError: It does not serve."""
@@ -183,6 +223,12 @@ class Daemons:
                 found += page
         return found
 
+    def questions(self, run_id: str) -> tuple[ParkedQuestion, ...]:
+        """Returns what a run waits for."""
+        with contextlib.closing(self._store()) as store:
+            read = store.read(run_id, kinds=WAITING)
+        return () if read is None or read[0].state != "parked" else parked_questions(*read)
+
     def response(self, run_id: str) -> Any:
         """Returns the response of a run that has ended; None where none is written down."""
         with contextlib.closing(self._store()) as store:
@@ -231,11 +277,23 @@ class Campaign:
         """Holds what clients were answered, by run."""
         self._written: set[str] = set()
         """Names the runs of which somebody was told that they wait."""
+        self.given: dict[str, str] = {}
+        """Holds who was named to the server that asks: each answer is another one, and for this call."""
+        self.answered: dict[str, list[str]] = {}
+        """Holds what came to the server that asks, by call."""
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
         adopt_orphans()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + 2))
+        with asking(self.daemons.answers) as (server, url):
+            self.daemons.orphans.kept.add(server)
+            self.daemons.use(url)
+            await self._course(seconds)
+        await self._judge_rest()
+        self._judge_runs()
+
+    async def _course(self, seconds: float) -> None:
         await self.daemons.start()
         until = time.monotonic() + seconds
         try:
@@ -252,8 +310,6 @@ class Campaign:
             raise
         if code := await self.daemons.stop():
             self.wrong.append(f"the last daemon ended with code {code}")
-        await self._judge_rest()
-        self._judge_runs()
 
     def figures(self) -> dict[str, Any]:
         """Gives what a report needs."""
@@ -300,6 +356,24 @@ class Campaign:
                 self.wrong.append(
                     f"told {word} of call {call}, which was made {made[call]} times: {response}"
                 )
+        asked = f"{result['run']}/{ASKED}"
+        came = self.answered.get(asked, [])
+        if len(came) > 1 or (words.get(asked) == "made" and came != [result["said"]]):
+            self.wrong.append(f"to the server of call {asked} came {came}: {response}")
+
+    def judge_answers(self) -> None:
+        """Holds what came to the server that asks against what was said: each answer is for one call, once."""
+        came = [(call, text) for call, texts in self.answered.items() for text in texts]
+        named = Counter(text for _, text in came if text.startswith("accept"))
+        self.counts["came_to_the_server"] = named.total()
+        self.wrong += [
+            f"{text} came to the server {count} times" for text, count in named.items() if count > 1
+        ]
+        self.wrong += [
+            f"to the server of call {call} came {text}, which was for {self.given.get(text)}"
+            for call, text in came
+            if text.startswith("accept") and self.given.get(text) != call
+        ]
 
     # ---- inside: who acts ----------------------------------------------------------------------------
 
@@ -320,7 +394,8 @@ class Campaign:
         self.counts["requests"] += 1
         forms = self._chance.random() < 0.7
         durable = not forms or self._chance.random() < 0.5
-        arguments = {"code": SCRIPT.replace("RUN", str(self.counts["requests"])), "durable": durable}
+        run = str(self.counts["requests"])
+        arguments = {"code": SCRIPT.replace("RUN", run), "durable": durable}
         message = await self.daemons.said(arguments, forms=forms)
         word, back = None, dict[str, Any]()
         while message is None or message.get("result", {}).get("resultType") == "input_required":
@@ -329,8 +404,8 @@ class Campaign:
                 self.counts["cut_off"] += 1
                 return
             if message is not None:
-                word, asked = message["result"]["requestState"], message["result"]["inputRequests"]
-                answers: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in asked}
+                word, asked = message["result"]["requestState"], message["result"].get("inputRequests", {})
+                answers = {key: self._accepted(one, f"{run}/{ASKED}") for key, one in asked.items()}
                 back = {"requestState": word, "inputResponses": answers}
                 await self._pause()
             message = await self.daemons.said(arguments, forms=forms, **back)
@@ -340,14 +415,29 @@ class Campaign:
             if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
                 self.wrong.append(f"a word is good twice: {again}")
 
+    def _accepted(self, asked: Mapping[str, Any], call: str) -> dict[str, Any]:
+        """The answer to one question: yes, and where a server asks a name that nobody else is given."""
+        is_form = "name" in asked["params"]["requestedSchema"]["properties"]
+        return {"action": "accept", "content": {"name": self._name(call)} if is_form else {}}
+
+    def _name(self, call: str) -> str:
+        name = f"N{len(self.given)}"
+        self.given[f"accept {name}"] = call
+        return name
+
     async def _approve(self) -> None:
-        """Allows what waits, one run after the other."""
+        """Allows and answers what waits, one run after the other."""
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
             if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
                 self._written |= {head.id for head in waiting}
-                code, errors = await self.daemons.command("runs", "approve", self._chance.choice(waiting).id)
-                self.counts["approved_by_command"] += code == 0
+                run_id, words = self._chance.choice(waiting).id, list[str]()
+                for question in await asyncio.to_thread(self.daemons.questions, run_id):
+                    if question.is_of_server:
+                        form = {"name": self._name(json.loads(question.input)["id"])}
+                        words = ["--call", str(question.number), "--answer", json.dumps(form)]
+                code, errors = await self.daemons.command("runs", "approve", run_id, *words)
+                self.counts["answered_by_command" if words else "approved_by_command"] += code == 0
                 # Somebody else may have been faster.
                 if code not in (0, 2) or "Traceback" in errors:
                     self.wrong.append(f"`runs approve` ended with {code}: {errors}")
@@ -384,7 +474,12 @@ class Campaign:
         ]
 
     def _judge_runs(self) -> None:
-        events = [event for event in ledger(self.daemons.ledger) if event["event"] == "call"]
+        seen = [*ledger(self.daemons.ledger), *ledger(self.daemons.answers)]
+        events = [event for event in seen if event["event"] == "call"]
+        for event in seen:
+            if "text" in event:
+                self.answered.setdefault(event["arguments"]["id"], []).append(event["text"])
+        self.judge_answers()
         made = Counter(str(event["arguments"]["id"]) for event in events)
         self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
         heads = {head.id: head for head in self.daemons.heads()}

@@ -57,6 +57,27 @@ async def test_generated_scripts_are_replayed_cut_and_changed(place: World) -> N
     assert total.calls > 100
     assert total.cut > 20
     assert total.mutants > 15
+    assert place.user.answers > 10, "servers have asked"
+
+
+async def test_answers_that_come_together_are_seen_one_after_the_other(place: World) -> None:
+    """What comes of one, however many microtasks that takes, has been before the next is seen."""
+    code = """import { answer } from "@codemode/servers/local";
+const seen = [];
+await Promise.all(Array.from({ length: 40 }, async (_, index) => {
+    await answer({ key: `together/${index}`, site: index, ms: 0 });
+    seen.push(index);
+    for (let turn = 0; turn < 50; turn++) await null;
+    seen.push(index);
+}));
+globalThis.__codemode_result__ = seen;
+"""
+    recording = await within(place.record(code))
+    assert recording.response is not None
+    seen = recording.response["result"]
+    assert seen[::2] == seen[1::2] and sorted(seen[::2]) == list(range(40))
+    _, differing = await within(place.replay(recording))
+    assert differing == []
 
 
 @pytest.mark.parametrize(

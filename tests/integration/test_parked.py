@@ -17,7 +17,7 @@ from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Ve
 from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
-from cellblock.daemon import parked_runs
+from cellblock.daemon import going_on
 from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
@@ -458,7 +458,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     room, refused = JournalRoom(), 0
     for module in (journal, keeper):
         monkeypatch.setattr(module, "ROOM", room)
-    monkeypatch.setattr(parked_runs, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.01)
     taken = Keeper.taken
 
     def told(self: Keeper, *args: Any) -> Any:

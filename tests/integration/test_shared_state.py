@@ -17,7 +17,7 @@ import pytest
 from cellblock import Broker, CellblockError, ConfigError, tool
 from cellblock.base import presence
 from cellblock.config.settings import parse_settings
-from cellblock.daemon import parked_runs
+from cellblock.daemon import going_on
 from cellblock.execution.response import RunResponse
 from cellblock.journal import at_work
 from cellblock.journal.rows import Head
@@ -167,7 +167,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
 ) -> None:
     """Also one that has no process, since its tool is at work for long."""
     monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(parked_runs, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.1)
     MADE.clear()
     script = (
         IMPORTS
@@ -185,7 +185,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
         await kept_as(broker, state)
-        await asyncio.sleep(5 * parked_runs.LOOK_SECONDS)
+        await asyncio.sleep(5 * going_on.LOOK_SECONDS)
         assert (await kept_as(broker, state)).resumed == 0, "it was taken from a broker that lives"
         process.send_signal(signal.SIGKILL)
         await process.wait()

@@ -123,7 +123,7 @@ async def call_tool(
     else:
         await asyncio.sleep(pause)
         text = await ask(context, params.name)
-    note(event="answer", tool=params.name, text=text)
+    note(event="answer", tool=params.name, arguments=arguments, text=text)
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 

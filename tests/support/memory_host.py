@@ -41,6 +41,8 @@ BOUND: Final = 10.0
 """Longest wait of any test, in seconds."""
 
 Tool = Callable[[dict[str, Any]], Awaitable[Any]]
+AskingTool = Callable[[dict[str, Any], CallOrigin], Awaitable[Any]]
+"""Has the way back, too, as a session has that calls a server."""
 
 
 class HostedRun:
@@ -190,11 +192,12 @@ class ScriptedHost:
 class FakeUpstreams:
     """One server `tools` of async functions; implements `execution.executor.Upstreams`."""
 
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, tools: Mapping[str, Tool], asking: Mapping[str, AskingTool] | None = None) -> None:
         self.tools = dict(tools)
+        self._asking = dict(asking or {})
         entries = tuple(
             ToolEntry(name, name.replace("-", "_"), f"Tool {name}.", None, {"type": "object"})
-            for name in tools
+            for name in (*self.tools, *self._asking)
         )
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
         self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
@@ -211,6 +214,8 @@ class FakeUpstreams:
 
     def caller(self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin) -> Tool:
         """The function itself."""
+        if (asks := self._asking.get(tool.tool_name)) is not None:
+            return lambda arguments: asks(arguments, origin)
         return self.tools[tool.tool_name]
 
 
@@ -261,6 +266,7 @@ class World:
 
     Args:
         tools: Of the server `tools`, beside `echo`.
+        asking: Those whose server asks during a call.
         keeper: Keeps runs; None: none are kept.
         settings: The `"cellblock"` section of a configuration.
     """
@@ -269,6 +275,7 @@ class World:
         self,
         *,
         tools: Mapping[str, Tool] | None = None,
+        asking: Mapping[str, AskingTool] | None = None,
         keeper: RunKeeper | None = None,
         **settings: Any,
     ) -> None:
@@ -277,7 +284,7 @@ class World:
         self.pool = Pool(self.settings.pool, lambda identity, why: self.failed.append((identity, why)))
         self.link = MemoryLink(self.pool, max_message_bytes=self.settings.max_message_bytes)
         self.pool.use(self.link)
-        self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
+        self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})}, asking)
         self.events = RunEvents()
         self.apart = Apart(self.settings.pool.queue_wait_ms)
         self.executor = Executor(

@@ -1,16 +1,19 @@
 """Scripts for the journal, made of a number: calls in a row, beside each other, raced and in loops; timers, randomness,
-dates, errors, nested promises; and the tools that they call."""
+dates, errors, nested promises; and the tools that they call, one of a server that asks its user meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 
 from cellblock import tool
 
 PRELUDE: Final = """import { answer, refuse } from "@codemode/servers/local";
+import { input } from "@codemode/servers/asking";
 import { CodemodeError } from "@codemode/errors";
 import { listServers, listTools } from "@codemode/discovery";
 const out = [];
@@ -18,22 +21,44 @@ let made = 0;
 const note = (...values) => { out.push(values); };
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const ask = (site, ms, more = null) => answer({ key: `RUN/${++made}`, site, ms, more });
+const consult = (site) => input({ key: `RUN/${++made}`, site });
 const bad = (site, ms) => refuse({ key: `RUN/${++made}`, site, ms });
 """
 
 MAX_MS: Final = 6
 """Sets the longest delay of a tool and of a timer: they are to overtake each other."""
 
+CONSULTED: Final = 0.15
+"""Sets how many of the calls are of the server that asks."""
+
 
 class Tools:
-    """Has the tools, and the ledger of what they were asked: how often, by key."""
+    """Has the tools, and the ledger of what they were asked: how often, by key.
 
-    def __init__(self) -> None:
-        self.ledger: Counter[str] = Counter()
+    Args:
+        answers: The ledger of the server that asks.
+    """
+
+    def __init__(self, answers: Path) -> None:
+        self._ledger: Counter[str] = Counter()
+        self._answers, self._read = answers, 0
+
+    @property
+    def ledger(self) -> Counter[str]:
+        """How often each key was asked by now."""
+        if self._answers.exists():
+            with self._answers.open("rb") as file:
+                file.seek(self._read)
+                for line in file.read().splitlines():
+                    event = json.loads(line)
+                    # A call that asks in rounds comes twice.
+                    self._ledger[event["arguments"]["key"]] += event["event"] == "answer"
+                self._read = file.tell()
+        return self._ledger
 
     def functions(self) -> list[Any]:
         """The tools. What `answer` gives is a function of its input and of how often that key was asked."""
-        ledger = self.ledger
+        ledger = self._ledger
 
         @tool()
         async def answer(key: str, site: int, ms: int, more: Any = None) -> dict[str, Any]:
@@ -85,6 +110,8 @@ class Generated:
                 ", out.length",
             ]
         )
+        if self._random.random() < CONSULTED:
+            return f"consult({self._site()})"
         return f"ask({self._site()}, {self._ms()}{more})"
 
     def _maybe(self) -> str:

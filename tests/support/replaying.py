@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import mcp_types as types
 
 from cellblock.config.settings import parse_settings
 from cellblock.daemon.broker import Broker
 from cellblock.daemon.replay import differences
+from cellblock.execution.caller import Caller
 from cellblock.execution.plan import recorded_plan
 from cellblock.execution.response import RunResponse
 from cellblock.journal.events import pieces
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import Recording
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
-from support.replay_scripts import Generated, Tools
+from support.entries import entry, forked_server
+from support.replay_scripts import MAX_MS, Generated, Tools
 
 WARM = 4
+
+
+class User:
+    """Answers what servers ask: differently each time. Implements `upstream.requester.Requester`."""
+
+    wants_progress = False
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    async def elicit(self, params: types.ElicitRequestParams, key: str = "") -> types.ElicitResult:
+        """Answers after a while."""
+        self.answers += 1
+        said = self.answers
+        await asyncio.sleep(said % MAX_MS / 1000)
+        return types.ElicitResult(action="accept", content={"name": f"answer {said}"})
+
+    async def sample(self, params: types.CreateMessageRequestParams, key: str = "") -> types.ErrorData:
+        """Has no model."""
+        return types.ErrorData(code=types.METHOD_NOT_FOUND, message="no model")
+
+    async def roots(self, key: str = "") -> types.ErrorData:
+        """Has no roots."""
+        return types.ErrorData(code=types.METHOD_NOT_FOUND, message="no roots")
+
+    def progress(self, *_: object) -> None:
+        """Is not told of any."""
+
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Is not told of any."""
 
 
 @dataclass
@@ -29,11 +66,12 @@ class World:
     tools: Tools
     live: Broker
     offline: Broker
+    user: User
 
     async def record(self, code: str) -> Recording:
         """Runs a script, and gives its recording as another process would read it."""
         journal = Journal.recording()
-        await self.live.run_request({"code": code}, journal=journal)
+        await self.live.run_request({"code": code}, Caller(requester=self.user), journal=journal)
         return Recording.unpack(journal.snapshot().pack())
 
     async def replay(self, recording: Recording) -> tuple[RunResponse, list[dict[str, Any]]]:
@@ -54,20 +92,22 @@ class World:
     async def resume(self, recording: Recording) -> Recording:
         """Goes on from the end of a recording, with the tools; gives the whole."""
         journal = Journal.resuming(recording)
-        await self.live.run_request(journal.request, journal=journal)
+        await self.live.run_request(journal.request, Caller(requester=self.user), journal=journal)
         return Recording.unpack(journal.snapshot().pack())
 
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     """Both brokers, for a while."""
-    tools = Tools()
-    settings = parse_settings(
-        {"cellblock": {"typecheck": "off", "pool": {"warm": WARM, "max_warm": WARM, "capacity": 8}}}
-    )
-    async with Broker(settings, tools=tools.functions()) as live, Broker(settings) as offline:
-        await live.settled()
-        yield World(tools, live, offline)
+    section = {"typecheck": "off", "pool": {"warm": WARM, "max_warm": WARM, "capacity": 8}}
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder) / "answers.jsonl"
+        command = forked_server("asking_server.py", "stdio", "--ledger", answers)
+        settings = parse_settings({"mcpServers": {"asking": entry(command)}, "cellblock": section})
+        tools, none = Tools(answers), parse_settings({"cellblock": section})
+        async with Broker(settings, tools=tools.functions()) as live, Broker(none) as offline:
+            await live.settled()
+            yield World(tools, live, offline, User())
 
 
 def cuts(recording: Recording) -> list[Recording]:

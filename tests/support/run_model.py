@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
+
+import mcp_types as types
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.executor import MAX_LOST
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock.policy.asking import Verdict
+from cellblock.upstream.requester import CallOrigin
 from cellblock_worker.wire import protocol
 from support.memory_host import HostedRun
 from support.memory_keeper import Park
 
 MAX_CALLS = 3
 SLOW_SECONDS = 2.0
+
+REFUSED = "refused"
+"""What a server gets where nobody can be asked."""
+
+FORM = types.ElicitRequestFormParams(message="Who are you?", requested_schema={"type": "object"})
 
 
 class Tools:
@@ -27,6 +35,17 @@ class Tools:
     def __init__(self) -> None:
         self.begun: Counter[tuple[str, int]] = Counter()
         self.completed: Counter[tuple[str, int]] = Counter()
+        self.got: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        """What servers were answered."""
+
+    async def elicits(self, value: dict[str, Any], origin: CallOrigin) -> Any:
+        """Answers when its server has an answer to what that asks; no client is there to ask its user."""
+        key = self._begin(value)
+        answer: object = None
+        if origin.asked is not None:
+            answer = await origin.asked(types.ElicitRequest(params=FORM), _nobody)
+        self.got[key].append(answer.action if isinstance(answer, types.ElicitResult) else REFUSED)
+        return self._complete(key)
 
     async def echo(self, value: dict[str, Any]) -> Any:
         """Answers at once."""
@@ -67,6 +86,10 @@ class Tools:
         return "done"
 
 
+async def _nobody(key: str) -> types.ErrorData:
+    return types.ErrorData(code=types.METHOD_NOT_FOUND, message="the client has no forms")
+
+
 @dataclass
 class ModelRun:
     """One request and, once it has a lease, what its host sees of it. What comes after `resumed` is of one process of
@@ -89,6 +112,8 @@ class ModelRun:
     """The tools of the calls that it has made in all its processes, "" for other requests."""
     answered: set[int] = field(default_factory=set[int])
     """Those of them whose answers its earlier processes have seen."""
+    said: dict[int, str] = field(default_factory=dict[int, str])
+    """What servers were said while it was parked, by calls."""
     park: Park | None = None
     """It is parked, or is being parked, so."""
     parked: bool = False
@@ -179,9 +204,14 @@ class ModelRun:
     def parks(self, park: Park) -> None:
         """The broker writes it down: all that it waits for is people, or tools that have been at work for long."""
         working = {call.call for call in park.parked.working}
+        questions = park.parked.questions
         assert self.state is State.RUNNING and (self.asked or working), self
-        assert {question.call for question in park.parked.questions} == self.asked, (self, park)
-        assert working == self.working and (self.parks_tools or not working), (self, park)
+        assert {question.call for question in questions if not question.is_of_server} == self.asked, (
+            self,
+            park,
+        )
+        assert {question.call for question in questions if question.is_of_server} == self.asking, (self, park)
+        assert working == self.working and (self.parks_tools or working == self.asking), (self, park)
         self.state, self.park = State.PARKING, park
 
     def disk_answers(self, ok: bool, *, taken: bool = False) -> None:
@@ -218,12 +248,21 @@ class ModelRun:
     @property
     def waits_for_people_alone(self) -> bool:
         """Whether it is to be parked."""
-        return bool(self.asked) and not self.cannot_park and not self.working
+        return bool(self.asked or self.asking) and not self.cannot_park and self.working == self.asking
 
     @property
     def working(self) -> set[int]:
         """Calls that have no answer, and wait for no person."""
         return {call for call in self.at_work if self._is_at_work(call)}
+
+    @property
+    def asking(self) -> set[int]:
+        """Calls whose server asks something."""
+        return {
+            call
+            for call in self.working
+            if self.known[call] == "elicits" and self.tools.begun[self.name, call]
+        }
 
     @property
     def waits_for_tools_alone(self) -> bool:

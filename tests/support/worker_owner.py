@@ -22,7 +22,8 @@ MIB = 1024 * 1024
 class Owner:
     """Records what workers tell. Its launcher is one of its own, which ends with its worker, unless one is given."""
 
-    def __init__(self, launcher: Launcher | None = None) -> None:
+    def __init__(self, launcher: Launcher | None = None, *, has_journals: bool = False) -> None:
+        self.has_journals = has_journals
         self.said: list[tuple[dict[str, Any], bytes]] = []
         self.ended: list[tuple[protocol.Ended, bytes]] = []
         self.events: list[str] = []
@@ -32,6 +33,9 @@ class Owner:
         self.launcher = launcher or Launcher(room=confinement.room())
         self._own_launcher = launcher is None
         self._changed = asyncio.Event()
+
+    def worker_is_journaled(self) -> None:
+        self.has_journals = True
 
     def worker_ready(self, worker: Worker) -> None:
         self._note("ready")
@@ -107,10 +111,11 @@ async def booted(
     max_frame_bytes: int = 2 * MIB,
     *,
     rehearse: bool = True,
+    has_journals: bool = False,
     launcher: Launcher | None = None,
     reuse: ReuseBounds | None = None,
 ) -> tuple[Worker, Owner]:
-    owner = Owner(launcher)
+    owner = Owner(launcher, has_journals=has_journals)
     made = Worker(
         owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse, reuse=reuse
     )

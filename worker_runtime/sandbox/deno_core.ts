@@ -9,6 +9,8 @@ export interface Core {
   createTimer(run: () => void, ms: number, args: undefined, repeat: boolean, ref: boolean): object;
   cancelTimer(timer: object): void;
   queueImmediate(immediate: object): void;
+  /** Does what is left of microtasks, as the end of a turn of the loop does. */
+  runMicrotasks(): void;
   /** The text of UTF-8 bytes, without a mark at their beginning; what is no UTF-8 becomes U+FFFD. */
   decode(bytes: Uint8Array): string;
   /** Keeps the event loop from waiting for input while there is an immediate. */

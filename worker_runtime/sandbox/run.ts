@@ -66,6 +66,8 @@ interface Plan {
   entry?: true;
   /** Makes the run a journaled one. */
   journal?: Terms;
+  /** Says of a rehearsal whether runs here are journaled. */
+  journals?: true;
 }
 
 let realm: Realm;
@@ -278,6 +280,7 @@ export function prepare(inRealm: Realm, globals: () => void): void {
 export async function rehearse(start: Start, text: string): Promise<void> {
   await run(start, text);
   await rehearseCall();
+  if ((parse(text) as Plan).journals) await journal.rehearse();
   utf8(stringify(describeFailure(null, moduleNames())));
 }
 

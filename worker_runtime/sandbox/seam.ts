@@ -46,6 +46,8 @@ export interface Run {
 
 /** A journal, or none. */
 export interface Seam {
+  /** Goes along the way of a journaled run once, so that V8 has compiled it. Only before a run. */
+  rehearse(): Promise<void>;
   /** Makes this run a journaled one. Before its script is loaded. */
   begin(terms: Terms, run: Run): void;
   /** Says whether this run is a journaled one. */
@@ -73,6 +75,7 @@ export interface Seam {
 }
 
 const none: Seam = {
+  rehearse: async () => {},
   begin() {},
   isOn: () => false,
   elapsed: () => 0,

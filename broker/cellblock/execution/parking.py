@@ -193,8 +193,11 @@ class Parking:
             self._stop_timer()
 
     def _waits(self, seconds: float | None) -> None:
-        if seconds is None or self._is_due:
+        if seconds is None:
             return
+        if self._is_due:
+            # Others have waited for long; what had held the run asks now, too, and the rest of that comes at once.
+            seconds = GATHER_SECONDS
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         if self._timer is None or due < self._due:

@@ -61,3 +61,40 @@ def test_a_second_answer_and_an_unknown_error_are_told(campaign: Campaign) -> No
     campaign.take(answer)
     campaign.take({"error": {"message": "Internal error"}})
     assert [line.split(":")[0] for line in campaign.wrong] == ["two answers for run r", "an answer"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said", "came", "is_right"),
+    [
+        ("made", "accept N1", ["accept N1"], True),
+        ("made", "accept N1", ["accept N2"], False),
+        ("made", "accept N1", ["accept N1", "accept N1"], False),
+        ("made", "accept N1", [], False),
+        ("may_have_run", None, [], True),
+        ("may_have_run", None, ["accept N1"], True),
+        ("may_have_run", None, ["accept N1", "accept N2"], False),
+    ],
+)
+def test_what_came_to_a_server_is_held_against_what_its_script_was_told(
+    campaign: Campaign, word: str, said: str | None, came: list[str], is_right: bool
+) -> None:
+    response = ended({"4": word})
+    response["result"]["said"] = said
+    campaign.answered["7/4"] = came
+    campaign.judge(response, Counter({"7/4": 1}))
+    assert [line.startswith("to the server of call 7/4 came") for line in campaign.wrong] == (
+        [] if is_right else [True]
+    )
+
+
+def test_an_answer_that_came_twice_or_to_another_call_is_told(campaign: Campaign) -> None:
+    campaign.given["accept N1"], campaign.given["accept N2"] = "7/4", "8/4"
+    campaign.answered.update({"7/4": ["accept N1", "refused -32601: no"], "8/4": ["accept N2"]})
+    campaign.judge_answers()
+    assert campaign.wrong == []
+    campaign.answered.update({"9/4": ["accept N2"]})
+    campaign.judge_answers()
+    assert [line.split(",")[0] for line in campaign.wrong] == [
+        "accept N2 came to the server 2 times",
+        "to the server of call 9/4 came accept N2",
+    ]

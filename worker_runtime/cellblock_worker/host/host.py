@@ -150,6 +150,7 @@ class Host:
         self._reuse = config.reuse if confinement.use_contexts(config.reuse is not None) else None
         self._boots = 0
         self.has_booted_many = asyncio.Event()
+        self.has_journals = False
         self._boot_failures = 0
         self._boot_not_before = 0.0
         self._target = WarmTarget(
@@ -292,6 +293,10 @@ class Host:
             self.lose(link, "the connection was cut")
 
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
+
+    def worker_is_journaled(self) -> None:
+        """Has new workers rehearse a journaled run, too."""
+        self.has_journals = True
 
     def worker_ready(self, worker: Worker) -> None:
         """Gives a worker that has booted to the longest waiting run, or keeps it warm."""

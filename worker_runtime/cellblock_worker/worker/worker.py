@@ -26,7 +26,7 @@ from cellblock_worker.worker.death import (
     why_it_ended,
 )
 from cellblock_worker.worker.hearing import Hearing
-from cellblock_worker.worker.rehearsal import READY_FRAME, WARM_FRAME
+from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.reuse import (
     CPU_SECONDS,
     GROWTH_BYTES,
@@ -58,6 +58,15 @@ class WorkerOwner(Protocol):
     @property
     def launcher(self) -> Launcher:
         """Starts its process."""
+        ...
+
+    @property
+    def has_journals(self) -> bool:
+        """Says whether a run here was journaled: new workers rehearse that, too."""
+        ...
+
+    def worker_is_journaled(self) -> None:
+        """Hears that the run of a worker is."""
         ...
 
     def worker_ready(self, worker: Worker) -> None:
@@ -164,7 +173,8 @@ class Worker:
             launch.close()
         self._inner_pid: int | None = None
         self._usage_reader: UsageReader | None = None
-        self._process.write(WARM_FRAME if rehearse else READY_FRAME)
+        warm = JOURNAL_FRAME if owner.has_journals else WARM_FRAME
+        self._process.write(warm if rehearse else READY_FRAME)
         self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
 
     @property
@@ -391,6 +401,8 @@ class Worker:
                     self._clock.restart(self._run.timeout_ms / 1000)
                 self._owner.worker_says(self, frame.raw_header, frame.body)
             case _:
+                if isinstance(message, protocol.Noted):
+                    self._owner.worker_is_journaled()
                 self._owner.worker_says(self, frame.raw_header, frame.body)
 
     def _on_ready(self, message: protocol.Ready) -> None:

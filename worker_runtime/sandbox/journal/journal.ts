@@ -2,8 +2,8 @@
  * The journal of a run: what its script sees from outside is noted in the order in which the script sees it, or given
  * to it in the order in which another process noted it.
  *
- * Live, what is ready waits in line, and each turn of the loop delivers one. In a replay it is held until its event
- * comes; after the last event the rest goes on live.
+ * Live, what is ready waits in line, and is delivered one after the other, each when no microtask is left of the one
+ * before. In a replay it is held until its event comes; after the last event the rest goes on live.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import type { Kind, Run, Seam, Terms } from "../seam.ts";
 import { send, utf8 } from "../wire/channel.ts";
 import { turnOfLoop } from "../wire/pipes.ts";
 import { EVENTS_APART, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
-import { replaceSources } from "./journal_globals.ts";
+import { rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
 import { keyStream, type NextByte } from "./randomness.ts";
 
@@ -33,7 +33,7 @@ interface Timer {
   native: object | undefined;
 }
 
-const { createTimer: createNative, cancelTimer: cancelNative } = denoCore();
+const { createTimer: createNative, cancelTimer: cancelNative, runMicrotasks } = denoCore();
 const PromiseClass = Promise;
 const machineTime = Date.now;
 const floor = Math.floor;
@@ -45,6 +45,12 @@ const MAX_DELAY = 2 ** 31 - 1;
 const IMPORT_BOUND_MS = 1000;
 /** Bounds the turns of the loop that it waits after that: this process may have stood still meanwhile. */
 const IMPORT_TURNS = 100;
+
+/**
+ * Bounds what is delivered in one turn of the loop: answers that came together. Others, and the script's own timers,
+ * come in with the next turn.
+ */
+const AT_ONCE = 32;
 
 let on = false;
 let unsent = "";
@@ -81,6 +87,19 @@ function beginJournal(terms: Terms, run: Run): void {
   if (terms.wall_ms !== undefined) end = first + terms.wall_ms;
   let next: NextByte | undefined;
   replaceSources(journalTime, first, () => (next ??= keyStream(terms.seed))(), terms.temporal);
+}
+
+/** Goes along the way of a journaled run; nothing is left of it. */
+async function rehearseJournal(): Promise<void> {
+  on = true;
+  rehearseSources();
+  journalTime();
+  await inTurn(new PromiseClass<void>((resolve) => deliver("a", 0, resolve)));
+  takeEvents(() => "");
+  note("a0");
+  sendEvents();
+  on = false;
+  imports = last = told = 0;
 }
 
 function journalElapsed(): number {
@@ -191,6 +210,7 @@ function fire(id: number): void {
 
 /** The journal, as the rest of the sandbox sees it. */
 export const journalOfProcess: Seam = {
+  rehearse: rehearseJournal,
   begin: beginJournal,
   isOn: () => on,
   elapsed: journalElapsed,
@@ -294,7 +314,7 @@ function turn(): void {
   scheduled = false;
   if (closed) return;
   try {
-    if (past === undefined) deliverNext();
+    if (past === undefined) deliverReady();
     else if (past.over) goLive();
     else replayNext(past);
   } finally {
@@ -303,9 +323,18 @@ function turn(): void {
   }
 }
 
+function deliverReady(): void {
+  for (let count = 1; true; count++) {
+    deliverNext();
+    if (firstReady === undefined || count === AT_ONCE) return;
+    // What comes of it, as at the end of a turn.
+    runMicrotasks();
+  }
+}
+
 function deliverNext(): void {
   const ready = firstReady;
-  if (ready === undefined) return;
+  if (ready === undefined || closed) return;
   takeReady(ready, undefined);
   // Taken back while it waited for its turn.
   if (ready.kind === "t" && p.mapGet(timers, ready.id) === undefined) return;

@@ -13,8 +13,18 @@ import type { NextByte } from "./randomness.ts";
 // deno-lint-ignore no-explicit-any
 type Constructor = new (...args: any[]) => object;
 
-const NativeDate = Date;
-const NativeWeakRef = WeakRef;
+/** Holds what is replaced, each by its name. */
+interface World {
+  Date: Constructor;
+  Math: object;
+  Intl: { DateTimeFormat: { prototype: Record<"format" | "formatToParts", unknown> } };
+  performance: object;
+  crypto: object;
+  WeakRef: Constructor;
+  FinalizationRegistry: { prototype: Record<"register", unknown> };
+  Temporal?: unknown;
+}
+
 const SafeTypeError = TypeError;
 const SafeDOMException = DOMException;
 const construct = Reflect.construct;
@@ -27,38 +37,68 @@ const numberToHex = p.uncurryThis(Number.prototype.toString);
  *
  * `Temporal` is gone unless it is wanted: to touch it takes longer than all of the rest.
  */
-export function replaceSources(now: () => number, since: number, random: NextByte, temporal: boolean): void {
-  const world = globalThis as unknown as Record<string, object>;
-  replaceDate(now);
+export function replaceSources(
+  now: () => number,
+  since: number,
+  random: NextByte,
+  temporal: boolean,
+  world = globalThis as unknown as World,
+): void {
+  replaceDate(world, now);
   if (temporal) replaceTemporal(now);
-  else p.deleteProperty(globalThis, "Temporal");
-  replaceFormatter(now);
+  else p.deleteProperty(world, "Temporal");
+  replaceFormatter(world, now);
   replace(world.performance, "now", { now: () => now() - since }.now);
   replaceRandom(world, random);
   replaceWeak(world);
+}
+
+/** Goes along the way of `replaceSources` in a world of no use, so that V8 has compiled it. */
+export function rehearseSources(): void {
+  const world = {
+    Date: class {},
+    Math: {},
+    Intl: {
+      DateTimeFormat: class {
+        get format() {
+          return "";
+        }
+        formatToParts() {}
+      },
+    },
+    performance: {},
+    crypto: {},
+    WeakRef: class {},
+    FinalizationRegistry: class {
+      register() {}
+    },
+  };
+  replaceSources(() => 0, 0, () => 0, false, world as unknown as World);
 }
 
 function replace(holder: object, name: PropertyKey, value: unknown): void {
   p.defineProperty(holder, name, { __proto__: null, value } as PropertyDescriptor);
 }
 
-function replaceDate(now: () => number): void {
+function replaceDate(world: World, now: () => number): void {
+  const NativeDate = world.Date as unknown as DateConstructor;
   const JournalDate = function Date(this: unknown, ...args: unknown[]): unknown {
     if (new.target === undefined) return dateToText(new NativeDate(now()));
     return construct(NativeDate, args.length === 0 ? [now()] : args, new.target);
   };
-  replaceClass("Date", NativeDate as unknown as Constructor, JournalDate);
+  replaceClass(world, "Date", JournalDate);
   replace(JournalDate, "now", { now: () => now() }.now);
 }
 
 /** Puts a constructor in the place of another: same statics, same prototype, same length. */
-function replaceClass(name: string, native: Constructor, made: object): void {
+function replaceClass(world: World, name: "Date" | "WeakRef", made: object): void {
+  const native = world[name];
   const keys = p.ownKeys(native);
   for (let index = 0; index < keys.length; index++) {
     p.defineProperty(made, keys[index], p.getOwnPropertyDescriptor(native, keys[index])!);
   }
   replace(native.prototype, "constructor", made);
-  replace(globalThis, name, made);
+  replace(world, name, made);
 }
 
 interface Native {
@@ -94,12 +134,12 @@ function replaceTemporal(now: () => number): void {
 }
 
 /** `format` and `formatToParts` of a date that is not given mean now. */
-function replaceFormatter(now: () => number): void {
+function replaceFormatter(world: World, now: () => number): void {
   // Not at the top: the first touch of it costs a worker's boot milliseconds.
-  const dateFormatter = Intl.DateTimeFormat.prototype;
+  const dateFormatter = world.Intl.DateTimeFormat.prototype;
   const property = p.getOwnPropertyDescriptor(dateFormatter, "format")!;
   const formatOf = p.uncurryThis(property.get!);
-  const toParts = p.uncurryThis(dateFormatter.formatToParts);
+  const toParts = p.uncurryThis(dateFormatter.formatToParts as (...args: unknown[]) => unknown);
   const bound = new WeakMap<object, unknown>();
   const known = p.uncurryThis(WeakMap.prototype.get);
   const keep = p.uncurryThis(WeakMap.prototype.set);
@@ -123,9 +163,9 @@ function replaceFormatter(now: () => number): void {
   replace(dateFormatter, "formatToParts", made.formatToParts);
 }
 
-function replaceRandom(world: Record<string, object>, next: NextByte): void {
+function replaceRandom(world: World, next: NextByte): void {
   replace(
-    Math,
+    world.Math,
     "random",
     {
       random(): number {
@@ -168,7 +208,8 @@ function replaceRandom(world: Record<string, object>, next: NextByte): void {
 }
 
 /** Holds what is referred to weakly, or registered, until the run's end. */
-function replaceWeak(world: Record<string, object>): void {
+function replaceWeak(world: World): void {
+  const NativeWeakRef = world.WeakRef;
   const held = new p.SafeSet<unknown>();
   const JournalWeakRef = function WeakRef(this: unknown, target: unknown): unknown {
     if (new.target === undefined) throw new SafeTypeError("Constructor WeakRef requires 'new'");
@@ -176,10 +217,8 @@ function replaceWeak(world: Record<string, object>): void {
     p.setAdd(held, target);
     return made;
   };
-  replaceClass("WeakRef", NativeWeakRef as unknown as Constructor, JournalWeakRef);
-  const registry =
-    (world.FinalizationRegistry as unknown as { prototype: { register(target: object): void } })
-      .prototype;
+  replaceClass(world, "WeakRef", JournalWeakRef);
+  const registry = world.FinalizationRegistry.prototype;
   const register = p.uncurryThis(registry.register as (...args: unknown[]) => void);
   replace(
     registry,

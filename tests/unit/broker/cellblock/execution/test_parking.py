@@ -84,6 +84,28 @@ async def test_a_tool_at_work_holds_it_until_it_has_answered() -> None:
     assert place.parked == 1
 
 
+@pytest.mark.parametrize("who", ["a call", "a call of which nobody can be asked", "a server"])
+async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest(who: str) -> None:
+    """The call that had held it asks, too."""
+    place = Place(0.0)
+    place.asks(1)
+    place.in_flight += 1
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    assert place.parked == 0
+    waiting = None
+    if who == "a call":
+        place.parking.waits(question(2))
+    elif who == "a server":
+        place.parking.begins(2)
+        place.asked(2)
+    else:
+        waiting = asyncio.create_task(place.parking.until_parked(question(2)))
+    await within(place.came.wait())
+    assert place.parked == 1
+    if waiting is not None:
+        waiting.cancel()
+
+
 async def test_an_answer_in_time_keeps_it_and_the_next_question_has_its_own_time() -> None:
     place = Place(1000.0)
     place.asks(1)

@@ -1,5 +1,6 @@
 """A state machine of a broker with several runs: hosts say anything in any order, vanish and come back; callers go;
-runs wait for people and for tools, are parked, and go on; the broker dies, and another one has its runs.
+runs wait for people, for tools and for what servers ask, are parked, answered, cancelled, and go on; the broker dies,
+and another one has its runs.
 
 Beside the broker runs a model (`run_model`); after every step the two must agree on the state of each run, on what was
 executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
@@ -7,52 +8,34 @@ executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and lo
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from cellblock.execution.caller import Caller
-from cellblock.execution.keeping import KeptRun
-from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.recording import Recording
-from cellblock.policy.asking import EMBEDDING, Verdict
+from cellblock.journal.parked import CANCELLED
+from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
-from support.memory_keeper import AT_ONCE, MemoryKeeper, Park
-from support.run_model import MAX_CALLS, ModelRun, Tools
-from support.virtual_time import VirtualTimeLoop
-
-TOOLS = ("echo", "slow", "hangs", "fails", "cancels", "asks")
-TURNS = 12
-"""Of the loop: more than any chain of callbacks that one step starts."""
-
-TIMEOUT_MS = 20_000
-LONG_SECONDS = 7200.0
-LOG_BYTES = 60_000
-"""Each run asks for a little more than the one before it, and is known by that at its hosts."""
-
-PARKED_BY_NOW = 0.1
-"""Seconds after which a run is being parked that waits for nothing but people."""
-
-QUEUE = 3
-HOSTS = 5
-
-PARK_TOOLS_MS = 500
-
-TOOLS_PARKED_BY_NOW = PARK_TOOLS_MS / 1000 + PARKED_BY_NOW
-
-LEAVES = replace(EMBEDDING, leaves=True)
-"""Nobody waits in the broker for a run that is parked for tools."""
+from support.run_histories import (
+    ASKING,
+    HOSTS,
+    LOG_BYTES,
+    LONG_SECONDS,
+    PARKED_BY_NOW,
+    QUEUE,
+    TIMEOUT_MS,
+    TOOLS,
+    TOOLS_PARKED_BY_NOW,
+    History,
+    number_of,
+    sleep,
+)
+from support.run_model import MAX_CALLS, REFUSED
 
 sayings = st.one_of(
     st.sampled_from(
@@ -89,105 +72,18 @@ while_parking = st.sampled_from(
 
 number = st.integers(0, 20)
 
-
-async def silent(run: HostedRun) -> None:
-    """Says nothing by itself: the machine speaks."""
-
-
-class DurableKeeper(MemoryKeeper):
-    """Has no journal of other runs, whose model is another one: they neither park nor begin anew."""
-
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
-        return super().opened(principal, client=client, may_park=may_park, durable=True) if durable else None
-
-    def is_off(self, principal: str) -> bool:
-        return True
+MOST_ASKING = 3
+"""Bounds runs that wait for answers to servers: others want workers, too."""
 
 
-class Histories(RuleBasedStateMachine):
+class Histories(History):
     """One loop for each history; every rule leaves it with nothing ready to run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualTimeLoop()
-        self.tools = Tools()
-        self.runs: list[ModelRun] = []
-        self.gone: list[ModelRun] = []
-        """Runs of brokers that have died."""
-        self.hosts_made = self.begun = self.deaths = 0
-
-    def settle(self) -> None:
-        """Lets everything happen that is under way, and tells the model what hosts and clocks have done by it."""
-        self.loop.run_until_complete(turns(TURNS))
-        for run in self.runs:
-            # One that goes on has another host before it can lose that.
-            run.hosted = run.hosted or self._hosted(run)
-            if run.hosted is None:
-                continue
-            if run.state is State.KILLING and run.hosted.host.confirms:
-                run.hear(protocol.Ended(reason="cancelled"), b"")
-            while (
-                run.hosted is not None and run.state is not State.OVER and run.hosted.host not in self.alive
-            ):
-                run.lose()
-                run.hosted = run.hosted or self._hosted(run)
-
-    def _hosted(self, run: ModelRun) -> HostedRun | None:
-        seen = [hosted for host in self.world.hosts for hosted in host.runs if hosted not in run.earlier]
-        return next((hosted for hosted in seen if hosted.message.log_bytes == LOG_BYTES + run.number), None)
-
-    def _parks(self, park: Park) -> None:
-        log_bytes = Recording.unpack(park.packed).limits["max_log_bytes"]
-        # The last of them goes on with the others.
-        [run for run in self.runs if LOG_BYTES + run.number == log_bytes][-1].parks(park)
 
     @initialize(parks_tools=st.booleans())
     def start(self, parks_tools: bool) -> None:
         self.parks_tools = parks_tools
         self._new_broker()
         self.begin(count=1, durable=True)
-
-    def _new_broker(self, before: MemoryKeeper | None = None) -> None:
-        async def make() -> World:
-            return World(
-                tools={name: getattr(self.tools, name) for name in TOOLS},
-                keeper=self.keeper,
-                pool={"queue_size": QUEUE},
-                upstream={"max_concurrent_calls": 2},
-                policy={"default": {"approve": ["tools.asks"]}},
-            )
-
-        bound = PARK_TOOLS_MS if self.parks_tools else None
-        kept = AT_ONCE.model_copy(update={"park_tools_after_ms": bound})
-        self.keeper = DurableKeeper(self._parks, kept, before)
-        self.world = self.loop.run_until_complete(make())
-        self.new_host(confirms=True)
-
-    @property
-    def alive(self) -> list[ScriptedHost]:
-        known = set(self.world.pool._hosts)  # pyright: ignore[reportPrivateUsage]
-        # Of two with one identity the later speaks; the earlier is the process that has died.
-        newest = {host.identity: host for host in self.world.hosts}
-        return [host for identity, host in newest.items() if identity in known]
-
-    @property
-    def leased(self) -> list[ModelRun]:
-        return [run for run in self.runs if run.hosted is not None]
-
-    @property
-    def running(self) -> list[ModelRun]:
-        """Runs that may call: their scripts run on hosts that are there."""
-        return [
-            run
-            for run in self.leased
-            if run.state is State.RUNNING and run.hosted is not None and run.hosted.host in self.alive
-        ]
-
-    @property
-    def durable(self) -> list[ModelRun]:
-        """Runs that could be parked, or will be."""
-        states = (State.SENT, State.RUNNING)
-        return [run for run in self.leased if run.durable and run.state in states]
 
     # ---- what happens --------------------------------------------------------------------------------
 
@@ -205,26 +101,6 @@ class Histories(RuleBasedStateMachine):
         if gone:
             self._connect(gone[which % len(gone)], confirms)
 
-    def _connect(self, identity: bytes, confirms: bool) -> None:
-        work = self.world.host(silent, capacity=2, identity=identity, confirms=confirms)
-        self.loop.run_until_complete(work)
-        self.settle()
-
-    @property
-    def being_parked(self) -> list[ModelRun]:
-        return [run for run in self.runs if run.park is not None and not run.park.written.done()]
-
-    @property
-    def parked(self) -> list[ModelRun]:
-        """Runs that are parked; what goes on with one takes its park."""
-        return [
-            run
-            for run in (*self.gone, *self.runs)
-            if run.parked and run.park is not None and not self.keeper.at_work.holds(run.park.head.id)
-            # A broker that has died is the only one from which a run is had back.
-            if not run.park.is_taken or self.deaths < MAX_ADOPTED
-        ]
-
     @rule(count=st.integers(1, 4), durable=st.booleans())
     def begin(self, count: int, durable: bool) -> None:
         for _ in range(count):
@@ -238,12 +114,6 @@ class Histories(RuleBasedStateMachine):
             self._begin(request, self.begun, name=f"run {self.begun}", **more)
             self.begun += 1
         self.settle()
-
-    def _begin(self, request: dict[str, Any], number: int, kept: KeptRun | None = None, **more: Any) -> None:
-        async def make() -> asyncio.Task[RunResponse]:
-            return self.loop.create_task(self.world.executor.run(request, Caller(grantee=LEAVES), kept=kept))
-
-        self.runs.append(ModelRun(number, self.loop.run_until_complete(make()), self.tools, **more))
 
     @precondition(lambda self: self.durable)
     @rule(
@@ -277,32 +147,10 @@ class Histories(RuleBasedStateMachine):
         if disk is not None and run in self.being_parked:
             self._disk_answers(run, ok=disk, taken=taken)
 
-    @staticmethod
-    def _known(run: ModelRun) -> list[tuple[int, str]]:
-        return [(call, tool) for call, tool in sorted(run.known.items()) if tool]
-
-    def _say(self, run: ModelRun, *said: Any) -> None:
-        for saying in said:
-            if run.hosted is not None:
-                message, body = self._message(run, saying)
-                run.hosted.say(message, body)
-                if not isinstance(message, protocol.Status):
-                    run.hear(message, body)
-
     @precondition(lambda self: self.being_parked)
     @rule(which=number, ok=st.booleans(), taken=st.booleans())
     def disk_answers(self, which: int, ok: bool, taken: bool) -> None:
         self._disk_answers(self.being_parked[which % len(self.being_parked)], ok=ok, taken=taken)
-
-    def _disk_answers(self, run: ModelRun, *, ok: bool, taken: bool = False) -> None:
-        assert run.park is not None
-        # What waits for tools, too, no other broker can have.
-        taken = taken and ok and not run.park.parked.working
-        run.park.written.set_result(ok)
-        if taken:
-            self.keeper.taken_elsewhere(run.park)
-        run.disk_answers(ok, taken=taken)
-        self.settle()
 
     @precondition(lambda self: self.parked)
     @rule(which=number, verdict=st.sampled_from([Verdict.ACCEPTED, Verdict.DECLINED]), replays=st.booleans())
@@ -320,28 +168,73 @@ class Histories(RuleBasedStateMachine):
             self._say(woken, (protocol.Leased(wall_ms=0), b""), *self._known(woken))
             self.settle()
 
-    def _go_on(self, run: ModelRun, kept: KeptRun, verdicts: Mapping[int, Verdict]) -> None:
-        """With what is written of it: a call that was made is in there, and so is each answer that the script has."""
-        past = kept.journal.past
-        assert past is not None
-        calls = {call.id: call for call in past.calls}
-        assert {call for call in run.calls if self.tools.begun[run.name, call]} <= calls.keys(), (run, past)
-        assert all(calls[call].ok is not None for call in run.answered if call in calls), (run, past)
-        assert run.answered <= calls.keys() or run.state is not State.OVER, (run, past)
-        run.park = None
-        known = {call.id: call.tool if call.kind == "call" else "" for call in past.calls}
-        more: dict[str, Any] = {
-            "known": known,
-            "answered": {call.id for call in past.calls if call.ok is not None},
-            "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
-            "parks_tools": run.parks_tools,
-            "is_reopened": True,
-            "is_written": True,
-        }
-        self._begin(
-            kept.journal.request, run.number, kept, durable=True, name=run.name, verdicts=verdicts, **more
-        )
+    @precondition(lambda self: len(self.asking) < MOST_ASKING)
+    @rule(
+        which=number,
+        tools=st.lists(st.sampled_from(["echo", "fails", "slow", "asks", ASKING]), max_size=2),
+        disk=st.sampled_from([True, True, True, False, None]),
+    )
+    def a_server_asks(self, which: int, tools: list[str], disk: bool | None) -> None:
+        """During a call of a script, beside others: nobody of its client is there, so the run is parked."""
+        if not self.durable:
+            if not self.alive:
+                self.new_host(confirms=True)
+            self.begin(count=1, durable=True)
+        for run in self.durable[which % max(1, len(self.durable)) :][:1]:
+            calls = [(run.last_id + 1 + place, tool) for place, tool in enumerate([*tools, ASKING])]
+            self._say(run, (protocol.Leased(wall_ms=0), b""), *calls)
+            self.time_passes(3.0 if "slow" in tools else 0.2)
+            if disk is not None and run in self.being_parked:
+                self._disk_answers(run, ok=disk)
+
+    @precondition(lambda self: self.asking)
+    @rule(
+        which=number,
+        call=number,
+        said=st.sampled_from(["accept", "decline", "cancel"]),
+        elsewhere=st.booleans(),
+    )
+    def a_server_is_answered(self, which: int, call: int, said: str, elsewhere: bool) -> None:
+        """By the broker that has the call; or by another process, and that one hears of it when it looks."""
+        run = self.asking[which % len(self.asking)]
+        assert run.park is not None
+        head, questions = self._open_questions(run)
+        question = sorted(questions, key=lambda one: one.number)[call % len(questions)]
+        answered = self.keeper.store.answer(head, {question.number: {"action": said}})
+        assert answered is not None
+        run.said[question.call] = said
+        if not elsewhere:
+            self.keeper.at_work.told(head, answered[2])
         self.settle()
+        got = self.tools.got[run.name, question.call]
+        assert got == ([] if elsewhere else [said]), (run, got)
+
+    @rule()
+    def the_broker_looks(self) -> None:
+        """At what others have answered and ended: no server waits for an answer that is there."""
+        self.loop.run_until_complete(self.keeper.at_work.look())
+        self.settle()
+        for run in self.runs:
+            if run.park is not None and self.keeper.at_work.holds(run.park.head.id):
+                assert all(self.tools.got[run.name, call] for call in run.said), run
+
+    @precondition(lambda self: self.asking)
+    @rule(which=number, elsewhere=st.booleans())
+    def a_parked_run_is_cancelled(self, which: int, elsewhere: bool) -> None:
+        """Its call is cancelled, and its server gets no answer; nobody goes on with it."""
+        run = self.asking[which % len(self.asking)]
+        assert run.park is not None
+        head = run.park.head.id
+        assert self.keeper.store.end(head, CANCELLED)
+        before = {call: list(self.tools.got[run.name, call]) for call in run.calls}
+        run.park = None
+        if elsewhere:
+            self.the_broker_looks()
+        else:
+            self.keeper.at_work.cancel(head)
+            self.settle()
+        assert not self.keeper.at_work.holds(head)
+        assert before == {call: self.tools.got[run.name, call] for call in run.calls}, run
 
     @precondition(lambda self: self.deaths < MAX_ADOPTED)
     @rule(
@@ -376,8 +269,8 @@ class Histories(RuleBasedStateMachine):
         self.gone += self.runs
         self.runs = []
         self._new_broker(before)
-        adopted = sorted(self.keeper.adopted(before), key=_number_of)
-        numbers = [_number_of(kept) for kept in adopted]
+        adopted = sorted(self.keeper.adopted(before), key=number_of)
+        numbers = [number_of(kept) for kept in adopted]
         assert sorted(numbers) == sorted(left), (numbers, left)
         for number, kept in zip(numbers, adopted, strict=True):
             left[number].is_written = False
@@ -386,21 +279,6 @@ class Histories(RuleBasedStateMachine):
             if replays and again.hosted is not None:
                 self._say(again, (protocol.Leased(wall_ms=0), b""), *self._known(again))
                 self.settle()
-
-    async def _die(self, parking: Sequence[ModelRun]) -> None:
-        dead = asyncio.ensure_future(self.keeper.die())
-        await turns(1)
-        for run in parking:
-            assert run.park is not None
-            run.park.written.set_result(False)
-        for run in self.runs:
-            run.task.cancel()
-        await turns(TURNS)
-        for host in self.alive:
-            self.world.lose(host)
-        await turns(TURNS)
-        await self.world.close()
-        await dead
 
     @precondition(lambda self: self.leased)
     @rule(picks=st.lists(st.tuples(number, sayings), min_size=1, max_size=6), then=st.sampled_from("  ca"))
@@ -447,33 +325,11 @@ class Histories(RuleBasedStateMachine):
             host.say(message, body, token=b"\0" * 16 if forged else run.hosted.token)
         self.settle()
 
-    def _message(self, run: ModelRun, saying: Any) -> tuple[protocol.Message, bytes]:
-        first, second = saying
-        if isinstance(first, protocol.Message):
-            return first, second
-        body = json.dumps({"run": run.name, "id": first}).encode()
-        return protocol.Call(id=first, server="tools", tool=second), body
-
     @precondition(lambda self: self.runs)
     @rule(which=number)
     def caller_goes(self, which: int) -> None:
         self._cancel(self.runs[which % len(self.runs)])
         self.settle()
-
-    def _cancel(self, run: ModelRun) -> None:
-        if not run.task.done():
-            run.task.cancel()
-            run.caller_gone = True
-            if run.hosted is not None:
-                run.kill()
-
-    def _abort(self, run: ModelRun) -> None:
-        """What a broker that stops does to each of its runs."""
-        for live in self.world.executor._live.values():  # pyright: ignore[reportPrivateUsage]
-            lease = live._lease  # pyright: ignore[reportPrivateUsage]
-            if lease is not None and run.hosted is not None and lease.token == run.hosted.token:
-                self.loop.call_soon(live.abort)
-                run.kill()
 
     @precondition(lambda self: self.alive)
     @rule(which=number, how=st.sampled_from(["lose", "break", "hello", "silence"]))
@@ -494,7 +350,7 @@ class Histories(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         """Deadlines of leases, runs, kills, queues and tools. A host that misses one is replaced."""
         waited = [(run, run.working) for run in self.running if run.waits_for_tools_alone]
-        self.loop.run_until_complete(_sleep(seconds))
+        self.loop.run_until_complete(sleep(seconds))
         self.settle()
         if seconds > PARKED_BY_NOW:
             assert not [run for run in self.running if run.waits_for_people_alone]
@@ -508,6 +364,9 @@ class Histories(RuleBasedStateMachine):
         asked = {(run.name, call) for run in (*self.gone, *self.runs) for call in run.known}
         assert set(self.tools.begun) <= asked
         assert all(count == 1 for count in self.tools.begun.values())
+        said = {(run.name, call): word for run in (*self.gone, *self.runs) for call, word in run.said.items()}
+        for key, got in self.tools.got.items():
+            assert got in ([], [REFUSED], [said.get(key)]), (key, got, said)
 
     @invariant()
     def places_are_held_by_live_runs_only(self) -> None:
@@ -529,70 +388,6 @@ class Histories(RuleBasedStateMachine):
             assert live._state is states[lease.token.hex()]  # pyright: ignore[reportPrivateUsage]
         for run in self.leased:
             assert not run.task.done() or run.state is State.OVER or run.caller_gone
-
-    # ---- the end -------------------------------------------------------------------------------------
-
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "world"):
-                self._capacity_returns()
-                self.loop.run_until_complete(self._finish())
-        finally:
-            self.loop.close()
-            if hasattr(self, "keeper"):
-                self.keeper.close()
-
-    def _capacity_returns(self) -> None:
-        """Once every run has ended, a new one is served at once."""
-        if not self.alive:
-            self.new_host(confirms=True)
-        for run in self.being_parked:
-            self._disk_answers(run, ok=True)
-        # Each end lets one more in from the queue.
-        while running := [run for run in self.leased if run.state is not State.OVER]:
-            for run in running:
-                assert run.hosted is not None
-                run.hosted.say(protocol.Ended(reason="crashed"))
-                run.hear(protocol.Ended(reason="crashed"), b"")
-            self.settle()
-        for host in self.world.hosts:
-            host.play = succeed
-        response = self.loop.run_until_complete(self.world.executor.run({"code": "1"}))
-        assert response.result == 1
-
-    async def _finish(self) -> None:
-        for host in self.alive:
-            self.world.lose(host, "the test is over")
-        for run in self.leased:
-            run.lose()
-        self.world.pool.close()
-        await turns(TURNS)
-        await _sleep(BOUND)
-        for run in (*self.gone, *self.runs):
-            assert run.task.done(), "a run has no response"
-            if run.task.cancelled():
-                assert run.caller_gone or run.broker_gone
-            elif run.broker_gone:
-                continue
-            elif run.hosted is not None:
-                json.dumps(run.task.result().as_json(), allow_nan=False)
-                run.check_response(self.tools)
-            else:
-                codes = [found.code for found in run.task.result().diagnostics if found.code != "RUN_RESUMED"]
-                assert codes in (["OVERLOADED"], ["WORKER_UNAVAILABLE"], ["HOST_LOST"]), codes
-        assert self.world.pool.running == 0 and self.world.pool.queued == 0
-        assert not self.world.executor._live  # pyright: ignore[reportPrivateUsage]
-        await self.world.close()
-        await self.keeper.die()
-
-
-def _number_of(kept: KeptRun) -> int:
-    assert kept.journal.past is not None
-    return kept.journal.past.limits["max_log_bytes"] - LOG_BYTES
-
-
-async def _sleep(seconds: float) -> None:
-    await asyncio.sleep(seconds)
 
 
 MORE = int(os.environ.get("CELLBLOCK_HISTORIES", "0"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 
 import pytest
@@ -20,18 +21,25 @@ def module(source: str) -> str:
     return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
 
 
-both = pytest.mark.parametrize("rehearse", [True, False])
+each = pytest.mark.parametrize(
+    "options",
+    [{}, {"has_journals": True}, {"rehearse": False}],
+    ids=["rehearses", "rehearses a journaled run, too", "does not"],
+)
 
 
-@both
-async def test_a_run_sees_and_says_nothing_of_it(rehearse: bool) -> None:
-    made, owner = await booted(rehearse=rehearse)
+@each
+async def test_a_run_sees_and_says_nothing_of_it(options: dict[str, bool]) -> None:
+    made, owner = await booted(**options)
     assert owner.said == []
     code = """
         const names = Object.getOwnPropertyNames(globalThis);
         globalThis.__codemode_result__ = {
           before: String(globalThis.__codemode_result__),
           hook: names.filter((name) => name.includes("boot")),
+          replaced: [Date, Date.now, Math.random, WeakRef, Intl.DateTimeFormat.prototype.formatToParts]
+            .filter((one) => !`${one}`.includes("[native code]")).length,
+          temporal: typeof Temporal,
         };
     """
     made.lease(b"token", make_run(), script(code))
@@ -39,12 +47,12 @@ async def test_a_run_sees_and_says_nothing_of_it(rehearse: bool) -> None:
     (header, body), *others = owner.said
     assert others == []
     assert header["t"] == "done"
-    assert json.loads(body) == {"before": "undefined", "hook": []}
+    assert json.loads(body) == {"before": "undefined", "hook": [], "replaced": 0, "temporal": "object"}
 
 
-@both
-async def test_the_first_call_of_a_run_has_the_first_number(rehearse: bool) -> None:
-    made, owner = await booted(rehearse=rehearse)
+@each
+async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, bool]) -> None:
+    made, owner = await booted(**options)
     server = module(
         'const made = globalThis["__cellblock_boot__"].server("real");export const f = made.tool("tool", "f", 1);'
     )
@@ -56,6 +64,19 @@ async def test_the_first_call_of_a_run_has_the_first_number(rehearse: bool) -> N
     assert (await owner.end()).reason == "finished"
     said = [(header["t"], header.get("id"), header.get("server"), body) for header, body in owner.said]
     assert said == [("call", 1, "real", b"{}"), ("done", None, None, b'"answer"')]
+
+
+@each
+async def test_the_events_of_a_journaled_run_begin_with_its_own(options: dict[str, bool]) -> None:
+    """And whoever owns workers hears that there was one, so that the next ones rehearse it."""
+    made, owner = await booted(**options)
+    plan = json.loads(script("globalThis.__codemode_result__ = 1;"))
+    terms = {"seed": "0" * 64, "events": "", "temporal": False}
+    made.lease(b"token", make_run(), json.dumps({**plan, "journal": terms}).encode())
+    assert (await owner.end()).reason == "finished"
+    events = b"".join(body for header, body in owner.said if header["t"] == "events").decode()
+    assert re.fullmatch(r"c\d{13}(i0e1|i0c\d+e1c\d+|i0e1c\d+|i0c\d+e1)", events), events
+    assert owner.has_journals
 
 
 @pytest.mark.parametrize(

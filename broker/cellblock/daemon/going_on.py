@@ -1,0 +1,346 @@
+"""Going_on lets runs go on that were written down: parked ones when people have answered, others when their broker has
+died.
+
+A run is one row of the journals' file, and whoever moves the row has the run: of several brokers that share a state
+directory one goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+from cellblock.base.database import StoreError
+from cellblock.base.errors import CellblockError, InvalidRequest
+from cellblock.base.tasks import TaskSet
+from cellblock.daemon.login_looks import LoginLooks, Logins
+from cellblock.daemon.parked_views import ParkedRun
+from cellblock.execution.caller import Caller
+from cellblock.execution.executor import Executor
+from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.execution.response import RunResponse
+from cellblock.journal.journals import Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Given
+from cellblock.journal.room import NoRoom
+from cellblock.journal.rows import Foreign, Head, OneRunFailed, Piece, open_questions
+from cellblock.journal.store import UNENDED_SECONDS, JournalStore
+from cellblock.policy.asking import Grantee
+from cellblock.telemetry.keeper import Keeper
+
+logger = logging.getLogger("cellblock.journal")
+
+LOOK_SECONDS: Final = 2.0
+"""Passes between two looks at what other processes have answered."""
+
+ADOPT_SECONDS: Final = 30.0
+"""Passes between two looks for runs whose broker has died."""
+
+MAX_WOKEN: Final = 8
+"""Bounds the runs that go on at once without a client that waits: others want workers, too."""
+
+AGAIN_SECONDS: Final = 2.0
+"""Passes before a run goes on that found no worker."""
+
+
+class GoingOn:
+    """Goes on with the runs of one state directory that waited, or were lost. Owns the tasks of those that go on
+    without a client.
+
+    Args:
+        journals: Where they are written down.
+        keeper: Opens what watches them.
+        owner: Names this broker.
+        runs: Runs them.
+        logins: Says when somebody has logged in.
+    """
+
+    def __init__(
+        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor, logins: Logins
+    ) -> None:
+        self._journals = journals
+        self._keeper = keeper
+        self._owner = owner
+        self._runs = runs
+        self._logins = LoginLooks(logins, journals, self.answer)
+        self._awake: dict[str, asyncio.Task[RunResponse]] = {}
+        self._places = asyncio.Semaphore(MAX_WOKEN)
+        self._unsure: set[str] = set()
+        # Each waits until it expires: they are no more than the file holds.
+        self._foreign: set[str] = set()
+        self._taking = asyncio.Lock()
+        self._leaving = False
+        self._looking: asyncio.Task[None] | None = None
+        self._at_work = keeper.at_work
+        self._at_work.on_ready = self._is_ready
+        self._waking = TaskSet()
+        self.count = 0
+        """Counts the runs that wait, at the last look."""
+
+    def start(self) -> None:
+        """Begins to look for what has been answered or lost."""
+        self._looking = asyncio.create_task(self._look(), name="parked runs")
+
+    async def quiet(self) -> None:
+        """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
+        async with self._taking:
+            self._leaving = True
+        while tasks := [*self._awake.values(), *self._at_work.carrying]:
+            await asyncio.wait(tasks)
+
+    async def stop_looking(self) -> None:
+        """Wakes no run any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+
+    async def close(self) -> None:
+        """Waits for the runs that go on, which the executor has ended, and for tools that are at work."""
+        await self._at_work.close()
+        for task in (tasks := list(self._awake.values())):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def answer(
+        self, run_id: str, answers: Mapping[int, Given] | Answer, principal: str | None = None
+    ) -> ParkedRun | None:
+        """Answers questions of a parked run, which goes on when all are answered, and its calls have ended.
+
+        Args:
+            run_id: The run.
+            answers: By the numbers of the questions, or one for all that are open.
+            principal: As for `waiting`.
+
+        Returns:
+            What is still asked; None when no such run is parked.
+
+        Raises:
+            StoreError: The answer is not written down.
+        """
+        found = await self._journals.asked(lambda store: store.answer(run_id, answers, principal), None)
+        if found is None:
+            return None
+        head, parked, known = found
+        self._at_work.told(run_id, known)
+        if head.is_answered:
+            await self._wake(run_id)
+        return ParkedRun(
+            id=head.id,
+            principal=head.principal,
+            began=head.began,
+            expires=head.expires,
+            questions=open_questions(head, parked, known),
+            turn=head.turn,
+            working=parked.working if head.owner is not None else (),
+        )
+
+    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
+        """Goes on with a run that was taken, to its response or its next park.
+
+        Raises:
+            InvalidRequest: The limits that are in force now do not allow it.
+        """
+        while True:
+            try:
+                response = await self._runs.run(kept.journal.request, caller, kept=kept)
+            except InvalidRequest:
+                self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
+                raise
+            refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
+            if not refused or self._at_work.is_closed:
+                return response
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    @property
+    def good_seconds(self) -> float:
+        """Says for how long a run waits at most."""
+        return self._keeper.settings.parked_ttl_ms / 1000
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _end(self, run_id: str, task: asyncio.Task[RunResponse]) -> None:
+        task.cancel()
+        await asyncio.wait([task])
+        # For one that had not begun: the end of others is written by whoever runs them.
+        self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
+
+    def _is_ready(self, run_id: str) -> None:
+        """Goes on with a run whose last tool has answered."""
+
+        async def wake() -> None:
+            # What fails here is tried again at the next look.
+            with contextlib.suppress(StoreError, OSError):
+                await self._wake(run_id)
+
+        self._waking.start(wake())
+
+    async def _look(self) -> None:
+        adopt_at, seen = 0.0, -1
+        while True:
+            try:
+                now = time.monotonic()
+                version = await self._journals.asked(lambda store: store.version, 0)
+                besides = tuple(self._foreign)
+                due, expired = await self._journals.asked(
+                    lambda store, but=besides: store.due(time.time(), but), ([], [])
+                )
+                self.count = await self._journals.asked(lambda store: store.count_parked(), 0)
+                for run_id in expired:
+                    await self._journals.asked(
+                        lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
+                    )
+                for run_id in due:
+                    await self._one(run_id, self._wake(run_id))
+                await self._at_work.look()
+                if self.count:
+                    await self._logins.look()
+                await self._end_those_asked()
+                if now >= adopt_at or version != seen:
+                    adopt_at, seen = now + ADOPT_SECONDS, version
+                    await self._adopt()
+            except StoreError as error:
+                logger.info("parked runs cannot be looked at: %s", error)
+            except OSError as error:
+                logger.warning("parked runs cannot go on here: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _end_those_asked(self) -> None:
+        """Ends runs that other brokers want ended; one that a client has come back for goes on."""
+        if self._awake:
+            owner = self._owner.name
+            for run_id in await self._journals.asked(lambda store: store.asked_to_end(owner), []):
+                if (task := self._awake.get(run_id)) is not None:
+                    await self._end(run_id, task)
+
+    async def _adopt(self) -> None:
+        """Goes on with the runs of brokers that have died; what tools had of them may have run. Ends those with which
+        nobody has gone on for as long as a run may wait."""
+        unsure, self._unsure = self._unsure, set[str]()
+        oldest = time.time() - max(self.good_seconds, UNENDED_SECONDS)
+
+        def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
+            held, owned = store.held(), store.owned()
+            owners = {owner for _, owner, _ in held} | {owner for _, owner in owned}
+            dead = {owner for owner in owners if not self._owner.lives(owner)}
+            for run, owner in store.owned(before=oldest):
+                if owner in dead and store.give_up(run, owner, LOST):
+                    owned.remove((run, owner))
+            if not self._keeper.settings.parks:
+                return [], []
+            # One that was to be taken when PostgreSQL went away may have been: nobody goes on with it then.
+            return [one for one in held if one[1] in dead], [
+                (run, owner)
+                for run, owner in owned
+                if owner in dead or (run in unsure and self._owner.is_own(owner))
+            ]
+
+        try:
+            let_go, left = await self._journals.asked(look, ([], []))
+        except StoreError:
+            self._unsure |= unsure
+            raise
+        for run_id, owner, turn in let_go:
+            await self._one(run_id, self._let_go(run_id, owner, turn))
+        for run_id, owner in left:
+            async with self._taking:
+                if self._leaving:
+                    return
+                await self._one(run_id, self._adopt_one(run_id, owner), owner)
+
+    async def _let_go(self, run_id: str, dead: str, turn: int) -> None:
+        if await self._journals.asked(
+            lambda store: store.release(run_id, turn, dead, is_lost=True), default=False
+        ):
+            logger.info("run %s goes on: the broker that had its calls has died", run_id)
+            await self._wake(run_id)
+
+    async def _adopt_one(self, run_id: str, dead: str) -> None:
+        """Goes on with a run whose broker has died."""
+        try:
+            kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=dead))
+        except NoRoom:
+            self._unsure.add(run_id)
+            return
+        if kept is not None:
+            logger.info("run %s goes on: its broker has died", run_id)
+            self._begin(run_id, kept)
+
+    def _adopted(self, store: JournalStore, *, run_id: str, dead: str) -> tuple[Head, list[Piece]] | None:
+        """Takes a run whose broker has died; one that was to be ended ends."""
+        found = store.adopt(run_id, dead, self._owner.name)
+        if found is not None and any(piece.kind == "cancel" for piece in found[1]):
+            store.give_up(run_id, self._owner.name, CANCELLED)
+            return None
+        return found
+
+    async def _one(self, run_id: str, work: Awaitable[None], dead: str = "") -> None:
+        """Goes on with one run; one that cannot be read is in nobody's way. It ends, unless others may read it. Raises
+        StoreError: No run can be read."""
+        try:
+            await work
+        except Foreign as error:
+            if run_id not in self._foreign:
+                logger.warning("run %s does not go on here: %s", run_id, error)
+            self._foreign.add(run_id)
+        except OneRunFailed as error:
+            logger.warning("run %s cannot go on: %s", run_id, error)
+            await self._journals.asked(
+                lambda store: store.end(run_id, LOST) or store.give_up(run_id, dead, LOST), default=False
+            )
+
+    async def _wake(self, run_id: str) -> None:
+        """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
+        async with self._taking:
+            if self._leaving:
+                return
+            # One that has no room is looked at again.
+            with contextlib.suppress(NoRoom):
+                self._begin(
+                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+                )
+
+    async def _opened(
+        self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
+    ) -> KeptRun | None:
+        """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, that is looked at
+        later. Raises StoreError."""
+        try:
+            return await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
+        except NoRoom:
+            raise
+        except StoreError:
+            self._unsure.add(run_id)
+            raise
+
+    def _begin(self, run_id: str, kept: KeptRun | None) -> None:
+        if kept is None:
+            return
+        task = asyncio.create_task(self._going_on(kept), name="a run that goes on")
+        self._awake[run_id] = task
+
+        def is_over(done: asyncio.Task[RunResponse]) -> None:
+            if self._awake.get(run_id) is done:
+                del self._awake[run_id]
+            _tell(run_id, done)
+
+        task.add_done_callback(is_over)
+
+    async def _going_on(self, kept: KeptRun) -> RunResponse:
+        async with self._places:
+            return await self.go_on(kept, Caller(kept.client, Grantee(kept.principal, leaves=True)))
+
+
+def _tell(run_id: str, task: asyncio.Task[RunResponse]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if isinstance(error, InvalidRequest | CellblockError):
+        logger.warning("run %s cannot go on: %s", run_id, error)
+    elif error is not None:
+        logger.error("run %s cannot go on", run_id, exc_info=error)
