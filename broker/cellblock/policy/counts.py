@@ -262,6 +262,9 @@ class Counts:
             except Away:
                 self._unsure = name, more
                 break
+            except StoreError:
+                # That one is sent again; what was added of the others is not.
+                continue
         return found
 
     def _hang_up(self) -> None:
