@@ -1,6 +1,6 @@
 """Brokers know each other by a table in PostgreSQL, and by nothing else: each writes every few seconds that it lives.
 
-Times are the database's. Who has not written for a while is gone, and its row is removed by whoever sees that first.
+Where one is to be reached is signed: it is sent the tokens of clients. Times are the database's. Who has not written for a while is gone, and its row is removed by whoever sees that first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresServer, named_errors
 from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.frontend.replicas.words import Words
 
 if TYPE_CHECKING:
     from cellblock.base.postgresql import Connection
@@ -73,6 +74,7 @@ class Brokers:
         server: PostgreSQL; whoever makes this closes it.
         name: Of this broker.
         url: Where others reach it, without a path.
+        words: Signs where brokers are reached.
         hold: Returns when this broker may use the table; blocks. Raises StoreError.
 
     Attributes:
@@ -80,9 +82,15 @@ class Brokers:
     """
 
     def __init__(
-        self, server: PostgresServer, name: str, url: str, hold: Callable[[], object] = lambda: None
+        self,
+        server: PostgresServer,
+        name: str,
+        url: str,
+        words: Words,
+        hold: Callable[[], object] = lambda: None,
     ) -> None:
-        self.name, self.url = name, url.rstrip("/")
+        self.name, self._words = name, words
+        self._written = words.address(name, url.rstrip("/"))
         self._server, self._hold = server, hold
         self._thread = DaemonThread("cellblock-brokers")
         self._connection: Connection | None = None
@@ -151,7 +159,7 @@ class Brokers:
         if now - self._last > GONE_SECONDS / 2:
             # It has not written for a while itself, and so perhaps nobody could.
             self._unbroken_since = now
-        statements: list[Statement] = [(_BEAT, (self.name, self.url, self._draining))]
+        statements: list[Statement] = [(_BEAT, (self.name, self._written, self._draining))]
         if self._judges:
             statements.append((_REMOVE, (GONE_SECONDS,)))
         await self._look(*statements)
@@ -168,8 +176,10 @@ class Brokers:
         self.has_looked = True
         self._peers = {
             name: Peer(name, url, draining)
-            for name, url, draining, late in rows
+            for name, written, draining, late in rows
             if name != self.name and not (late and judges)
+            # What is not signed is no broker: who can write to the database has made it.
+            if (url := self._words.read_address(name, written)) is not None
         }
 
     async def _ask(self, *statements: Statement) -> list[Any]:

@@ -236,7 +236,7 @@ async def replicas(
     """
     parked = service.parked_runs
     words = Words(await parked.signing_keys(PURPOSE))
-    brokers = Brokers(presence.server, service.replica, url, presence.hold)
+    brokers = Brokers(presence.server, service.replica, url, words, presence.hold)
     try:
         await brokers.join()
         yield Replicas(brokers, words, states_of(service), passing, parked.holder)

@@ -54,6 +54,15 @@ class Words:
             return None
         return address.decode()
 
+    def address(self, broker: str, url: str) -> str:
+        """Returns what a broker writes down of where others reach it."""
+        return f"{url} {next(self._tags(b'address', f'{broker} {url}'.encode())).decode()}"
+
+    def read_address(self, broker: str, written: str) -> str | None:
+        """Returns the URL that a broker has written down; None where somebody else has."""
+        url, _, tag = written.rpartition(" ")
+        return url if self._is_right(tag.encode(), b"address", f"{broker} {url}".encode()) else None
+
     def _is_right(self, tag: bytes, kind: bytes, data: bytes) -> bool:
         return any(hmac.compare_digest(tag, right) for right in self._tags(kind, data))
 

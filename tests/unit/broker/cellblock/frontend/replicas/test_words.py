@@ -50,6 +50,16 @@ def test_a_mark_is_for_one_broker_and_one_address() -> None:
         assert WORDS.read_mark(forged, "broker-a") is None
 
 
+def test_an_address_is_one_brokers() -> None:
+    written = WORDS.address("broker-a", "https://10.0.0.1:7433")
+    assert WORDS.read_address("broker-a", written) == "https://10.0.0.1:7433"
+    assert WORDS.read_address("broker-b", written) is None
+    assert WORDS.read_address("broker-a", written.replace("10.0.0.1", "10.0.0.2")) is None
+    assert OTHERS.read_address("broker-a", written) is None
+    for forged in ("", " ", "https://10.0.0.1:7433", "https://10.0.0.1:7433 é", "x y z"):
+        assert WORDS.read_address("broker-a", forged) is None
+
+
 def body(**params: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
 
