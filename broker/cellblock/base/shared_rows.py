@@ -73,6 +73,11 @@ class SharedRows:
         self._closing.set()
 
     @property
+    def is_closed(self) -> bool:
+        """Says whether the broker has ended."""
+        return self._closing.is_set()
+
+    @property
     def is_known(self) -> bool:
         """Says whether they were read once."""
         return self._known.is_set()
