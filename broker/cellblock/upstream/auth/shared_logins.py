@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.shared_rows import SharedRows
+from cellblock.base.threads import start_daemon
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import login_stem
@@ -69,7 +70,8 @@ class SharedLogin:
                 raise
             return held
 
-        taking = asyncio.ensure_future(asyncio.to_thread(lock))
+        # Not one of the loop's threads: many that wait for other brokers would take them all.
+        taking = asyncio.wrap_future(start_daemon("login lock", lock))
         try:
             with self._worded("locked"):
                 held = await asyncio.shield(taking)

@@ -78,6 +78,14 @@ def test_what_a_text_says_is_no_word() -> None:
     assert word_in(b'"requestState"' + b" " * 1_000_000 + b'"requestState"' * 100_000) is None
 
 
+def test_of_many_members_that_are_none_a_few_are_looked_at() -> None:
+    """Each could be nearly as long as a word: megabytes of them would hold the loop for a quarter of a second."""
+    nearly = b'"requestState" : "' + b"a" * MAX_CHARS + b"a"
+    word = b'"requestState": "v1.a.b"'
+    assert word_in(nearly * 10 + word) == "v1.a.b"
+    assert word_in(nearly * 1000 + word) is None
+
+
 def test_while_keys_change_two_are_accepted() -> None:
     both = Words([b"k" * 32, b"o" * 32])
     for word in (WORDS.session(b"one", "broker-a"), OTHERS.session(b"one", "broker-a")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import stat
@@ -28,7 +29,7 @@ from cellblock.upstream.auth.store import (
 from cellblock.upstream.server_logins import login_place
 from support.postgresql import NAME, Cutting, Postgres
 from support.shared_rows import Where, rows_of
-from support.waits import until_found
+from support.waits import until, until_found
 
 URL = "https://notes.example/mcp"
 SETTINGS = AuthSettings(keyring="off")
@@ -117,6 +118,32 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
 async def _hold(place: LoginPlace) -> None:
     async with place.locked(60):
         await asyncio.Event().wait()
+
+
+async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
+    postgres_server: PostgresServer,
+) -> None:
+    rows = rows_of(postgres_server)
+    names = [f"s{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]
+    async with contextlib.AsyncExitStack() as stack:
+        for name in names:
+            await stack.enter_async_context(SharedLogin(rows, name, URL, patient=False).locked(60))
+        waiting = [
+            asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names
+        ]
+        with postgres_server.connection() as connection:
+
+            def number_of_waiting() -> bool:
+                found = connection.execute(
+                    b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                ).fetchone()
+                return found == (len(names),)
+
+            await until(number_of_waiting, "all wait")
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 30) == "done"
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 def login_of(server: PostgresServer, *, patient: bool = False) -> LoginPlace:
