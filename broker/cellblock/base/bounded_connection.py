@@ -17,7 +17,7 @@ SILENT_SECONDS: Final = 30.0
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Is closed when the server is silent for too long.
+    """A bounded connection is closed when the server is silent for too long.
 
     Attributes:
         silence: So many seconds are too long; who asks for what takes longer says so before.

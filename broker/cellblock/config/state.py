@@ -17,8 +17,8 @@ KEY_BYTES: Final = 32
 
 
 class StateSettings(Section):
-    """Sets where runs, outputs, pins, tokens, logins, quotas and observed shapes are kept: in files of the state directory,
-    or in a PostgreSQL that brokers on several machines share."""
+    """Sets where runs, outputs, pins, tokens, logins, quotas and observed shapes are kept: in files of the state
+    directory, or in a PostgreSQL that brokers on several machines share."""
 
     url: Annotated[str, Field(pattern=r"^(sqlite:|postgresql://\S+)$")] = "sqlite:"
     """Names `sqlite:`, the files of the state directory, or a PostgreSQL from 13 on, as `postgresql://user@host/database`

@@ -1,6 +1,7 @@
 """Shared_outputs keep outputs where brokers share them: whichever a client comes to reads its pages to it.
 
-Pages are sealed, each for its place and its owner. They are kept until they expire, whatever becomes of the broker that wrote them.
+Pages are sealed, each for its place and its owner. They are kept until they expire, whatever becomes of the broker that
+wrote them.
 """
 
 from __future__ import annotations
@@ -197,7 +198,11 @@ class SharedOutputs:
         size = self.settings.page_bytes
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         return [
-            (kept.output_id, page, self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), data[start:end]))
+            (
+                kept.output_id,
+                page,
+                self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), data[start:end]),
+            )
             for page, (start, end) in enumerate(itertools.pairwise(cuts), 1)
         ]
 

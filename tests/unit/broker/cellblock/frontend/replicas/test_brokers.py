@@ -14,7 +14,6 @@ from cellblock.frontend.replicas.words import Words
 from support.postgresql import Postgres
 from support.waits import until, until_found
 
-
 WORDS = Words([b"k" * 32])
 
 
@@ -84,6 +83,20 @@ async def test_who_is_silent_is_gone_and_anybody_removes_it(
         assert await a.peer("dead") == Peer("dead", "http://dead:1", draining=False)
         await until_known(a, "dead", None)
         assert rows.execute("SELECT name FROM brokers").fetchall() == [("a",)]
+
+
+async def test_a_clock_of_the_database_that_is_put_on_makes_nobody_gone(
+    postgres_url: str, rows: psycopg.Connection[tuple[str, ...]]
+) -> None:
+    async with broker(postgres_url, "a") as a, broker(postgres_url, "b"):
+        await until(lambda: a._judges, "a has looked for long enough to judge")
+        # To the rows it is the same whether the clock is put on, or they are put back.
+        for _ in range(20):
+            rows.execute("UPDATE brokers SET seen = seen - interval '1 hour'")
+            rows.execute("UPDATE brokers SET seen = '-infinity' WHERE name = 'a'")
+            assert await a.peer("b") is not None
+            await a._look()
+            assert a.another() is not None
 
 
 async def test_nothing_is_sent_to_where_somebody_else_says_that_a_broker_is(

@@ -16,8 +16,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from cellblock.base.postgresql import PostgresServer
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
-from cellblock.upstream.auth.shared_logins import SharedLogin
 from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.shared_logins import SharedLogin
 from cellblock.upstream.auth.store import (
     MAX_BYTES,
     LoginPlace,
@@ -128,9 +128,7 @@ async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
     async with contextlib.AsyncExitStack() as stack:
         for name in names:
             await stack.enter_async_context(SharedLogin(rows, name, URL, patient=False).locked(60))
-        waiting = [
-            asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names
-        ]
+        waiting = [asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names]
         with postgres_server.connection() as connection:
 
             def number_of_waiting() -> bool:
