@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -71,10 +72,10 @@ class SharedLogin:
             return held
 
         # Not one of the loop's threads: many that wait for other brokers would take them all.
-        taking = asyncio.wrap_future(start_daemon("login lock", lock))
+        taking = start_daemon("login lock", lock)
         try:
             with self._worded("locked"):
-                held = await asyncio.shield(taking)
+                held = await asyncio.wrap_future(taking)
         except asyncio.CancelledError:
             taking.add_done_callback(_given_up)
             raise
@@ -170,6 +171,6 @@ def _read(body: bytes) -> LoginRecord:
     return LoginRecord.model_validate_json(body)
 
 
-def _given_up(taking: asyncio.Future[Connection]) -> None:
+def _given_up(taking: Future[Connection]) -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().close()

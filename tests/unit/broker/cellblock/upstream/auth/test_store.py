@@ -129,19 +129,19 @@ async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
         for name in names:
             await stack.enter_async_context(SharedLogin(rows, name, URL, patient=False).locked(60))
         waiting = [asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names]
-        with postgres_server.connection() as connection:
-
-            def number_of_waiting() -> bool:
-                found = connection.execute(
-                    b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-                ).fetchone()
-                return found == (len(names),)
-
-            await until(number_of_waiting, "all wait")
+        await until(lambda: locks(postgres_server, granted=False) == len(names), "all wait")
         assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 30) == "done"
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
+    await until(lambda: locks(postgres_server, granted=True) == 0, "who has given up holds nothing")
+
+
+def locks(server: PostgresServer, *, granted: bool) -> int:
+    with server.connection() as connection:
+        statement = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
+        (number,) = connection.execute(statement, (granted,)).fetchone() or (-1,)
+    return number
 
 
 def login_of(server: PostgresServer, *, patient: bool = False) -> LoginPlace:
