@@ -259,6 +259,15 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / ".cursor/mcp.json").is_symlink() and "cellblock" in real.read_text()
 
 
+def test_a_byte_order_mark_stays_and_is_not_shown_as_a_change(tmp_path: Path) -> None:
+    file = with_file(tmp_path, "cursor")
+    before = file.read_bytes()
+    file.write_bytes(b"\xef\xbb\xbf{\r\n" + before.removeprefix(b"{"))
+    done = install(tmp_path, "cursor", "--yes")
+    assert "\n   {\n" in done.stdout and "\n  +{\n" not in done.stdout, done.stdout
+    assert file.read_bytes().startswith(b"\xef\xbb\xbf{\r\n")
+
+
 def test_print_writes_nothing(tmp_path: Path) -> None:
     done = install(tmp_path, "codex", "goose", "--print")
     assert done.returncode == 0 and "[mcp_servers.cellblock]" in done.stdout and "cmd:" in done.stdout

@@ -139,7 +139,8 @@ def listed(database: str, name: str, url: str) -> Iterator[None]:
     """Lists a broker that is none, so that it stays."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
-            "INSERT INTO cellblock.brokers VALUES (%s, %s, false, now() + interval '1 day')", (name, url)
+            "INSERT INTO cellblock.brokers VALUES (%s, %s, false, now() + interval '1 day')",
+            (name, words().address(name, url)),
         )
         yield
         connection.execute("DELETE FROM cellblock.brokers WHERE name = %s", (name,))

@@ -123,6 +123,26 @@ globalThis.__codemode_result__ = said;
     assert [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
 
 
+async def test_a_call_counts_once_for_a_quota_however_often_its_run_is_parked(tmp_path: Path) -> None:
+    MADE.clear()
+    code = """
+const got = await Promise.allSettled([1, 2, 3].map((n) => write({ n })));
+for (const n of [4, 5]) got.push(...await Promise.allSettled([write({ n })]));
+globalThis.__codemode_result__ = got.map((one) => one.value?.result ?? one.reason.code);
+"""
+    quota = {"calls": 4, "per_ms": 31 * 86_400_000, "strict": True}
+    policy = {"default": {"approve": ["local.write"]}, "quotas": {"default": {"local.write": quota}}}
+    async with broker_on(tmp_path, policy=policy) as broker:
+        run_id = await parked(broker, code)
+        (waiting,) = await broker.parked()
+        for question in waiting.questions:
+            # The others wait on.
+            response = await within(broker.resume(run_id, {question.call: "accepted"}))
+        while response.parked:
+            response = await within(broker.resume(run_id, "accepted"))
+    assert response.result == [10, 20, 30, 40, "QUOTA_USED_UP"], response
+
+
 async def test_a_plan_asks_about_what_nobody_says_that_it_only_reads(broker: Broker) -> None:
     code = """
 const first = await read({ n: 1 });

@@ -86,15 +86,19 @@ class Postgres:
         self._command = [*dying, *program, *(part for one in settings for part in ("-c", one))]
         self.start()
 
-    def database(self) -> str:
+    def database(self, options: str = "") -> str:
         """Makes an empty database, and gives its URL."""
         name = f"t{next(self._numbers)}"
-        self._ask(f"CREATE DATABASE {name}")
+        self._ask(f"CREATE DATABASE {name} {options}")
         return self._url(name)
+
+    def configure(self, url: str, setting: str) -> None:
+        """Sets something for all who come to a database from now on."""
+        self._ask(f"ALTER DATABASE {_name(url)} SET {setting}")
 
     def drop(self, url: str) -> None:
         """Removes a database, whoever uses it."""
-        self._ask(f"DROP DATABASE {urlsplit(url).path.strip('/')} WITH (FORCE)")
+        self._ask(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """Ends the server: by SIGQUIT as if its processes were killed, by SIGINT in an orderly way."""
@@ -150,6 +154,10 @@ def installed_binaries() -> Path | None:
     """Where the machine's own PostgreSQL is, the newest one; as Debian has it."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     return found[-1] if found else None
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.strip("/")
 
 
 class Cutting:

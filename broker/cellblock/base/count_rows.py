@@ -108,9 +108,10 @@ class CountRows:
             f"SELECT {self._now}, period, used FROM (SELECT 1) AS one LEFT JOIN counts ON name = ?", name
         )
         current = now // period_ms if period_ms else 0
-        if period is None or period < current:
+        if period is None or not current <= period <= current + 1:
+            # A period that is far away was counted by a clock that was wrong.
             return Counted(current, 0, now)
-        # Also where the clock was put back: that must not begin a period anew.
+        # Also where the clock is a little behind: that must not begin a period anew.
         return Counted(period, used, now)
 
     def _write(self, name: str, period_ms: int, counted: Counted, used: int) -> None:

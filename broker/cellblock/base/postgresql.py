@@ -18,15 +18,16 @@ from cellblock.base.database import Away, StoreError, Unusable
 from cellblock.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
+    from cellblock.base.bounded_connection import BoundedConnection as Connection
 
 MAX_IDLE: Final = 4
 """Bounds the connections that are held while nobody uses them: each store of a broker has one thread."""
 
 CONNECT_SECONDS: Final = 3
 """Bounds the wait for a connection; one takes milliseconds."""
+
+MIGRATION_SECONDS: Final = 3600.0
+"""Bounds the silence while tables are made, or another broker makes them: what is in them may be large."""
 
 UNSURE_SECONDS: Final = 5.0
 """Bounds the wait for an answer to whether a transaction was done whose connection was lost meanwhile."""
@@ -47,6 +48,7 @@ DEFAULTS: Final = {
 
 SETUP: Final = b"""
 SET search_path = cellblock;
+SET default_transaction_isolation = 'read committed';
 SET statement_timeout = '20s';
 SET lock_timeout = '5s';
 SET idle_in_transaction_session_timeout = '20s';
@@ -54,7 +56,8 @@ SET tcp_keepalives_idle = 5;
 SET tcp_keepalives_interval = 2;
 SET tcp_keepalives_count = 3;
 """
-"""Bounds what the server does for a session, and how long it takes one for living whose machine is gone."""
+"""Has a transaction see what others have written while it waited for its lock, whatever the database's default is; and
+bounds what the server does for a session, and how long it takes one for living whose machine is gone."""
 
 MIGRATION_LOCK: Final = "migrations"
 
@@ -79,8 +82,10 @@ class PostgresServer:
         """Returns a connection of its own, which whoever calls this closes. Raises Away."""
         import psycopg
 
+        from cellblock.base.bounded_connection import BoundedConnection
+
         try:
-            connection = psycopg.connect(**self._info, autocommit=True)
+            connection = BoundedConnection.connect(**self._info, autocommit=True)
             try:
                 connection.execute(SETUP)
             except BaseException:
@@ -124,6 +129,7 @@ class PostgresServer:
         if kind in self._migrated:
             return
         with self.connection() as connection, named_errors(connection), connection.transaction():
+            connection.silence = MIGRATION_SECONDS
             connection.execute(b"SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             connection.execute(b"SELECT pg_advisory_xact_lock(%s)", (lock_number(MIGRATION_LOCK),))
             connection.execute(b"CREATE SCHEMA IF NOT EXISTS cellblock")
@@ -154,11 +160,13 @@ class PostgresServer:
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
+                connection.silence = CONNECT_SECONDS
                 try:
                     connection.execute(b"")
                 except psycopg.Error:
                     connection.close()
                 else:
+                    del connection.silence
                     return connection
         return None
 
@@ -246,8 +254,10 @@ class PostgresDatabase:
         """Returns the count of others' transactions; where they are not counted, another number each time."""
         if not self._counted:
             return next(self._looks)
-        ((count,),) = self.rows("SELECT changes FROM migrations WHERE kind = ?", self._kind)
-        return count - self._own
+        counts = self.rows("SELECT changes FROM migrations WHERE kind = ?", self._kind)
+        if not counts:
+            raise StoreError(f"the tables of {self._kind} are not those that were made here")
+        return counts[0][0] - self._own
 
     def used_bytes(self) -> None:
         """Returns nothing: a table's size counts what is deleted, too."""
@@ -316,7 +326,8 @@ def _parameters(url: str) -> dict[str, Any]:
             hint="pip install 'cellblock[postgresql]'",
         ) from None
     try:
-        return {**DEFAULTS, **conninfo_to_dict(url)}
+        # A database without an encoding would give bytes for texts.
+        return {**DEFAULTS, **conninfo_to_dict(url), "client_encoding": "UTF8"}
     except ProgrammingError:
         # What it says has the URL in it, and with it a password.
         raise ConfigError(

@@ -73,6 +73,11 @@ class SharedRows:
         self._closing.set()
 
     @property
+    def is_closed(self) -> bool:
+        """Says whether the broker has ended."""
+        return self._closing.is_set()
+
+    @property
     def is_known(self) -> bool:
         """Says whether they were read once."""
         return self._known.is_set()
@@ -128,14 +133,17 @@ class SharedRows:
                     "DO UPDATE SET version = excluded.version, body = excluded.body",
                     *(kind, name, version, sealed),
                 )
-        self.read()
+        if is_fit:
+            self._wrote((kind, name), (version, sealed))
+        else:
+            self.read()
         return is_fit
 
     def remove(self, kind: str, name: str) -> bool:
         """Removes a row, and says whether there was one. Raises StoreError: Nothing was removed."""
         with self._writing() as (database, _):
             found = database.execute("DELETE FROM shared WHERE kind = ? AND name = ?", kind, name)
-        self.read()
+        self._wrote((kind, name), None)
         return found > 0
 
     def lock(self, name: str, bound: float) -> Connection:
@@ -146,6 +154,7 @@ class SharedRows:
         """
         self._hold()
         connection = self.server.connect()
+        connection.silence += bound
         try:
             with named_errors(connection):
                 connection.execute(
@@ -191,8 +200,16 @@ class SharedRows:
         database = self._database()
         # One writer at a time: versions are in the order of their commits.
         with database.transaction(KIND):
-            ((changes,),) = database.rows("SELECT changes FROM migrations WHERE kind = ?", KIND)
-            yield database, changes + 1
+            yield database, database.changes() + 1
+
+    def _wrote(self, row: Row, held: tuple[int, bytes] | None) -> None:
+        """Takes over what was written or, with None, removed; and what others wrote, now or with the next look."""
+        with self._turn:
+            kept = {one: value for one, value in self._rows.items() if one != row}
+            self._rows = kept if held is None else {**kept, row: held}
+            self._seen = -1
+        with contextlib.suppress(StoreError):
+            self.read()
 
     def _follow(self) -> None:
         is_anew = False

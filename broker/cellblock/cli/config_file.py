@@ -86,7 +86,7 @@ class ConfigFile:
 
     def difference(self, shown: str) -> list[str]:
         """Returns the lines of a unified difference, without what looks like a secret; `shown` names the file in it."""
-        old, new = (self._old or "").splitlines(), self.text.splitlines()
+        old, new = (self._old or "").removeprefix(self._mark).splitlines(), self.text.splitlines()
         before = shown if self._old is not None else "/dev/null"
         return [_masked(line) for line in difflib.unified_diff(old, new, before, shown, n=2, lineterm="")]
 

@@ -17,8 +17,8 @@ KEY_BYTES: Final = 32
 
 
 class StateSettings(Section):
-    """Sets where kept and parked runs and observed shapes are: in files of the state directory, or in a PostgreSQL that
-    brokers on several machines share."""
+    """Sets where runs, outputs, pins, tokens, logins, quotas and observed shapes are kept: in files of the state
+    directory, or in a PostgreSQL that brokers on several machines share."""
 
     url: Annotated[str, Field(pattern=r"^(sqlite:|postgresql://\S+)$")] = "sqlite:"
     """Names `sqlite:`, the files of the state directory, or a PostgreSQL from 13 on, as `postgresql://user@host/database`
@@ -26,9 +26,9 @@ class StateSettings(Section):
     Give a password by reference: `${env:NAME}`."""
 
     key: str | None = None
-    """Encrypts kept runs, and signs what clients come back with: 32 bytes in base64, the same for all brokers, by
-    reference (`${env:NAME}`, `${file:/path}`). `openssl rand -base64 32` makes one. Without it brokers with files
-    make their own."""
+    """Encrypts kept runs, and in a PostgreSQL pins, tokens, logins and outputs, too; signs what clients come back with:
+    32 bytes in base64, the same for all brokers, by reference (`${env:NAME}`, `${file:/path}`). `openssl rand -base64
+    32` makes one. Without it brokers with files make their own."""
 
     other_key: str | None = None
     """Names a key that is accepted beside `key`, to read what was written with it, while brokers change their key one

@@ -235,7 +235,8 @@ def singles_of(section: CellblockSettings, shared: SharedState | None) -> Single
 
     words = Words([derived_key(key, PURPOSE, "", len(key)) for key in shared.keys.keys])
     held = claims.Claims(shared.presence, sorted(section.singles))
-    return Singles(held, partial(way_to, words, held.broker, section.replicas.name))
+    way = partial(way_to, words, held.broker, section.replicas.name)
+    return Singles(held, way, partial(words.address, held.broker))
 
 
 def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:

@@ -444,7 +444,7 @@ class Broker:
     def takes_singles(self, url: str) -> None:
         """Begins to take servers that exist once, which others reach through this broker at a URL."""
         if self._registry is not None and self._registry.singles is not None:
-            self._registry.singles.claims.take(url)
+            self._registry.singles.take(url)
 
     @internal
     async def gives_up_singles(self) -> None:

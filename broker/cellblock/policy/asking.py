@@ -74,6 +74,7 @@ class EarlierQuestions:
         verdicts: What the user has said meanwhile, by the numbers of the calls; each is good for one call.
         logins: What the user has said of calls that need a login, likewise.
         rounds: With what calls go on whose servers ask in rounds, likewise.
+        waited: The numbers of the calls that waited when it was parked; they count for quotas already.
     """
 
     asked: int = 0
@@ -81,6 +82,7 @@ class EarlierQuestions:
     verdicts: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
     logins: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
     rounds: Mapping[int, Round] = field(default_factory=dict[int, Round])
+    waited: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

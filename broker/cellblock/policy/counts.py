@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import time
 from collections import OrderedDict
@@ -21,8 +20,6 @@ from typing import Final, TypeVar
 from cellblock.base.count_rows import Counted, CountRows
 from cellblock.base.database import Away, StoreError
 from cellblock.base.threads import DaemonThread, is_done_within
-
-logger = logging.getLogger("cellblock.policy")
 
 SYNC_SECONDS: Final = 1.0
 """Separates two looks at what other brokers have counted."""
@@ -262,6 +259,9 @@ class Counts:
             except Away:
                 self._unsure = name, more
                 break
+            except StoreError:
+                # That one is sent again; what was added of the others is not.
+                continue
         return found
 
     def _hang_up(self) -> None:

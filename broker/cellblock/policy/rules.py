@@ -120,7 +120,7 @@ class RunRules:
         self._asking: AbstractAsyncContextManager[object] = (
             nullcontext() if together or approver is None else asyncio.Lock()
         )
-        self._verdicts = dict(earlier.verdicts)
+        self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
         self._stops, self._quotas = stops, quotas
         self.parking: Waits | None = None
         self.asked = earlier.asked
@@ -169,7 +169,7 @@ class RunRules:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)
-        if self._quotas is not None:
+        if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
         if self._is_asked(server_id, tool):
             await self._ask(call_id, server_id, tool, arguments, clock)

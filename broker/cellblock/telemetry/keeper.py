@@ -450,7 +450,8 @@ def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
                 rounds[question.call] = Round(result, {})
             if question.number in answers:
                 rounds[question.call].answers[key] = answers[question.number]
-    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds)
+    waited = frozenset(question.call for question in parked.questions)
+    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds, waited)
 
 
 def _not_written(why: str) -> ToolCallError:

@@ -85,8 +85,8 @@ class Place:
     way: Way | None = None
 
 
-WayTo = Callable[[str, Claim], Way]
-"""Gives the way to the broker of a claim to a server."""
+WayTo = Callable[[str, Claim], Way | None]
+"""Gives the way to the broker of a claim to a server; None where no broker has written the claim."""
 
 
 @dataclass(slots=True)
@@ -96,15 +96,21 @@ class Singles:
     Args:
         claims: Whose they are.
         way_to: Leads to other brokers.
+        signed: Returns a URL as this broker writes it into its claims.
     """
 
     claims: Claims
     way_to: WayTo
+    signed: Callable[[str], str] = str
     own_turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def of(self, name: str) -> Single | None:
         """Returns what is known of a server; None of one that each broker has for itself."""
         return Single(name, self) if name in self.claims.names else None
+
+    def take(self, url: str) -> None:
+        """Begins to claim what nobody has; others reach this broker at the URL."""
+        self.claims.take(self.signed(url))
 
     async def given_up(self) -> None:
         """Claims nothing more, and waits until what this broker had is ended and others know it; bounded."""
@@ -138,7 +144,8 @@ class Single:
         claim = self._claims.claim(self.name)
         if claim is None or claim.ended or claim.broker == self._claims.broker:
             return None
-        return Place(claim.epoch, self._singles.way_to(self.name, claim))
+        way = self._singles.way_to(self.name, claim)
+        return None if way is None else Place(claim.epoch, way)
 
     def is_here(self, epoch: int) -> bool:
         """Says whether this broker has the server in an epoch, connected or not."""

@@ -29,6 +29,7 @@ def rules(server: Server, files: Files) -> Iterator[Rule]:
     for file in dict.fromkeys(settings):
         yield from _permissions(server.name, file, files)
         yield from _hooks(server.name, file, files)
+    yield from _allowed_alone(server.name, [*dict.fromkeys(settings)], files)
     yield from _servers(server, [*dict.fromkeys(settings)], managed, files)
     if files.data(machine / "managed-mcp.json"):
         yield Rule("server off", shown(machine / "managed-mcp.json"))
@@ -68,6 +69,27 @@ def _permissions(name: str, file: Path, files: Files) -> Iterator[Rule]:
                     yield Rule("unclear", place, why=f"has a rule for some inputs alone ({rule})")
                 else:
                     yield Rule("off" if effect == "off" else "ask", place, tool)
+
+
+def _allowed_alone(name: str, settings: Iterable[Path], files: Files) -> Iterator[Rule]:
+    """Gives the only tools of a server in the mode that denies whatever is not allowed before; wherever it is set, as
+    which settings go first is for the client to say."""
+    file = next(
+        (one for one in settings if files.value(one, "permissions", "defaultMode") == "dontAsk"), None
+    )
+    if file is None:
+        return
+    place = shown(file, "permissions", "defaultMode")
+    rules = [rule for one in settings for rule in files.texts(one, "permissions", "allow")]
+    some = [rule for rule in rules if (found := _WITH_INPUT.fullmatch(rule)) and _tools(found[1], name)]
+    tools = [tool for rule in rules if rule not in some for tool in _tools(rule, name)]
+    if "*" in tools:
+        return
+    if some:
+        yield Rule("unclear", place, why=f"allows a tool for some inputs alone ({some[0]})")
+    elif not tools:
+        yield Rule("server off", place)
+    yield from (Rule("on", place, tool) for tool in tools)
 
 
 def _tools(rule: str, server: str) -> list[str]:

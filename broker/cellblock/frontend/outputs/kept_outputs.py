@@ -67,15 +67,11 @@ class KeptOutputs:
         self._changed = Listeners()
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called whenever an output has come or gone; what this gives ends that."""
+        """Has `listener` called when an output has come or gone. See `OutputPlace`."""
         return self._changed.add(listener)
 
     async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
-        """Writes outputs; older ones of the client, then of all, go where that is over a cap.
-
-        Raises:
-            OSError: They cannot be written, or are larger than all that the client may keep. Then none is kept.
-        """
+        """Writes outputs. See `OutputPlace`."""
         made: list[Kept] = []
         try:
             for output in outputs:
@@ -91,12 +87,7 @@ class KeptOutputs:
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page, from 1, as text; the pages of an output one after the other are the whole.
-
-        Raises:
-            NotKept: There is no such output, it is another client's, or it has gone.
-            IndexError: It has fewer pages.
-        """
+        """Returns one page. See `OutputPlace`."""
         kept = self._kept.get(output_id)
         if kept is None or kept.owner != owner or kept.expires_at <= asyncio.get_running_loop().time():
             raise NotKept
@@ -115,7 +106,7 @@ class KeptOutputs:
         return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns what is kept for a client, newest first."""
+        """Returns what is kept for a client. See `OutputPlace`."""
         now = asyncio.get_running_loop().time()
         return [
             kept for kept in reversed(self._kept.values()) if kept.owner == owner and kept.expires_at > now

@@ -1,6 +1,7 @@
 """Shared_outputs keep outputs where brokers share them: whichever a client comes to reads its pages to it.
 
-Pages are sealed, each for its place. They are kept until they expire, whatever becomes of the broker that wrote them.
+Pages are sealed, each for its place and its owner. They are kept until they expire, whatever becomes of the broker that
+wrote them.
 """
 
 from __future__ import annotations
@@ -197,7 +198,11 @@ class SharedOutputs:
         size = self.settings.page_bytes
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         return [
-            (kept.output_id, page, self._shared.keys.sealed(_place(kept.output_id, page), data[start:end]))
+            (
+                kept.output_id,
+                page,
+                self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), data[start:end]),
+            )
             for page, (start, end) in enumerate(itertools.pairwise(cuts), 1)
         ]
 
@@ -210,10 +215,10 @@ class SharedOutputs:
         if not rows:
             raise NotKept
         *shown, body = rows[0]
-        text = (
-            None if body is None else self._shared.keys.opened(_place(output_id, page), bytes(body)).decode()
-        )
-        return _kept(owner, shown), text
+        if body is None:
+            return _kept(owner, shown), None
+        opened = self._shared.keys.opened(_place(owner, output_id, page), bytes(body))
+        return _kept(owner, shown), opened.decode()
 
     def _list(self, owner: Owner) -> list[Kept]:
         rows = self._database().rows(
@@ -232,8 +237,8 @@ class SharedOutputs:
             pass  # at the next turn
 
 
-def _place(output_id: str, page: int) -> tuple[str, str, str]:
-    return KIND, output_id, str(page)
+def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
+    return KIND, owner.principal, owner.client, output_id, str(page)
 
 
 def _kept(owner: Owner, row: Sequence[Any]) -> Kept:

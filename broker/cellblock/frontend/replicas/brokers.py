@@ -1,6 +1,7 @@
 """Brokers know each other by a table in PostgreSQL, and by nothing else: each writes every few seconds that it lives.
 
-Times are the database's. Who has not written for a while is gone, and its row is removed by whoever sees that first.
+Where one is to be reached is signed: it is sent the tokens of clients. Who has not written for a while is gone, by the
+clock of whoever looks, and its row is removed by whoever sees that first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresServer, named_errors
 from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.frontend.replicas.words import Words
 
 if TYPE_CHECKING:
     from cellblock.base.postgresql import Connection
@@ -53,8 +55,8 @@ _BEAT: Final = b"""
 INSERT INTO brokers (name, url, draining) VALUES (%s, %s, %s)
 ON CONFLICT (name) DO UPDATE SET url = excluded.url, draining = excluded.draining, seen = now()
 """
-_REMOVE: Final = b"DELETE FROM brokers WHERE seen < now() - make_interval(secs => %s)"
-_ALL: Final = b"SELECT name, url, draining, seen < now() - make_interval(secs => %s) FROM brokers"
+_REMOVE: Final = b"DELETE FROM brokers WHERE name = %s AND CAST(seen AS TEXT) = %s"
+_ALL: Final = b"SELECT name, url, draining, CAST(seen AS TEXT) FROM brokers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Brokers:
         server: PostgreSQL; whoever makes this closes it.
         name: Of this broker.
         url: Where others reach it, without a path.
+        words: Signs where brokers are reached.
         hold: Returns when this broker may use the table; blocks. Raises StoreError.
 
     Attributes:
@@ -80,15 +83,22 @@ class Brokers:
     """
 
     def __init__(
-        self, server: PostgresServer, name: str, url: str, hold: Callable[[], object] = lambda: None
+        self,
+        server: PostgresServer,
+        name: str,
+        url: str,
+        words: Words,
+        hold: Callable[[], object] = lambda: None,
     ) -> None:
-        self.name, self.url = name, url.rstrip("/")
+        self.name, self._words = name, words
+        self._written = words.address(name, url.rstrip("/"))
         self._server, self._hold = server, hold
         self._thread = DaemonThread("cellblock-brokers")
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._asked: Future[list[Any]] | None = None
         self._peers: dict[str, Peer] = {}
+        self._signs: dict[str, tuple[str, float]] = {}
         self._draining = False
         self._beating: asyncio.Task[None] | None = None
         self._last = self._unbroken_since = 0.0
@@ -151,9 +161,10 @@ class Brokers:
         if now - self._last > GONE_SECONDS / 2:
             # It has not written for a while itself, and so perhaps nobody could.
             self._unbroken_since = now
-        statements: list[Statement] = [(_BEAT, (self.name, self.url, self._draining))]
+        statements: list[Statement] = [(_BEAT, (self.name, self._written, self._draining))]
         if self._judges:
-            statements.append((_REMOVE, (GONE_SECONDS,)))
+            gone = [(name, seen) for name, (seen, _) in self._signs.items() if self._is_late(name)]
+            statements += [(_REMOVE, one) for one in gone]
         await self._look(*statements)
         self._last = now
 
@@ -162,14 +173,26 @@ class Brokers:
         """Says whether this broker has seen the database for long enough to take who is silent for gone."""
         return time.monotonic() - self._unbroken_since > GONE_SECONDS
 
+    def _is_late(self, name: str) -> bool:
+        """Says whether a broker has given no new sign of life for too long."""
+        return time.monotonic() - self._signs[name][1] > GONE_SECONDS
+
     async def _look(self, *before: Statement) -> None:
         judges = self._judges
-        rows = await self._ask(*before, (_ALL, (GONE_SECONDS,)))
+        rows = await self._ask(*before, (_ALL, ()))
         self.has_looked = True
+        # Since when each sign is known: the database's clock may be put on or back.
+        known, now = self._signs, time.monotonic()
+        self._signs = {
+            name: known[name] if name in known and known[name][0] == seen else (seen, now)
+            for name, _, _, seen in rows
+        }
         self._peers = {
             name: Peer(name, url, draining)
-            for name, url, draining, late in rows
-            if name != self.name and not (late and judges)
+            for name, written, draining, _ in rows
+            if name != self.name and not (judges and self._is_late(name))
+            # What is not signed is no broker: who can write to the database has made it.
+            if (url := self._words.read_address(name, written)) is not None
         }
 
     async def _ask(self, *statements: Statement) -> list[Any]:

@@ -41,7 +41,11 @@ LISTENS: Final = LISTEN.encode()
 RETRY_SECONDS: Final = 5
 """Says when to ask again who has come to a broker that is stopping, and not to another one."""
 
-_WORD = re.compile(rb'"requestState"\s{0,8}:\s{0,8}"([\w.-]{1,%d})"' % MAX_CHARS)
+MAX_KEYS: Final = 16
+"""Bounds the members of a body that are looked at: each costs as much as the longest word."""
+
+_KEY: Final = b'"requestState"'
+_WORD = re.compile(rb'\s{0,8}:\s{0,8}"([\w.-]{1,%d})"' % MAX_CHARS)
 
 UNKNOWN: Final = (
     "The broker that has this cannot be looked for while PostgreSQL is away. Ask again in a few seconds."
@@ -221,8 +225,14 @@ class Replicas:
 def word_in(body: bytes) -> str | None:
     """Returns what looks like the word of a client that is back, in a body that nobody has decoded: in a text, quotes
     are escaped. Who reads it sees whether it is one."""
-    found = _WORD.search(body)
-    return None if found is None else found[1].decode()
+    end = 0
+    for _ in range(MAX_KEYS):
+        if (at := body.find(_KEY, end)) < 0:
+            break
+        end = at + len(_KEY)
+        if found := _WORD.match(body, end):
+            return found[1].decode()
+    return None
 
 
 @contextlib.asynccontextmanager
@@ -247,7 +257,7 @@ async def replicas(
     """
     parked = service.parked_runs
     words = Words(await parked.signing_keys(PURPOSE))
-    brokers = Brokers(presence.server, service.replica, url, presence.hold)
+    brokers = Brokers(presence.server, service.replica, url, words, presence.hold)
     lends = lending(words)
     try:
         await brokers.join()

@@ -73,6 +73,15 @@ class Words:
         """Says whether a replica has made what is shown."""
         return self._is_right(tag, b"way", _way(to, by, server, epoch))
 
+    def address(self, broker: str, url: str) -> str:
+        """Returns what a broker writes down of where others reach it."""
+        return f"{url} {next(self._tags(b'address', f'{broker} {url}'.encode())).decode()}"
+
+    def read_address(self, broker: str, written: str) -> str | None:
+        """Returns the URL that a broker has written down; None where somebody else has."""
+        url, _, tag = written.rpartition(" ")
+        return url if self._is_right(tag.encode(), b"address", f"{broker} {url}".encode()) else None
+
     def _is_right(self, tag: bytes, kind: bytes, data: bytes) -> bool:
         return any(hmac.compare_digest(tag, right) for right in self._tags(kind, data))
 
@@ -87,8 +96,9 @@ def _way(to: str, by: str, server: str, epoch: int) -> bytes:
     return json.dumps([to, by, server, epoch]).encode()
 
 
-def way_to(words: Words, own: str, name: str | None, server: str, claim: Claim) -> Way:
-    """Returns the way to the broker of a claim to a server.
+def way_to(words: Words, own: str, name: str | None, server: str, claim: Claim) -> Way | None:
+    """Returns the way to the broker of a claim to a server; None where that broker has not written where it is reached:
+    who can only write to the database is sent no call.
 
     Args:
         words: Signs what is shown.
@@ -97,6 +107,9 @@ def way_to(words: Words, own: str, name: str | None, server: str, claim: Claim) 
         server: The server's name.
         claim: Whose it is.
     """
+    url = words.read_address(claim.broker, claim.url)
+    if url is None:
+        return None
     tag = words.way(claim.broker, own, server, claim.epoch).decode()
     headers = {WAY_HEADER.decode(): f"{tag} {own} {claim.epoch}"}
-    return Way(claim.broker, f"{claim.url}{WAY_PATH}{server.encode().hex()}", headers, name)
+    return Way(claim.broker, f"{url}{WAY_PATH}{server.encode().hex()}", headers, name)

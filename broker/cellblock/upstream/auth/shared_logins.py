@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.shared_rows import SharedRows
+from cellblock.base.threads import start_daemon
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import login_stem
@@ -69,10 +71,11 @@ class SharedLogin:
                 raise
             return held
 
-        taking = asyncio.ensure_future(asyncio.to_thread(lock))
+        # Not one of the loop's threads: many that wait for other brokers would take them all.
+        taking = start_daemon("login lock", lock)
         try:
             with self._worded("locked"):
-                held = await asyncio.shield(taking)
+                held = await asyncio.wrap_future(taking)
         except asyncio.CancelledError:
             taking.add_done_callback(_given_up)
             raise
@@ -90,26 +93,25 @@ class SharedLogin:
             return None
         self.kept_in = "postgresql"
         try:
-            record = LoginRecord.model_validate_json(body)
+            record = _read(body)
         except ValidationError:
             raise LoginStoreError(f"The login of {self._server} is damaged.", hint="Log in anew.") from None
         return record if record.server_url == self._url else None
 
     async def save(self, record: LoginRecord) -> None:
         """Keeps the login. See `LoginPlace`."""
-        body = record.model_dump_json(exclude_none=True).encode()
         if self._writing is not None:
             # What it holds is older.
             self._writing.cancel()
             self._writing = None
         self.kept_in = "postgresql"
         try:
-            await asyncio.to_thread(self._rows.put, KIND, self._name, body)
+            await asyncio.to_thread(self._rows.put, KIND, self._name, _written(record))
         except Away as error:
             if not self._patient:
                 raise self._failed("written", error) from None
             logger.warning("the login of %s is written when PostgreSQL is back: %s", self._server, error)
-            self._writing = asyncio.create_task(self._write(body), name=f"login of {self._server}")
+            self._writing = asyncio.create_task(self._write(record), name=f"login of {self._server}")
         except StoreError as error:
             raise self._failed("written", error) from None
 
@@ -120,16 +122,32 @@ class SharedLogin:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _write(self, body: bytes) -> None:
-        while True:
+    async def _write(self, record: LoginRecord) -> None:
+        why = "this broker has ended"
+        while not self._rows.is_closed:
             await asyncio.sleep(AGAIN_SECONDS)
             try:
-                await asyncio.to_thread(self._rows.put, KIND, self._name, body)
+                if await asyncio.to_thread(self._is_settled, record):
+                    return
             except Away:
                 continue
             except StoreError as error:
-                logger.error("the login of %s is lost, as it cannot be written: %s", self._server, error)
-            return
+                why = str(error)
+                break
+        logger.error("the login of %s is lost, as it could not be written: %s", self._server, why)
+
+    def _is_settled(self, record: LoginRecord) -> bool:
+        """Writes a login over what it was renewed from, unless a person has logged in or out since; blocks. Says
+        whether nothing is left to be written. Raises StoreError."""
+        self._rows.read()
+        version, body = self._rows.version(KIND, self._name), self._rows.body(KIND, self._name)
+        if body is None:
+            return True
+        # One that is damaged is replaced.
+        with contextlib.suppress(ValidationError):
+            if _read(body).since > record.since:
+                return True
+        return self._rows.put(KIND, self._name, _written(record), only=version)
 
     @contextlib.contextmanager
     def _worded(self, what: str) -> Generator[None]:
@@ -145,6 +163,14 @@ class SharedLogin:
         )
 
 
-def _given_up(taking: asyncio.Future[Connection]) -> None:
+def _written(record: LoginRecord) -> bytes:
+    return record.model_dump_json(exclude_none=True).encode()
+
+
+def _read(body: bytes) -> LoginRecord:
+    return LoginRecord.model_validate_json(body)
+
+
+def _given_up(taking: Future[Connection]) -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().close()

@@ -99,7 +99,8 @@ class RayHosts:
                 await self._run_once()
             except TimeoutError:
                 self._say("Ray gives no answer", failed=True)
-            except OSError as error:
+            except (OSError, ValueError) as error:
+                # ValueError: an answer is no JSON, or has no end.
                 self._say(f"they cannot be asked for: {error}", failed=True)
             if self._process is not None:
                 await ended(self._process)

@@ -50,6 +50,14 @@ def test_in_each_period_so_many_and_no_more(opened: Opened) -> None:
     assert not there.take("a", 1_000, 6)[0], "what was added counts, too"
 
 
+def test_a_clock_that_was_wrong_closes_no_count_for_years(opened: Opened) -> None:
+    day, wrong = 86_400_000, opened(20_000 * 86_400_000)
+    assert wrong.take("a", day, 1) == (True, Counted(20_000, 0, 20_000 * day))
+    right = opened(10_000 * day)
+    assert right.take("a", day, 1) == (True, Counted(10_000, 0, 10_000 * day))
+    assert not right.take("a", day, 1)[0]
+
+
 def test_a_count_without_periods_goes_on_and_what_is_over_is_removed(opened: Opened) -> None:
     early, late = opened(1_000), opened(1_000 + count_rows.ENDLESS_KEPT_MS)
     early.add("endless", 0, 2)

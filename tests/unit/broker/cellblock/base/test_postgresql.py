@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Generator
@@ -10,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from cellblock.base import presence as presences
+from cellblock.base.bounded_connection import BoundedConnection
 from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number
 from cellblock.base.presence import Presence
+from cellblock.base.threads import is_done_within, start_daemon
 from support.certificates import certificate
-from support.postgresql import Cutting, Postgres, installed_binaries
+from support.postgresql import BOUND_SECONDS, Cutting, Postgres, installed_binaries
 from support.waits import until
 
 MIGRATIONS = ("CREATE TABLE things (name TEXT NOT NULL)",)
@@ -180,3 +184,70 @@ def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
                 PostgresServer(other).connect()
     finally:
         there.close()
+
+
+async def test_a_server_that_stands_still_is_not_waited_for(
+    database: PostgresDatabase, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "silence", 1.0)
+    stood: list[int] = []
+
+    def stand_still() -> None:
+        with database.transaction():
+            ((pid,),) = database.rows("SELECT pg_backend_pid()")
+            stood.append(pid)
+            os.kill(pid, signal.SIGSTOP)
+            database.execute("INSERT INTO things VALUES (?)", "one")
+
+    asked = start_daemon("asking", stand_still)
+    try:
+        assert await is_done_within(asked, BOUND_SECONDS), "it is waited for without a bound"
+    finally:
+        os.kill(stood[0], signal.SIGCONT)
+    with pytest.raises(Away, match="silent for 1 s"):
+        asked.result()
+    assert not database.came_through()
+    assert database.rows("SELECT name FROM things") == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+        "ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    ],
+)
+def test_texts_are_texts_in_a_database_of_another_encoding(postgres: Postgres, made: str) -> None:
+    url = postgres.database(made)
+    server = PostgresServer(url)
+    database = PostgresDatabase(server, "things", MIGRATIONS)
+    add(database, "zwölf")
+    assert database.rows("SELECT name FROM things") == [("zwölf",)]
+    server.close()
+    postgres.drop(url)
+
+
+def test_who_waited_for_a_lock_sees_what_was_written_whatever_the_database_s_default_is(
+    postgres: Postgres, postgres_url: str
+) -> None:
+    postgres.configure(postgres_url, "default_transaction_isolation = 'serializable'")
+    go, failed = threading.Barrier(4), list[BaseException]()
+
+    def broker() -> None:
+        server = PostgresServer(postgres_url)
+        try:
+            go.wait()
+            database = PostgresDatabase(server, "things", MIGRATIONS, counted=True)
+            for _ in range(10):
+                add(database, "one")
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+        finally:
+            server.close()
+
+    threads = [threading.Thread(target=broker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

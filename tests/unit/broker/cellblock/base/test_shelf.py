@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from cellblock.base import shared_rows
 from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_rows import SharedRows
 from cellblock.base.shelf import NotShared, Shelf, shelf_in
@@ -64,6 +65,60 @@ def test_of_many_that_write_at_once_each_version_is_replaced_once(
     assert shelf(place_of_broker()).read("a") in [
         b"%d" % number for number, is_done in enumerate(done, 1) if is_done
     ]
+
+
+async def test_what_was_written_is_known_although_the_server_went_right_behind_it(
+    postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(postgres_server)
+    here = shelf(rows)
+    here.write("a", b"1", replace=True)
+    look = rows.read
+
+    def look_too_late() -> None:
+        postgres.stop()
+        try:
+            look()
+        finally:
+            postgres.start()
+
+    monkeypatch.setattr(rows, "read", look_too_late)
+    assert here.write("b", b"2", replace=False), "it is said that nothing was written"
+    assert here.read("b") == b"2"
+    here.remove("a")
+    assert here.names() == ["b"], "what was revoked is still good here"
+    monkeypatch.setattr(rows, "read", look)
+    shelf(rows_of(postgres_server)).write("b", b"3", replace=True)
+    rows.start()
+    await until(lambda: here.read("b") == b"3", "it is seen what others have written")
+    rows.close()
+
+
+async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
+    postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_rows, "LOOK_SECONDS", 0.01)
+    rows = rows_of(postgres_server)
+    looks = 0
+
+    def read(look: Callable[[], None] = rows.read) -> None:
+        nonlocal looks
+        looks += 1
+        look()
+
+    monkeypatch.setattr(rows, "read", read)
+    rows.start()
+    with psycopg.connect(postgres_url, autocommit=True, options="-c search_path=cellblock") as connection:
+        saved = connection.execute("DELETE FROM migrations WHERE kind = 'shared' RETURNING *").fetchone()
+        assert saved is not None
+        before = looks
+        await until(lambda: looks > before + 1, "it looks again")
+        with pytest.raises(NotShared, match="not those"):
+            shelf(rows).write("a", b"1", replace=True)
+        connection.execute("INSERT INTO migrations VALUES (%s, %s, %s)", saved)
+    shelf(rows_of(postgres_server)).write("a", b"1", replace=True)
+    await until(lambda: shelf(rows).names() == ["a"], "it is seen")
+    rows.close()
 
 
 async def test_while_postgresql_is_away_what_is_known_stays(

@@ -9,11 +9,12 @@ import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from cellblock.base import count_rows
 from cellblock.base.count_rows import CountRows
-from cellblock.base.database import Away
+from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.frontend.http.rates import Rates
@@ -214,3 +215,28 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
     finally:
         server.close()
         cutting.close()
+
+
+async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_counted_twice(
+    postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+
+    def rows() -> CountRows:
+        database = PostgresDatabase(postgres_server, count_rows.KIND, count_rows.MIGRATIONS)
+        return CountRows(database, count_rows.POSTGRES_NOW)
+
+    one = Broker(rows)
+    for name in ("before", "full", "behind"):
+        one.counts.note(name, lambda others: None)
+    await one.sync()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE cellblock.counts SET used = 9223372036854775807 WHERE name = 'full'")
+    for name in ("before", "full", "behind"):
+        one.counts.note(name, lambda others: None)
+    for _ in range(3):
+        with contextlib.suppress(StoreError):
+            await one.sync()
+    known = {name: (count.used, count.added) for name, count in one.counts._known.items()}
+    assert known == {"before": (2, 0), "full": (1, 1), "behind": (2, 0)}
+    await one.counts.close()

@@ -43,6 +43,10 @@ def permissions(key: str, *rules: str) -> str:
     return json.dumps({"permissions": {key: rules}})
 
 
+def without_questions(*rules: str) -> str:
+    return json.dumps({"permissions": {"defaultMode": "dontAsk", "allow": rules}})
+
+
 def policy(**keys: Any) -> str:
     return "[[rule]]\npriority = 1\n" + "".join(
         f"{key} = {json.dumps(value)}\n" for key, value in keys.items()
@@ -90,6 +94,25 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
         "claude-code",
         CLAUDE | {"etc/claude-code/managed-settings.d/10.json": permissions("deny", "mcp__gh__delete")},
         DELETE,
+    ),
+    "dontAsk": (
+        "claude-code",
+        CLAUDE
+        | {
+            ".claude/settings.json": without_questions("mcp__gh__list", "Read", "mcp__other"),
+            "project/.claude/settings.json": permissions("allow", "mcp__gh__get_*"),
+        },
+        {"enabledTools": ["list", "get_*"]},
+    ),
+    "dontAsk, nothing allowed": (
+        "claude-code",
+        CLAUDE | {"project/.claude/settings.local.json": without_questions("Bash(gh:*)")},
+        OFF,
+    ),
+    "dontAsk, all allowed": (
+        "claude-code",
+        CLAUDE | {".claude/settings.json": without_questions("mcp__gh", "mcp__gh__list(x)")},
+        {},
     ),
     "deniedMcpServers by name": (
         "claude-code",
@@ -273,6 +296,11 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
         "claude-code",
         CLAUDE | {".claude/settings.json": permissions("deny", "mcp__gh__delete(repo:prod)")},
         "permissions.deny in ~/.claude/settings.json has a rule for some inputs alone",
+    ),
+    "dontAsk, a tool allowed for inputs": (
+        "claude-code",
+        CLAUDE | {".claude/settings.json": without_questions("mcp__gh__delete(repo:test)")},
+        "permissions.defaultMode in ~/.claude/settings.json allows a tool for some inputs alone",
     ),
     "another project's rule": (
         "claude-code",

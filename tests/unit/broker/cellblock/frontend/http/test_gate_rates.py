@@ -69,8 +69,9 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
         return CountRows(file, count_rows.SQLITE_NOW)
 
     def gate(counts: Counts, passing: Passing) -> Gate:
-        brokers = Brokers(cast(Any, None), "broker", "http://nowhere")
-        replicas = Replicas(brokers, Words([b"k" * 32]), RequestStates(keys), passing, cast(Any, None))
+        words = Words([b"k" * 32])
+        brokers = Brokers(cast(Any, None), "broker", "http://nowhere", words)
+        replicas = Replicas(brokers, words, RequestStates(keys), passing, cast(Any, None))
         return Gate(
             answering,
             HttpSettings(requests_per_second=0.001, burst=20),

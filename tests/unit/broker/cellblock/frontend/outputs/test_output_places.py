@@ -139,8 +139,13 @@ async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
             # Whoever can write there cannot have Bob read to Ann.
             taken = dict(rows)[other.output_id]
             connection.execute("UPDATE output_pages SET body = %s WHERE output = %s", (taken, one.output_id))
-        with pytest.raises(OSError, match="changed"):
-            await there.read(ANN, one.output_id, 1)
+            # Nor say that it is Ann's.
+            given = "UPDATE outputs SET principal = %s, client = %s WHERE id = %s"
+            connection.execute(given, (ANN.principal, ANN.client, other.output_id))
+            for output in (one, other):
+                with pytest.raises(OSError, match="changed"):
+                    await there.read(ANN, output.output_id, 1)
+            connection.execute(given, (BOB.principal, BOB.client, other.output_id))
         postgres.stop()
         try:
             for asking in (there.read(BOB, other.output_id, 1), keep(there, BOB, "x")):

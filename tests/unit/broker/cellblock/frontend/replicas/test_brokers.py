@@ -10,8 +10,11 @@ import pytest
 from cellblock.base.postgresql import PostgresServer
 from cellblock.frontend.replicas import brokers as brokers_module
 from cellblock.frontend.replicas.brokers import Brokers, Peer
+from cellblock.frontend.replicas.words import Words
 from support.postgresql import Postgres
 from support.waits import until, until_found
+
+WORDS = Words([b"k" * 32])
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.asynccontextmanager
 async def broker(url: str, name: str) -> AsyncIterator[Brokers]:
     server = PostgresServer(url)
-    made = Brokers(server, name, f"http://{name}.example:1/")
+    made = Brokers(server, name, f"http://{name}.example:1/", WORDS)
     try:
         await made.join()
         yield made
@@ -74,11 +77,39 @@ async def test_who_is_silent_is_gone_and_anybody_removes_it(
     postgres_url: str, rows: psycopg.Connection[tuple[str, ...]]
 ) -> None:
     async with broker(postgres_url, "a") as a:
-        rows.execute("INSERT INTO brokers VALUES ('dead', 'http://dead:1', false, now() - interval '1 hour')")
+        insert = "INSERT INTO brokers VALUES ('dead', %s, false, now() - interval '1 hour')"
+        rows.execute(insert, (WORDS.address("dead", "http://dead:1"),))
         # Not yet: it may have been the database that was away.
         assert await a.peer("dead") == Peer("dead", "http://dead:1", draining=False)
         await until_known(a, "dead", None)
         assert rows.execute("SELECT name FROM brokers").fetchall() == [("a",)]
+
+
+async def test_a_clock_of_the_database_that_is_put_on_makes_nobody_gone(
+    postgres_url: str, rows: psycopg.Connection[tuple[str, ...]]
+) -> None:
+    async with broker(postgres_url, "a") as a, broker(postgres_url, "b"):
+        await until(lambda: a._judges, "a has looked for long enough to judge")
+        # To the rows it is the same whether the clock is put on, or they are put back.
+        for _ in range(20):
+            rows.execute("UPDATE brokers SET seen = seen - interval '1 hour'")
+            rows.execute("UPDATE brokers SET seen = '-infinity' WHERE name = 'a'")
+            assert await a.peer("b") is not None
+            await a._look()
+            assert a.another() is not None
+
+
+async def test_nothing_is_sent_to_where_somebody_else_says_that_a_broker_is(
+    postgres_url: str, rows: psycopg.Connection[tuple[str, ...]]
+) -> None:
+    async with broker(postgres_url, "a") as a:
+        for url in ("http://evil:1", Words([b"o" * 32]).address("b", "http://evil:1")):
+            rows.execute("INSERT INTO brokers VALUES ('b', %s, false)", (url,))
+            assert await a.peer("b") is None and a.another() is None
+            rows.execute("DELETE FROM brokers WHERE name = 'b'")
+        # What another broker has signed is good for that one.
+        rows.execute("INSERT INTO brokers SELECT 'b', url, false FROM brokers WHERE name = 'a'")
+        assert await a.peer("b") is None
 
 
 async def test_a_restart_of_the_database_makes_nobody_gone(

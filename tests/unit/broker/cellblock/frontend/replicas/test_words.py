@@ -54,14 +54,19 @@ def test_a_way_is_for_one_server_of_one_broker_in_one_epoch() -> None:
         assert not WORDS.is_way(tag, *other)
     for forged in (b"", b"\xff", WORDS.mark("broker-a", "::1"), tag[:-1]):
         assert not WORDS.is_way(forged, *way)
-    led = way_to(
-        WORDS, "broker-b", "cell.example", "bröwser", Claim("broker-a", "https://10.0.0.5:7433", 7, False)
-    )
-    assert (led.broker, led.name) == ("broker-a", "cell.example")
+    written = WORDS.address("broker-a", "https://10.0.0.5:7433")
+    led = way_to(WORDS, "broker-b", "cell.example", "bröwser", Claim("broker-a", written, 7, False))
+    assert led is not None and (led.broker, led.name) == ("broker-a", "cell.example")
     assert led.url == f"https://10.0.0.5:7433/replica/{'bröwser'.encode().hex()}"
     shown = led.headers["x-cellblock-way"].split()
     assert shown[1:] == ["broker-b", "7"]
     assert WORDS.is_way(shown[0].encode(), "broker-a", "broker-b", "bröwser", 7)
+    for foreign in (
+        "https://10.0.0.5:7433",
+        written.replace("5", "6", 1),
+        OTHERS.address("broker-a", "https://a"),
+    ):
+        assert way_to(WORDS, "broker-b", None, "bröwser", Claim("broker-a", foreign, 7, False)) is None
 
 
 def test_a_mark_is_for_one_broker_and_one_address() -> None:
@@ -72,6 +77,16 @@ def test_a_mark_is_for_one_broker_and_one_address() -> None:
     assert OTHERS.read_mark(mark, "broker-a") is None
     for forged in (b"", b" ", b"\xff \xff", WORDS.session(b"broker-a", "::1")):
         assert WORDS.read_mark(forged, "broker-a") is None
+
+
+def test_an_address_is_one_brokers() -> None:
+    written = WORDS.address("broker-a", "https://10.0.0.1:7433")
+    assert WORDS.read_address("broker-a", written) == "https://10.0.0.1:7433"
+    assert WORDS.read_address("broker-b", written) is None
+    assert WORDS.read_address("broker-a", written.replace("10.0.0.1", "10.0.0.2")) is None
+    assert OTHERS.read_address("broker-a", written) is None
+    for forged in ("", " ", "https://10.0.0.1:7433", "https://10.0.0.1:7433 é", "x y z"):
+        assert WORDS.read_address("broker-a", forged) is None
 
 
 def body(**params: object) -> bytes:
@@ -90,6 +105,14 @@ def test_what_a_text_says_is_no_word() -> None:
     assert word_in(body(requestState="x" * (MAX_CHARS + 1))) is None
     assert word_in(body(requestState=None)) is None
     assert word_in(b'"requestState"' + b" " * 1_000_000 + b'"requestState"' * 100_000) is None
+
+
+def test_of_many_members_that_are_none_a_few_are_looked_at() -> None:
+    """Each could be nearly as long as a word: megabytes of them would hold the loop for a quarter of a second."""
+    nearly = b'"requestState" : "' + b"a" * MAX_CHARS + b"a"
+    word = b'"requestState": "v1.a.b"'
+    assert word_in(nearly * 10 + word) == "v1.a.b"
+    assert word_in(nearly * 1000 + word) is None
 
 
 def test_while_keys_change_two_are_accepted() -> None:

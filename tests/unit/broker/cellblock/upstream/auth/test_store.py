@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import stat
@@ -16,6 +17,7 @@ from cellblock.base.postgresql import PostgresServer
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.shared_logins import SharedLogin
 from cellblock.upstream.auth.store import (
     MAX_BYTES,
     LoginPlace,
@@ -25,9 +27,9 @@ from cellblock.upstream.auth.store import (
     write_login,
 )
 from cellblock.upstream.server_logins import login_place
-from support.postgresql import Postgres
+from support.postgresql import NAME, Cutting, Postgres
 from support.shared_rows import Where, rows_of
-from support.waits import until_found
+from support.waits import until, until_found
 
 URL = "https://notes.example/mcp"
 SETTINGS = AuthSettings(keyring="off")
@@ -118,11 +120,87 @@ async def _hold(place: LoginPlace) -> None:
         await asyncio.Event().wait()
 
 
+async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
+    postgres_server: PostgresServer,
+) -> None:
+    rows = rows_of(postgres_server)
+    names = [f"s{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]
+    async with contextlib.AsyncExitStack() as stack:
+        for name in names:
+            await stack.enter_async_context(SharedLogin(rows, name, URL, patient=False).locked(60))
+        waiting = [asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names]
+        await until(lambda: locks(postgres_server, granted=False) == len(names), "all wait")
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 30) == "done"
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    await until(lambda: locks(postgres_server, granted=True) == 0, "who has given up holds nothing")
+
+
+def locks(server: PostgresServer, *, granted: bool) -> int:
+    with server.connection() as connection:
+        statement = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
+        (number,) = connection.execute(statement, (granted,)).fetchone() or (-1,)
+    return number
+
+
+def login_of(server: PostgresServer, *, patient: bool = False) -> LoginPlace:
+    return login_place(rows_of(server), "notes", URL, SETTINGS, patient=patient)
+
+
+@pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
+async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
+    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
+) -> None:
+    before = record().model_copy(update={"since": 1.0})
+    way = Cutting(postgres_url, short_path, after=False)
+    way.cuts = False
+    server = PostgresServer(way.url)
+    broker, other = login_of(server, patient=True), login_of(postgres_server)
+    assert isinstance(broker, SharedLogin)
+    await broker.save(before)
+    # For this broker alone PostgreSQL is away.
+    way.close()
+    server.close()
+    await broker.save(before.wanting("held"))
+    if meanwhile == "logs out":
+        await other.delete()
+    else:
+        since = 2.0 if meanwhile == "logs in" else 1.0
+        await other.save(before.wanting("theirs").model_copy(update={"since": since}))
+    (short_path / NAME).unlink()
+    way = Cutting(postgres_url, short_path, after=False)
+    way.cuts = False
+    assert broker._writing is not None
+    await asyncio.wait_for(broker._writing, 60)
+    found = await login_of(postgres_server).load()
+    expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
+    assert (found and found.wanted_scope) == expected
+    way.close()
+
+
+async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
+    postgres: Postgres, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = rows_of(postgres_server)
+    broker = SharedLogin(rows, "notes", URL, patient=True)
+    await broker.save(record())
+    postgres.stop()
+    try:
+        await broker.save(record().wanting("renewed"))
+        rows.close()
+        assert broker._writing is not None
+        await asyncio.wait_for(broker._writing, 60)
+    finally:
+        postgres.start()
+    assert "the login of notes is lost" in caplog.text
+
+
 async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
     postgres: Postgres, postgres_server: PostgresServer
 ) -> None:
     def login(*, patient: bool) -> LoginPlace:
-        return login_place(rows_of(postgres_server), "notes", URL, SETTINGS, patient=patient)
+        return login_of(postgres_server, patient=patient)
 
     broker, command = login(patient=True), login(patient=False)
     await broker.save(record())

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 from cellblock import Broker, ConfigError
-from cellblock.workers.pool.remote_hosts import pair_on_ray
-from cellblock_worker.wire.keys import pair_of
+from cellblock.config.hosts import RaySettings
+from cellblock.config.sections import IsolationSettings
+from cellblock.workers.pool import ray_hosts
+from cellblock.workers.pool.ray_hosts import RayHosts
+from cellblock.workers.pool.remote_hosts import Terms, pair_on_ray
+from cellblock_worker.wire.keys import make_pair, pair_of
 from support.entries import settings
+from support.waits import until
 
 
 async def test_without_ray_a_broker_says_what_to_install(
@@ -22,6 +28,35 @@ async def test_without_ray_a_broker_says_what_to_install(
         async with Broker(config):
             pass
     assert caught.value.hint == "pip install 'cellblock[ray]'"
+
+
+async def test_an_answer_that_cannot_be_read_is_not_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process is another program here: each time it says something else."""
+    first = tmp_path / "first"
+    (program := tmp_path / "program").write_text(
+        f"""#!{sys.executable}
+import json, pathlib, sys
+first = pathlib.Path({str(first)!r})
+number = len(first.read_text()) if first.exists() else 0
+first.write_text("x" * (number + 1))
+sys.stdin.readline()
+for _ in sys.stdin:
+    print(["x" * 100_000, "no JSON", json.dumps({{"said": "all is well"}})][min(number, 2)], flush=True)
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
+    terms = Terms(1 << 20, 64, IsolationSettings())
+    hosts = RayHosts(RaySettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
+    hosts.start("tcp://127.0.0.1:1")
+    try:
+        await until(lambda: "all is well" in caplog.text, "it is asked again")
+    finally:
+        await hosts.stop()
 
 
 def test_brokers_with_one_key_have_one_for_their_hosts_and_it_is_another() -> None:
