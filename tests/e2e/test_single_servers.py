@@ -121,7 +121,8 @@ def holder(database: str) -> tuple[str, str, int, bool]:
 
 
 def owner(database: str, daemons: list[Daemon]) -> Daemon:
-    _, url, _, _ = holder(database)
+    _, written, _, _ = holder(database)
+    url, _, _ = written.partition(" ")  # its broker's tag is behind it
     return next(one for one in daemons if one.url == f"{url}/mcp")
 
 
