@@ -117,12 +117,12 @@ def holder(database: str) -> tuple[str, str, int, bool]:
             "SELECT broker, url, epoch, ended FROM cellblock.claims WHERE name = 'plain'"
         ).fetchone()
     assert row is not None
-    return row
+    broker, written, epoch, ended = row
+    return broker, written.partition(" ")[0], epoch, ended  # its broker's tag is behind the URL
 
 
 def owner(database: str, daemons: list[Daemon]) -> Daemon:
-    _, written, _, _ = holder(database)
-    url, _, _ = written.partition(" ")  # its broker's tag is behind it
+    _, url, _, _ = holder(database)
     return next(one for one in daemons if one.url == f"{url}/mcp")
 
 
