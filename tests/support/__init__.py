@@ -15,6 +15,7 @@ The daemon from outside
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
+    modern_client       requests of MCP 2026-07-28, which has no sessions
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it

@@ -53,6 +53,7 @@ class Fleet:
         balancer: HAProxy's path, or None for a relay; what the machine has when not said.
 
     Attributes:
+        settings: As given; brokers take what is changed when they are started.
         token: Of all brokers' clients.
         host_keys: The file of the hosts' key, and the brokers' public key: for a host of another kind.
     """
@@ -161,7 +162,12 @@ class Fleet:
         own = self.folder / f"b{number}"
         own.mkdir()
         broker = Broker(
-            place, own / "p", self._config(place, own), self._token_file, self._tls, self._environment
+            place,
+            own / "p",
+            lambda: self._config(place, own),
+            self._token_file,
+            self._tls,
+            self._environment,
         )
         self.brokers.append(broker)
         self.balancer.targets.append(self.network.way(self.balancer.place, place, BROKER_PORT))

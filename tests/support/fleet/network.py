@@ -130,10 +130,14 @@ class Network:
 
 
 class Loopback(Network):
-    """Addresses of the loopback, which nobody else uses: they are made of this process's id."""
+    """Addresses of the loopback, which nobody else uses: they are made of this process's id.
 
-    def __init__(self) -> None:
-        super().__init__(relays=True)
+    Args:
+        relays: Whether links can be cut, slowed and delayed.
+    """
+
+    def __init__(self, *, relays: bool = True) -> None:
+        super().__init__(relays=relays)
         pid = os.getpid()
         self._prefix = f"127.{64 + pid % 128}.{pid // 128 % 256}"
 

@@ -182,7 +182,7 @@ class Broker(Part):
     Args:
         place: Where.
         folder: Its own.
-        config: Its file.
+        configure: Writes its configuration and gives the file, before each start.
         token_file: The token of its clients.
         tls: Its certificate, that one's key, and what clients trust it by.
         environment: More of it.
@@ -192,13 +192,13 @@ class Broker(Part):
         self,
         place: Place,
         folder: Path,
-        config: Path,
+        configure: Callable[[], Path],
         token_file: Path,
         tls: tuple[Path, Path, ssl.SSLContext] | None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(place, folder, environment)
-        self.config = config
+        self._configure = configure
         self.state = folder / "state"
         self.token = token_file.read_text("ascii").strip()
         self._token_file = token_file
@@ -206,7 +206,7 @@ class Broker(Part):
 
     def command(self) -> list[str]:
         tls = ["--tls-cert", str(self._tls[0]), "--tls-key", str(self._tls[1])] if self._tls else []
-        files = ["--config", str(self.config), "--state-dir", str(self.state)]
+        files = ["--config", str(self._configure()), "--state-dir", str(self.state)]
         where = f"{self.place.address}:{BROKER_PORT}"
         return [str(CELLBLOCK), "serve", "--http", where, *files, "--token-file", str(self._token_file), *tls]
 
