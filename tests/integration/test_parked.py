@@ -236,6 +236,34 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_taken_back(
     assert await broker.parked() == [] and MADE == {}
 
 
+async def test_a_run_that_was_parked_too_late_and_taken_elsewhere_makes_no_call_here(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, unpark, taken = Journals.is_written, JournalStore.unpark, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    def too_late(store: JournalStore, run_id: str, *of: Any) -> bool:
+        assert store.answer(run_id, "accepted") is not None
+        assert store.take(run_id, "another broker") is not None
+        loop.call_soon_threadsafe(taken.set)
+        return unpark(store, run_id, *of)
+
+    async def when_taken(_: Question) -> Verdict:
+        await taken.wait()
+        return Verdict.ACCEPTED
+
+    monkeypatch.setattr(Journals, "is_written", in_vain)
+    monkeypatch.setattr(JournalStore, "unpark", too_late)
+    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.certainty);"
+    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", when_taken, lambda: 1)))
+    assert response.parked, response
+    assert MADE == {}
+
+
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:
     code = """
 const timeout = new Promise((resume) => setTimeout(resume, 10, "gave up"));

@@ -6,6 +6,7 @@ A run counts from when it has a place: one that is refused before has done nothi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -31,7 +32,7 @@ from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
-from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.journal.rows import Head, Piece, TakenAway, parked_questions, waiting_in
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
 from cellblock.telemetry.board import Data, LiveRun, whole_run
@@ -196,6 +197,7 @@ class Kept(KeptRun):
         self._events = 0
         self._steps: list[Piece] = []
         self._taking_back: Future[None] | None = None
+        self._is_taken = False
 
     def run_accepted(self, run: RunFacts) -> None:
         self.run_id = run.id
@@ -238,6 +240,9 @@ class Kept(KeptRun):
             if not await self._journals.is_over(self._taking_back):
                 raise _not_written("it could not be written down that it goes on here after all")
             self._taking_back = None
+            self._say_taken()
+        if self._is_taken:
+            raise _not_written("another broker goes on with the run")
         if self.journal.on_change is None:
             return
         if self.journal.lost is None:
@@ -310,10 +315,26 @@ class Kept(KeptRun):
         def take_back(store: JournalStore) -> None:
             if not store.unpark(head.id, turn, owner) and owner is not None:
                 # It was not written, and what comes stands behind what was.
-                store.write(head, steps, owner)
+                with contextlib.suppress(TakenAway):
+                    store.write(head, steps, owner)
 
-        self._taking_back = self._journals.do(take_back)
+        def look(store: JournalStore) -> None:
+            # Somebody may have been faster: the park was there for all to see.
+            found = store.head(head.id)
+            self._is_taken = found is not None and (found.state, found.owner) != ("running", owner)
+
+        self._journals.do(take_back)
+        self._taking_back = self._journals.do(look)
+        if self._taking_back is not None:
+            loop = asyncio.get_running_loop()
+            self._taking_back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._say_taken))
         return False
+
+    def _say_taken(self) -> None:
+        """Tells the run, once, that it goes on elsewhere: somebody was faster than what was to take its park back."""
+        if self._is_taken and self.on_taken is not None:
+            on_taken, self.on_taken = self.on_taken, None
+            on_taken()
 
     def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._at_work.hold(
