@@ -19,14 +19,20 @@ def message(method: str, request_id: int | None = None, **params: Any) -> bytes:
     return json.dumps(whole if request_id is None else {**whole, "id": request_id}).encode()
 
 
+def request(
+    served: Daemon, method: str, about: str, able: dict[str, Any], **params: Any
+) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of one request; `about` is the tool, or the task, that it is about."""
+    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": able}
+    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method, "Mcp-Name": about}
+    return {**MCP_HEADERS, **served.auth, **routing}, message(method, 1, **params, _meta=meta)
+
+
 async def ask(
     served: Daemon, method: str, about: str, able: dict[str, Any] = FORMS, **params: Any
 ) -> dict[str, Any]:
-    """The answer to one request; `about` is the tool, or the task, that it is about."""
-    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": able}
-    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method, "Mcp-Name": about}
-    headers = {**MCP_HEADERS, **served.auth, **routing}
-    body = message(method, 1, **params, _meta=meta)
+    """The answer to one request; see `request`."""
+    headers, body = request(served, method, about, able, **params)
     return (await said(served, served.request("POST", "/mcp", headers=headers, body=body)))[1]
 
 

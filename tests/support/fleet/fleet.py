@@ -55,6 +55,7 @@ class Fleet:
     Attributes:
         settings: As given; brokers take what is changed when they are started.
         token: Of all brokers' clients.
+        state_key: With which brokers seal what they share.
         host_keys: The file of the hosts' key, and the brokers' public key: for a host of another kind.
     """
 
@@ -87,8 +88,11 @@ class Fleet:
         self._host_public = make_key_file(folder / "host.key").public
         self.host_keys = (folder / "host.key", server.public)
         self._tls = self._certified() if network.needs_tls else None
-        key = base64.b64encode(secrets.token_bytes(32)).decode()
-        self._environment = {"FLEET_STATE_KEY": key, **(environment or {})}
+        self.state_key = secrets.token_bytes(32)
+        self._environment = {
+            "FLEET_STATE_KEY": base64.b64encode(self.state_key).decode(),
+            **(environment or {}),
+        }
         if self._tls is not None:
             self._environment["SSL_CERT_FILE"] = str(self._tls[0])
         self._host_options = ("--capacity", capacity, "--warm", warm, *host_options)

@@ -1,19 +1,18 @@
-"""`scripts/bench kills` finds what it looks for: a measurement that says "nothing was lost" has looked."""
+"""The books of runs find what they look for: a measurement that says "nothing was lost" has looked."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.kills import Campaign
+from soak.run_books import RunBooks
 
 
 @pytest.fixture
-def campaign(tmp_path: Path) -> Campaign:
-    return Campaign(tmp_path, 1)
+def books() -> RunBooks:
+    return RunBooks()
 
 
 def ended(told: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
@@ -44,20 +43,20 @@ LEDGER = Counter({"7/0": 1, "7/1": 1})
     ],
 )
 def test_what_scripts_were_told_is_held_against_the_ledger(
-    campaign: Campaign, response: dict[str, Any], made: Counter[str], said: str | None
+    books: RunBooks, response: dict[str, Any], made: Counter[str], said: str | None
 ) -> None:
-    campaign.judge(response, made)
-    assert [line.startswith(said or "") for line in campaign.wrong] == ([] if said is None else [True])
+    books.judge(response, made)
+    assert [line.startswith(said or "") for line in books.wrong] == ([] if said is None else [True])
 
 
-def test_a_second_answer_and_an_unknown_error_are_told(campaign: Campaign) -> None:
+def test_a_second_answer_and_an_unknown_error_are_told(books: RunBooks) -> None:
     answer = {"result": {"structuredContent": RIGHT}}
-    campaign.take(answer)
+    books.take(answer)
     refused = (
         "There is no run that waits for this answer: it came too late, or came twice. Run the script again."
     )
-    campaign.take({"error": {"message": refused}})
-    assert campaign.wrong == []
-    campaign.take(answer)
-    campaign.take({"error": {"message": "Internal error"}})
-    assert [line.split(":")[0] for line in campaign.wrong] == ["two answers for run r", "an answer"]
+    books.take({"error": {"message": refused}})
+    assert books.wrong == []
+    books.take(answer)
+    books.take({"error": {"message": "Internal error"}})
+    assert [line.split(":")[0] for line in books.wrong] == ["two answers for run r", "an answer"]
