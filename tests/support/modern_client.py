@@ -38,5 +38,5 @@ async def ask(
 
 def allowing(asked: dict[str, Any]) -> dict[str, Any]:
     """What a client comes back with that allows everything it was asked."""
-    allowed = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
+    allowed = {key: {"action": "accept", "content": {}} for key in asked.get("inputRequests", {})}
     return {"requestState": asked["requestState"], "inputResponses": allowed}

@@ -65,6 +65,7 @@ class Part:
         self.wrapper: Sequence[str] = ()
         self.process: subprocess.Popen[bytes] | None = None
         self._below: set[psutil.Process] = set()
+        self._said_before = 0
         own = {"PATH": os.environ["PATH"]}
         for name, kind in (("HOME", "home"), ("TMPDIR", "tmp")):
             (folder / kind).mkdir(parents=True)
@@ -95,6 +96,7 @@ class Part:
     def start(self) -> None:
         """Starts it, at once."""
         assert not self.is_running
+        self._said_before = len(self.said())
         self.process = self.place.spawn([*self.wrapper, *self.command()], log=self.log, env=self.environment)
 
     def wait(self, bound: float = START_SECONDS, *, ready: Callable[[], bool] | None = None) -> None:
@@ -108,6 +110,10 @@ class Part:
     def said(self) -> str:
         """All that it has said, in all its lives."""
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def said_now(self) -> str:
+        """What it has said since its last start."""
+        return self.said()[self._said_before :]
 
     def family(self) -> list[psutil.Process]:
         """It and all below it."""
@@ -287,7 +293,7 @@ class Host(Part):
         return ["unshare", "--mount", "sh", "-c", mounted, "sh", *host]
 
     def is_ready(self) -> bool:
-        return "connected to the broker" in self.said()
+        return "connected to the broker" in self.said_now()
 
 
 class Balancer(Part):
