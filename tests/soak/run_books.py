@@ -48,7 +48,7 @@ class RunBooks:
 
     Args:
         losses: The codes of errors with which a run may end.
-        unheard: Those with which one may end whose client was not told, because it had gone.
+        unheard: Those with which one may end whose client had gone, for good or for a while.
 
     Attributes:
         wrong: What is not as it should be.
@@ -64,17 +64,18 @@ class RunBooks:
         self._unheard = self._losses | frozenset(unheard)
         self._told: dict[str, Any] = {}
         """Holds what clients were answered, by run."""
+        self._gone: set[str] = set()
 
-    def take(self, message: Any) -> None:
-        """Takes the answer that a client has got."""
+    def take(self, message: Any, *, had_gone: bool = False) -> None:
+        """Takes the answer that a client has got; `had_gone` is one whose connection was lost while it waited."""
         if "error" in message:
             self.counts["told_no_run_waits"] += 1
             if NO_RUN_WAITS not in message["error"]["message"]:
                 self.wrong.append(f"an answer: {message}")
             return
-        self.answered(message["result"]["structuredContent"])
+        self.answered(message["result"]["structuredContent"], had_gone=had_gone)
 
-    def answered(self, response: Any) -> None:
+    def answered(self, response: Any, *, had_gone: bool = False) -> None:
         """Takes the response that a client has got."""
         run_id = response["usage"].get("runId") if "usage" in response else None
         if any(entry["code"] == "RUN_PARKED" for entry in response["diagnostics"]):
@@ -84,7 +85,10 @@ class RunBooks:
         self.counts["answered"] += 1
         if run_id in self._told:
             self.wrong.append(f"two answers for run {run_id}: {response}")
-        self._told[run_id or f"not kept {self.counts['answered']}"] = response
+        key = run_id or f"not kept {self.counts['answered']}"
+        self._told[key] = response
+        if had_gone:
+            self._gone.add(key)
 
     def settle(
         self, events: Iterable[Mapping[str, Any]], heads: Iterable[Head], response_of: Callable[[str], Any]
@@ -103,17 +107,18 @@ class RunBooks:
         self.counts["written_down"], self.counts["calls"] = len(by_id), made.total()
         for run_id, head in by_id.items():
             response = response_of(run_id)
-            is_told = run_id in self._told
+            is_told = run_id in self._told and run_id not in self._gone
             told = self._told.pop(run_id, response)
             self.counts["resumed"] += head.resumed
-            if response is None and head.outcome == LOST and head.resumed >= MAX_ADOPTED:
+            is_lost = head.outcome == LOST and head.resumed >= MAX_ADOPTED
+            if response is None and (is_lost or (told is None and head.outcome in self._unheard)):
                 self.counts["died_too_often"] += 1
             elif response is None or told["result"] != response["result"]:
                 self.wrong.append(f"run {head}: its client was told {told}, and kept is {response}")
             else:
                 self.judge(response, made, is_told=is_told)
-        for response in self._told.values():
-            self.judge(response, made)
+        for run_id, response in self._told.items():
+            self.judge(response, made, is_told=run_id not in self._gone)
 
     def judge(self, response: Any, made: Counter[str], *, is_told: bool = True) -> None:
         """Holds what a script was told of its calls against the ledger."""

@@ -165,7 +165,6 @@ class Campaign:
             await asyncio.sleep(APPROVE_SECONDS)
             with contextlib.suppress(StoreError):
                 if waiting := await asyncio.to_thread(self._heads, "parked"):
-                    self.books.written |= {head.id for head in waiting}
                     await clients.approve(waiting)
 
     async def _intruding(self, clients: Clients) -> None:

@@ -82,6 +82,7 @@ class Clients:
         durable = not able or self._chance.random() < 0.5
         given: dict[str, Any] = {"name": TOOL, "arguments": {"code": self._script(), "durable": durable}}
         back: dict[str, Any] = {}
+        had_gone = False
         while time.monotonic() < self._over:
             status, answer = await self._post(self._served, "tools/call", TOOL, able, **given, **back)
             if status in LATER:
@@ -94,6 +95,7 @@ class Clients:
                     self._counts["cut_off"] += 1
                     return
                 self._counts["came_back_again"] += 1
+                had_gone = True
             elif any(words in answer.get("error", {}).get("message", "") for words in AGAIN):
                 self._counts["told_to_try_again"] += 1
             elif answer.get("result", {}).get("resultType") == "input_required":
@@ -101,7 +103,7 @@ class Clients:
                 self._words.append((given, back))
             else:
                 self._note(answer)
-                self._books.take(answer)
+                self._books.take(answer, had_gone=had_gone)
                 return
             await self._pause()
         self._books.wrong.append(f"no answer in time to {given['arguments']}")
@@ -182,7 +184,10 @@ class Clients:
             # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away.
             if answer.status_code not in (200, 204, 404, 409, 503):
                 self._books.wrong.append(f"approving {head} got {answer.status_code}: {answer.text}")
-            self._counts["approved"] += answer.is_success
+            if answer.is_success:
+                self._counts["approved"] += 1
+                # One that is only seen to wait may be taken back by its broker: its park came late.
+                self._books.written.add(head.id)
 
     async def intrude(self) -> None:
         """Tries, as another principal, the sessions, words, runs and outputs of the first."""

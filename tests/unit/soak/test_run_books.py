@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.journal.rows import Head
 from soak.run_books import RunBooks
 
 
@@ -60,3 +61,32 @@ def test_a_second_answer_and_an_unknown_error_are_told(books: RunBooks) -> None:
     books.take(answer)
     books.take({"error": {"message": "Internal error"}})
     assert [line.split(":")[0] for line in books.wrong] == ["two answers for run r", "an answer"]
+
+
+def head(run_id: str, outcome: str) -> Head:
+    return Head(run_id, "token", 1.0, ended=2.0, outcome=outcome, state="ended")
+
+
+@pytest.mark.parametrize(
+    ("had_gone", "code", "wrong"),
+    [(False, "CANCELLED", 1), (True, "CANCELLED", 0), (True, "TIMEOUT", 1), (False, "HOST_LOST", 0)],
+)
+def test_only_who_had_gone_may_be_told_that_the_run_was_cancelled(
+    had_gone: bool, code: str, wrong: int
+) -> None:
+    books, response = RunBooks(unheard={"CANCELLED"}), ended(None, code)
+    books.answered(response, had_gone=had_gone)
+    books.settle([], [head("r", code)], lambda _: response)
+    assert len(books.wrong) == wrong, books.wrong
+
+
+def test_calls_that_were_made_twice_and_runs_that_are_lost_are_told() -> None:
+    books = RunBooks(unheard={"CANCELLED"})
+    books.written.add("lost")
+    call = {"event": "call", "arguments": {"id": "1/0"}}
+    books.settle([call, call], [head("gone", "CANCELLED"), head("odd", "ok")], lambda _: None)
+    assert [line.partition(" Head")[0] for line in books.wrong] == [
+        "call 1/0 was made 2 times",
+        "run lost waited, and is lost",
+        "run",
+    ]
