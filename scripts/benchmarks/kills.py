@@ -35,12 +35,12 @@ from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
 from benchmarks.load.plain_http import META
 from cellblock.config.settings import parse_settings
 from cellblock.journal.journals import open_store
-from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.parked import LOST, ParkedQuestion
+from cellblock.journal.parked import ParkedQuestion
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry.keeper import response_in
+from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config
 
@@ -63,41 +63,16 @@ DRAIN_SECONDS: Final = 900.0
 """Bounds the end: each run that is left has a few parks before it, and each is allowed by a command, which takes half a
 second, and minutes on a machine that leaves it nothing."""
 
-NO_RUN_WAITS: Final = "There is no run that waits for this answer"
 SHOWN_MOST: Final = 20
-LOSSES: Final = frozenset({"HOST_LOST", "WORKER_CRASHED"})
-"""Names the ends of a run that has lost more processes than it may."""
 
 FORMS: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
 SECTION: Final[Mapping[str, Any]] = {
-    "policy": {"default": {"approve": ["ledger.give"]}},
+    "policy": {"default": {"approve": APPROVE}},
     "journal": {"park_after_ms": 200},
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "pool": {"warm": 1, "capacity": 4},
 }
-SCRIPT: Final = """import { echo, give } from "@codemode/servers/ledger";
-import { elicit } from "@codemode/servers/asking";
-const told = {};
-const call = async (tool, n) => {
-    try {
-        const found = await tool({ id: "RUN/" + n });
-        told[n] = "made";
-        return found;
-    } catch (error) {
-        told[n] = error.certainty;
-    }
-};
-await call(echo, 0);
-await Promise.all([call(give, 1), call(give, 2)]);
-const said = await call(elicit, 4);
-await call(give, 3);
-globalThis.__codemode_result__ = { run: RUN, told, said: said ?? null };
-"""
-"""The first call needs no approval, the next two are asked about together, and the server of the next one asks."""
-
-ASKED: Final = "4"
-"""Names that one."""
 
 
 @contextlib.contextmanager
@@ -269,18 +244,10 @@ class Campaign:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.daemons = Daemons(folder)
-        self.wrong: list[str] = []
-        self.counts: Counter[str] = Counter()
+        self.books = RunBooks()
+        self.wrong, self.counts = self.books.wrong, self.books.counts
         self.deaths: Counter[str] = Counter()
         self._chance = random.Random(seed)
-        self._told: dict[str, Any] = {}
-        """Holds what clients were answered, by run."""
-        self._written: set[str] = set()
-        """Names the runs of which somebody was told that they wait."""
-        self.given: dict[str, str] = {}
-        """Holds who was named to the server that asks: each answer is another one, and for this call."""
-        self.answered: dict[str, list[str]] = {}
-        """Holds what came to the server that asks, by call."""
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
@@ -291,7 +258,8 @@ class Campaign:
             self.daemons.use(url)
             await self._course(seconds)
         await self._judge_rest()
-        self._judge_runs()
+        seen = [*ledger(self.daemons.ledger), *ledger(self.daemons.answers)]
+        self.books.settle(seen, self.daemons.heads(), self.daemons.response)
 
     async def _course(self, seconds: float) -> None:
         await self.daemons.start()
@@ -315,66 +283,6 @@ class Campaign:
         """Gives what a report needs."""
         return {"deaths": dict(self.deaths), **self.counts, "wrong": self.wrong}
 
-    def take(self, message: Any) -> None:
-        """Takes the answer that a client has got."""
-        if "error" in message:
-            self.counts["told_no_run_waits"] += 1
-            if NO_RUN_WAITS not in message["error"]["message"]:
-                self.wrong.append(f"an answer: {message}")
-            return
-        response = message["result"]["structuredContent"]
-        run_id = response["usage"].get("runId")
-        if any(entry["code"] == "RUN_PARKED" for entry in response["diagnostics"]):
-            self.counts["left"] += 1
-            self._written.add(run_id)
-            return
-        self.counts["answered"] += 1
-        if run_id in self._told:
-            self.wrong.append(f"two answers for run {run_id}: {response}")
-        self._told[run_id or f"not kept {self.counts['answered']}"] = response
-
-    def judge(self, response: Any, made: Counter[str]) -> None:
-        """Holds what a script was told of its calls against the ledger."""
-        result = response["result"]
-        if result is None:
-            codes = {entry["code"] for entry in response["diagnostics"] if entry["severity"] == "error"}
-            self.counts["died_too_often"] += 1
-            if not codes or codes - LOSSES:
-                self.wrong.append(f"it has ended so: {response}")
-            return
-        self.counts["ended_well"] += 1
-        words = {f"{result['run']}/{call}": word for call, word in result["told"].items()}
-        self.counts["may_have_run"] += list(words.values()).count("may_have_run")
-        unsaid = [call for call in made if call.startswith(f"{result['run']}/") and call not in words]
-        self.wrong += [
-            f"call {call} was made, and its script knows nothing of it: {response}" for call in unsaid
-        ]
-        bounds = {"made": (1, 1), "may_have_run": (0, 1), "not_started": (0, 0)}
-        for call, word in words.items():
-            least, most = bounds.get(word, (1, 0))
-            if not least <= made[call] <= most:
-                self.wrong.append(
-                    f"told {word} of call {call}, which was made {made[call]} times: {response}"
-                )
-        asked = f"{result['run']}/{ASKED}"
-        came = self.answered.get(asked, [])
-        if len(came) > 1 or (words.get(asked) == "made" and came != [result["said"]]):
-            self.wrong.append(f"to the server of call {asked} came {came}: {response}")
-
-    def judge_answers(self) -> None:
-        """Holds what came to the server that asks against what was said: each answer is for one call, once."""
-        came = [(call, text) for call, texts in self.answered.items() for text in texts]
-        named = Counter(text for _, text in came if text.startswith("accept"))
-        self.counts["came_to_the_server"] = named.total()
-        self.wrong += [
-            f"{text} came to the server {count} times" for text, count in named.items() if count > 1
-        ]
-        self.wrong += [
-            f"to the server of call {call} came {text}, which was for {self.given.get(text)}"
-            for call, text in came
-            if text.startswith("accept") and self.given.get(text) != call
-        ]
-
     # ---- inside: who acts ----------------------------------------------------------------------------
 
     async def _kill(self, until: float) -> None:
@@ -394,8 +302,8 @@ class Campaign:
         self.counts["requests"] += 1
         forms = self._chance.random() < 0.7
         durable = not forms or self._chance.random() < 0.5
-        run = str(self.counts["requests"])
-        arguments = {"code": SCRIPT.replace("RUN", run), "durable": durable}
+        run = self.counts["requests"]
+        arguments = {"code": script(run, asks=True), "durable": durable}
         message = await self.daemons.said(arguments, forms=forms)
         word, back = None, dict[str, Any]()
         while message is None or message.get("result", {}).get("resultType") == "input_required":
@@ -409,7 +317,7 @@ class Campaign:
                 back = {"requestState": word, "inputResponses": answers}
                 await self._pause()
             message = await self.daemons.said(arguments, forms=forms, **back)
-        self.take(message)
+        self.books.take(message)
         if word is not None and self._chance.random() < 0.2:
             again = await self.daemons.said(arguments, forms=forms, **back)
             if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
@@ -418,23 +326,18 @@ class Campaign:
     def _accepted(self, asked: Mapping[str, Any], call: str) -> dict[str, Any]:
         """The answer to one question: yes, and where a server asks a name that nobody else is given."""
         is_form = "name" in asked["params"]["requestedSchema"]["properties"]
-        return {"action": "accept", "content": {"name": self._name(call)} if is_form else {}}
-
-    def _name(self, call: str) -> str:
-        name = f"N{len(self.given)}"
-        self.given[f"accept {name}"] = call
-        return name
+        return {"action": "accept", "content": {"name": self.books.name(call)} if is_form else {}}
 
     async def _approve(self) -> None:
         """Allows and answers what waits, one run after the other."""
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
             if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
-                self._written |= {head.id for head in waiting}
+                self.books.written |= {head.id for head in waiting}
                 run_id, words = self._chance.choice(waiting).id, list[str]()
                 for question in await asyncio.to_thread(self.daemons.questions, run_id):
                     if question.is_of_server:
-                        form = {"name": self._name(json.loads(question.input)["id"])}
+                        form = {"name": self.books.name(json.loads(question.input)["id"])}
                         words = ["--call", str(question.number), "--answer", json.dumps(form)]
                 code, errors = await self.daemons.command("runs", "approve", run_id, *words)
                 self.counts["answered_by_command" if words else "approved_by_command"] += code == 0
@@ -472,31 +375,6 @@ class Campaign:
         self.wrong += [
             f"in the log: {entry[:1500]}" for entry in tracebacks(self.daemons.log.read_text("utf-8"))
         ]
-
-    def _judge_runs(self) -> None:
-        seen = [*ledger(self.daemons.ledger), *ledger(self.daemons.answers)]
-        events = [event for event in seen if event["event"] == "call"]
-        for event in seen:
-            if "text" in event:
-                self.answered.setdefault(event["arguments"]["id"], []).append(event["text"])
-        self.judge_answers()
-        made = Counter(str(event["arguments"]["id"]) for event in events)
-        self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
-        heads = {head.id: head for head in self.daemons.heads()}
-        self.wrong += [f"run {run_id} waited, and is lost" for run_id in self._written - heads.keys()]
-        self.counts["written_down"], self.counts["calls"] = len(heads), made.total()
-        for run_id, head in heads.items():
-            response = self.daemons.response(run_id)
-            told = self._told.pop(run_id, response)
-            self.counts["resumed"] += head.resumed
-            if response is None and head.outcome == LOST and head.resumed >= MAX_ADOPTED:
-                self.counts["died_too_often"] += 1
-            elif response is None or told["result"] != response["result"]:
-                self.wrong.append(f"run {head}: its client was told {told}, and kept is {response}")
-            else:
-                self.judge(response, made)
-        for response in self._told.values():
-            self.judge(response, made)
 
 
 async def measure(seconds: float, seed: int) -> dict[str, Any]:

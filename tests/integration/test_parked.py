@@ -15,9 +15,10 @@ import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.apart.budget import CLIENT_BYTES
-from cellblock.base.database import StoreError
+from cellblock.base.database import Away, StoreError
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import going_on
+from cellblock.execution.caller import Caller
 from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
@@ -254,6 +255,59 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_taken_back(
     goes.set()
     # Behind the write, as every look.
     assert await broker.parked() == [] and MADE == {}
+
+
+async def test_a_run_that_was_parked_too_late_and_taken_elsewhere_makes_no_call_here(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, unpark, taken = Journals.is_written, JournalStore.unpark, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    def too_late(store: JournalStore, run_id: str, *of: Any) -> bool:
+        assert store.answer(run_id, "accepted") is not None
+        assert store.take(run_id, "another broker") is not None
+        loop.call_soon_threadsafe(taken.set)
+        return unpark(store, run_id, *of)
+
+    async def when_taken(_: Question) -> Verdict:
+        await taken.wait()
+        return Verdict.ACCEPTED
+
+    monkeypatch.setattr(Journals, "is_written", in_vain)
+    monkeypatch.setattr(JournalStore, "unpark", too_late)
+    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.certainty);"
+    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", when_taken, lambda: 1)))
+    assert response.parked, response
+    assert MADE == {}
+
+
+async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    runs = broker.parked_runs
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    given: dict[int, Any] = {question.number: "accepted"}
+
+    def away(*_: Any, **__: Any) -> None:
+        raise Away("PostgreSQL: the connection is lost")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(JournalStore, "take", away)
+        with pytest.raises(Away):
+            await runs.taken(run_id, turn, given, "embedding")
+    kept = await runs.taken(run_id, turn, given, "embedding")
+    assert kept is not None
+    # What may have been taken at the first try, and not been run, is looked for.
+    await runs._adopt()
+    response = await within(runs.go_on(kept, Caller(kept.client, Grantee("embedding"))))
+    await within(runs.quiet())
+    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+    assert not response.diagnostics
 
 
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:

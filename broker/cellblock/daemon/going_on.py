@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
@@ -71,6 +72,8 @@ class GoingOn:
         self._awake: dict[str, asyncio.Task[RunResponse]] = {}
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        self._here: Counter[str] = Counter()
+        """Counts how often each run goes on here."""
         # Each waits until it expires: they are no more than the file holds.
         self._foreign: set[str] = set()
         self._taking = asyncio.Lock()
@@ -146,16 +149,19 @@ class GoingOn:
         Raises:
             InvalidRequest: The limits that are in force now do not allow it.
         """
-        while True:
-            try:
-                response = await self._runs.run(kept.journal.request, caller, kept=kept)
-            except InvalidRequest:
-                self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
-                raise
-            refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
-            if not refused or self._at_work.is_closed:
-                return response
-            await asyncio.sleep(AGAIN_SECONDS)
+        try:
+            while True:
+                try:
+                    response = await self._runs.run(kept.journal.request, caller, kept=kept)
+                except InvalidRequest:
+                    self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
+                    raise
+                refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
+                if not refused or self._at_work.is_closed:
+                    return response
+                await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            self._here -= Counter([kept.run_id])
 
     @property
     def good_seconds(self) -> float:
@@ -251,6 +257,9 @@ class GoingOn:
             async with self._taking:
                 if self._leaving:
                     return
+                # One that could not be taken at first may have been taken since.
+                if self._owner.is_own(owner) and self._here[run_id]:
+                    continue
                 await self._one(run_id, self._adopt_one(run_id, owner), owner)
 
     async def _let_go(self, run_id: str, dead: str, turn: int) -> None:
@@ -311,12 +320,15 @@ class GoingOn:
         """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, that is looked at
         later. Raises StoreError."""
         try:
-            return await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
+            kept = await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
         except NoRoom:
             raise
         except StoreError:
             self._unsure.add(run_id)
             raise
+        if kept is not None:
+            self._here[run_id] += 1
+        return kept
 
     def _begin(self, run_id: str, kept: KeptRun | None) -> None:
         if kept is None:

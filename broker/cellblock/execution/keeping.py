@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cellblock.execution.events import CallFacts, Watcher
@@ -43,6 +43,8 @@ class KeptRun(Watcher, ABC):
         resumed: Counts how often it has gone on in another process.
         adopted: Counts how often its broker was lost.
         is_left: Whether its end here is none: another process goes on with it.
+        on_taken: Hears that a run of which `park` was not certain was parked, and that others have taken it since: no
+            more of it may be done here.
     """
 
     run_id: str = ""
@@ -61,6 +63,7 @@ class KeptRun(Watcher, ABC):
     resumed: int = 0
     adopted: int = 0
     is_left: bool = False
+    on_taken: Callable[[], None] | None = None
 
     @abstractmethod
     async def before_call(self, call_id: int) -> None:

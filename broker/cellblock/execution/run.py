@@ -382,6 +382,7 @@ class Run:
                 rules.allowed & {*questions, *(one.asked.call for one in asked.values() if one.asked.round)}
             ),
         )
+        kept.on_taken = lambda: self._taken_elsewhere(run_parked(kept.run_id, parked))
         written = await kept.park(recording, parked, kept.turn if turn is None else turn())
         # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
         goes_on = (
@@ -408,6 +409,11 @@ class Run:
             parking.failed(for_good=not written)
             self._say_held_back()
             parking.look()
+
+    def _taken_elsewhere(self, parked: Diagnostic) -> None:
+        if not self._has_ended_meanwhile:
+            self._parked = parked
+            self._kill(parked)
 
     def _say_held_back(self) -> None:
         held, self._held_back = self._held_back, []

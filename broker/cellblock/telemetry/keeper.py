@@ -199,6 +199,7 @@ class Kept(KeptRun):
         self._is_here = asyncio.Event()
         self._is_here.set()
         self._taking_back: Future[None] | None = None
+        self._is_taken = False
 
     def run_accepted(self, run: RunFacts) -> None:
         self.run_id = run.id
@@ -246,6 +247,9 @@ class Kept(KeptRun):
             if not await self._journals.is_over(self._taking_back):
                 raise _not_written("it could not be written down that it goes on here after all")
             self._taking_back = None
+            self._say_taken()
+        if self._is_taken:
+            raise _not_written("another broker goes on with the run")
         if self.journal.on_change is None:
             return
         if self.journal.lost is None:
@@ -322,9 +326,24 @@ class Kept(KeptRun):
             if store.unpark(head.id, turn, owner):
                 self._steps.written(known)
 
-        self._taking_back = self._journals.do(take_back)
+        def look(store: JournalStore) -> None:
+            # Somebody may have been faster: the park was there for all to see.
+            found = store.head(head.id)
+            self._is_taken = found is not None and (found.state, found.owner) != ("running", owner)
+
+        self._journals.do(take_back)
+        self._taking_back = self._journals.do(look)
+        if self._taking_back is not None:
+            loop = asyncio.get_running_loop()
+            self._taking_back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._say_taken))
         self._is_here.set()
         return False
+
+    def _say_taken(self) -> None:
+        """Tells the run, once, that it goes on elsewhere: somebody was faster than what was to take its park back."""
+        if self._is_taken and self.on_taken is not None:
+            on_taken, self.on_taken = self.on_taken, None
+            on_taken()
 
     def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._at_work.hold(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
 from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
+from cellblock.journal.store import JournalStore
 from cellblock.telemetry.keeper import Keeper
 from support.memory_host import turns
 from support.memory_keeper import MemoryKeeper, Park
@@ -80,6 +82,47 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     await until(lambda: presence.trouble is None, "it is back")
     await kept.before_call(1)
     assert await journals.heads() == [], "it stands as parked"
+    await journals.close()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("elsewhere", ["answered", "taken"])
+async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
+    shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, elsewhere: str, durable: bool
+) -> None:
+    presence = shared_state.start({})
+    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    kept = Keeper(journals, JournalSettings(), presence).opened(
+        "cli", client="c", may_park=True, durable=durable
+    )
+    assert kept is not None
+    begin(kept.journal)
+    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    written, unpark, told = Journals.is_written, JournalStore.unpark, list[str]()
+    kept.on_taken = lambda: told.append("taken")
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    def too_late(store: JournalStore, *of: Any) -> bool:
+        assert store.answer("r1", "accepted") is not None
+        assert elsewhere == "answered" or store.take("r1", "another broker") is not None
+        return unpark(store, *of)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Journals, "is_written", in_vain)
+        slow.setattr(JournalStore, "unpark", too_late)
+        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), 1)
+        await until(lambda: told, "the run is told", 5)
+    with pytest.raises(ToolCallError, match="another broker"):
+        await kept.before_call(1)
+    assert told == ["taken"]
+    (head,) = await journals.heads()
+    assert (head.state, head.owner) == (
+        ("running", "another broker") if elsewhere == "taken" else ("parked", None)
+    )
     await journals.close()
 
 

@@ -1,0 +1,7 @@
+"""The soak of a fleet: brokers, hosts, the balancer, PostgreSQL and links die, stop and slow down under clients of both
+generations of the protocol, and the books of all runs must balance. See `scripts/soak --fleet`.
+
+    campaign    the whole of it: settings, load, end, and what is judged then
+    clients     who runs, parks, approves, and who tries what is another's
+    faults      what is done to the parts
+"""

@@ -1,0 +1,237 @@
+"""One soak of a fleet, from its start to what is judged when all has come to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import subprocess
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.base.database import StoreError
+from cellblock.base.shared_state import SharedState
+from cellblock.config.journal import JournalSettings
+from cellblock.journal.place import SharedPlace
+from cellblock.journal.rows import Head, RunState
+from cellblock.journal.store import JournalStore
+from cellblock.telemetry.keeper import response_in
+from soak.fleet.clients import INLINE_BYTES, Clients
+from soak.fleet.faults import FleetFaults
+from soak.run_books import APPROVE, LOSSES, RunBooks
+from soak.watch import adopt_orphans, tracebacks
+from support.entries import CELLBLOCK, plain_server
+from support.fleet.fleet import Fleet, summary
+from support.fleet.network import Network
+from support.fleet.parts import Broker
+from support.processes import alive, command_line, descendants
+from support.waits import until
+
+BROKERS: Final = 2
+HOSTS: Final = 3
+MODERN: Final = 3
+LEGACY: Final = 2
+APPROVE_SECONDS: Final = 0.4
+"""Passes between two looks of the person who approves."""
+
+INTRUDE_SECONDS: Final = 1.0
+COMMAND_SECONDS: Final = 120.0
+BACK_SECONDS: Final = 240.0
+"""Bounds the time until each part serves again, and clients have their answers, after the last fault."""
+
+DRAIN_SECONDS: Final = 600.0
+"""Bounds the end: runs of dead brokers are taken by others after ten seconds, up to three times, and each parks."""
+
+LEFT_SECONDS: Final = 30.0
+THREADS: Final = 40
+"""Wait for parts, and for the database."""
+
+ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE"}
+"""Names how runs of a fleet may end without a result: where all hosts are away, there is no place for long."""
+
+
+class Campaign:
+    """Owns the fleet.
+
+    Args:
+        folder: An empty one with a short path.
+        network: Where the fleet is.
+        seed: Fixes who does what, and what is done to whom, not what it meets.
+        seconds: Of load.
+    """
+
+    def __init__(self, folder: Path, network: Network, *, seed: int, seconds: float) -> None:
+        # A run ends with the connection of a client that waits for it.
+        self.books = RunBooks(ENDS, {"CANCELLED"})
+        self.wrong = self.books.wrong
+        self._chance = random.Random(seed)
+        self._seconds = seconds
+        self._waiting: list[Head] = []
+        self.fleet = Fleet(
+            folder,
+            network,
+            brokers=BROKERS,
+            hosts=HOSTS,
+            capacity=4,
+            servers={"ledger": plain_server("--ledger", folder / "ledger.jsonl")},
+            settings={
+                "typecheck": "off",
+                "policy": {"default": {"approve": APPROVE}},
+                "journal": {"park_after_ms": 300},
+                "outputs": {"inline_bytes": INLINE_BYTES, "page_bytes": INLINE_BYTES},
+            },
+            host_options=("--drain", 20),
+        )
+        self.faults = FleetFaults(self.fleet, random.Random(seed + 1), self.wrong)
+        self.logs: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Runs it all; what is wrong is in `wrong`."""
+        adopt_orphans()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+        with self.fleet as fleet:
+            try:
+                await asyncio.to_thread(fleet.start)
+                self.summary = summary(fleet)
+                await self._load()
+                await self._stop()
+            finally:
+                self.logs = {part.name: part.said() for part in fleet.parts}
+                self.logs["ledger"] = fleet.ledger_file.read_text("utf-8")
+        with contextlib.suppress(AssertionError):
+            await until(lambda: not descendants(os.getpid()), "all processes have ended", LEFT_SECONDS)
+        self.wrong += [f"a process is left: {command_line(one)}" for one in descendants(os.getpid())]
+        for name, said in self.logs.items():
+            self.wrong += [f"in the log of {name}: {entry[:1500]}" for entry in tracebacks(said)]
+
+    def figures(self) -> dict[str, Any]:
+        """Gives what a report needs."""
+        return {
+            "faults": dict(self.faults.done.most_common()),
+            "counts": dict(sorted(self.books.counts.items())),
+            "what_was_done": self.faults.log,
+            "wrong": self.wrong,
+        }
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        stop = time.monotonic() + self._seconds
+        clients = Clients(
+            self.fleet, self.books, self._chance, stop, stop + BACK_SECONDS, await self._other_token()
+        )
+        async with asyncio.TaskGroup() as group:
+            beside = [
+                group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
+            ]
+            faults = group.create_task(self.faults.run(stop))
+            users = [clients.modern() for _ in range(MODERN)] + [clients.legacy() for _ in range(LEGACY)]
+            await asyncio.gather(*users)
+            await faults
+            for part in self.fleet.parts:
+                await asyncio.to_thread(part.wait, BACK_SECONDS)
+            await self._drained()
+            for task in beside:
+                task.cancel()
+
+    async def _other_token(self) -> str:
+        """Makes the token of another principal."""
+        broker = self.fleet.brokers[0]
+        return await asyncio.to_thread(self._command, broker, "token", "create", "other")
+
+    def _command(self, broker: Broker, *words: str) -> str:
+        files = [
+            "--config",
+            str(self.fleet.folder / "b0" / "cellblock.json"),
+            "--state-dir",
+            str(broker.folder / "cli"),
+        ]
+        done = subprocess.run(
+            [str(CELLBLOCK), *words, *files],
+            env=broker.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=COMMAND_SECONDS,
+        )
+        return done.stdout.strip()
+
+    async def _approving(self, clients: Clients) -> None:
+        while True:
+            await asyncio.sleep(APPROVE_SECONDS)
+            with contextlib.suppress(StoreError):
+                if waiting := await asyncio.to_thread(self._heads, "parked"):
+                    await clients.approve(waiting)
+
+    async def _intruding(self, clients: Clients) -> None:
+        while True:
+            await asyncio.sleep(INTRUDE_SECONDS)
+            await clients.intrude()
+
+    async def _drained(self) -> None:
+        stop = time.monotonic() + DRAIN_SECONDS
+        while left := [head for head in await asyncio.to_thread(self._heads) if head.ended is None]:
+            if time.monotonic() > stop:
+                self.wrong += [f"run {head.id} is left: {head}" for head in left]
+                return
+            await asyncio.sleep(0.5)
+
+    async def _stop(self) -> None:
+        """Stops the parts as a service manager does, and looks at what they have left behind."""
+        fleet = self.fleet
+        for part in (*fleet.hosts, *fleet.brokers):
+            if code := await asyncio.to_thread(part.stop):
+                self.wrong.append(f"{part.name} has ended with code {code}")
+        for part in fleet.parts:
+            with contextlib.suppress(AssertionError):
+                await until(
+                    lambda part=part: not part.left() or part is fleet.balancer, "it is gone", LEFT_SECONDS
+                )
+            if part is not fleet.balancer:
+                left = [command_line(one) for one in part.left() if alive(one)]
+                self.wrong += [f"of {part.name} is left: {one}" for one in left]
+        with self._store() as store:
+            heads = _all(store)
+            responses = {head.id: _response(store, head.id) for head in heads}
+        self.books.settle(fleet.ledger(), heads, lambda run_id: responses[run_id])
+        for what, statement in LEFT.items():
+            if rows := fleet.database.rows(statement):
+                self.wrong.append(f"{what} is left: {rows}")
+
+    @contextlib.contextmanager
+    def _store(self) -> Generator[JournalStore]:
+        shared = SharedState(self.fleet.database.url, (self.fleet.state_key,))
+        try:
+            yield SharedPlace(shared).opened(lambda: (self.fleet.state_key,), JournalSettings())
+        finally:
+            shared.close()
+
+    def _heads(self, state: RunState | None = None) -> list[Head]:
+        with self._store() as store:
+            return _all(store, state)
+
+
+LEFT: Final = {
+    "a broker's row": "SELECT name FROM cellblock.brokers",
+    "a run that is not over": "SELECT id, state, owner FROM cellblock.runs WHERE state != 'ended'",
+    "a lock": "SELECT pid, objid FROM pg_locks WHERE locktype = 'advisory'",
+    "a connection": "SELECT query FROM pg_stat_activity WHERE application_name = 'cellblock'",
+}
+"""Names what must not be in the database at the end."""
+
+
+def _all(store: JournalStore, state: RunState | None = None) -> list[Head]:
+    found = list[Head]()
+    while page := store.heads(state=state, before=found[-1].began if found else None):
+        found += page
+    return found
+
+
+def _response(store: JournalStore, run_id: str) -> Any:
+    read = store.read(run_id)
+    found = None if read is None else response_in(read[1])
+    return None if found is None else found.decoded().as_json()

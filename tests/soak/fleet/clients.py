@@ -1,0 +1,254 @@
+"""Who uses the fleet: clients of both generations, a person who approves, and somebody who tries what is another's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from benchmarks.hostile.plain_client import message_in
+from cellblock.journal.rows import Head
+from soak.run_books import RunBooks, script
+from support.asking_client import always, asking
+from support.fleet.fleet import Fleet
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon
+from support.modern_client import FORMS, TASKS, allowing, message, request
+
+PAUSE_SECONDS: Final = 0.7
+"""Passes before a client's next request, or its return with answers, on average."""
+
+ANSWER_SECONDS: Final = 90.0
+LATER: Final = (429, 503)
+"""With these nothing has begun: the same request is sent again."""
+
+LOST: Final = (0, 502, 504)
+"""With these nobody knows what became of the request."""
+
+AGAIN: Final = ("PostgreSQL is away", "Try again.")
+"""Stand in the errors of requests that want the truth while it is not to be had, and may be sent again."""
+
+LARGE: Final = 'globalThis.__codemode_result__ = "x".repeat(5000);'
+INLINE_BYTES: Final = 2048
+KEPT: Final = 30
+"""Of each thing of the first principal's, the newest that the other one tries."""
+
+
+class Clients:
+    """All who ask.
+
+    Args:
+        fleet: Whom they ask, through its balancer.
+        books: Told of each answer.
+        chance: Decides who does what.
+        until: When no new request is begun, by the monotonic clock.
+        over: When nobody comes back any more.
+        other: The token of another principal.
+    """
+
+    def __init__(
+        self, fleet: Fleet, books: RunBooks, chance: random.Random, until: float, over: float, other: str
+    ) -> None:
+        self._fleet = fleet
+        self._books = books
+        self._counts = books.counts
+        self._chance = chance
+        self._until = until
+        self._over = over
+        self._other = other
+        self._number = 0
+        self._sessions: deque[str] = deque(maxlen=KEPT)
+        self._words: deque[tuple[dict[str, Any], dict[str, Any]]] = deque(maxlen=KEPT)
+        self._runs: deque[str] = deque(maxlen=KEPT)
+        self._outputs: deque[str] = deque(maxlen=KEPT)
+
+    # ---- 2026-07-28 --------------------------------------------------------------------------------------
+
+    async def modern(self) -> None:
+        """Makes one request after the other, without sessions, and comes back to each run with what it is asked."""
+        while time.monotonic() < self._until:
+            await self._pause()
+            await (self._large() if self._chance.random() < 0.1 else self._modern_request())
+
+    async def _modern_request(self) -> None:
+        able = FORMS if self._chance.random() < 0.7 else {}
+        durable = not able or self._chance.random() < 0.5
+        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": self._script(), "durable": durable}}
+        back: dict[str, Any] = {}
+        had_gone = False
+        while time.monotonic() < self._over:
+            status, answer = await self._post(self._served, "tools/call", TOOL, able, **given, **back)
+            if status in LATER:
+                self._counts["told_later"] += 1
+            elif answer is None:
+                if status not in LOST:
+                    self._books.wrong.append(f"a request of 2026-07-28 got {status}")
+                if not back:
+                    # Sent again, it is another request: nobody knows that it was this one.
+                    self._counts["cut_off"] += 1
+                    return
+                self._counts["came_back_again"] += 1
+                had_gone = True
+            elif any(words in answer.get("error", {}).get("message", "") for words in AGAIN):
+                self._counts["told_to_try_again"] += 1
+            elif answer.get("result", {}).get("resultType") == "input_required":
+                back = allowing(answer["result"])
+                self._words.append((given, back))
+            else:
+                self._note(answer)
+                self._books.take(answer, had_gone=had_gone)
+                return
+            await self._pause()
+        self._books.wrong.append(f"no answer in time to {given['arguments']}")
+
+    async def _large(self) -> None:
+        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": LARGE}}
+        _, answer = await self._post(self._served, "tools/call", TOOL, {}, **given)
+        response = (answer or {}).get("result", {}).get("structuredContent", {})
+        for output in response.get("outputs", []):
+            self._counts["outputs"] += 1
+            uri = output["uri"]
+            self._outputs.append(uri)
+            _, read = await self._post(self._served, "resources/read", uri, {}, uri=uri)
+            if read is not None and "result" in read:
+                self._counts["outputs_read"] += 1
+                if not read["result"]["contents"][0]["text"].strip('"').startswith("xxx"):
+                    self._books.wrong.append(f"an output of another: {read}")
+
+    # ---- 2025-06-18 --------------------------------------------------------------------------------------
+
+    async def legacy(self) -> None:
+        """Has one session after the other, by the SDK's client: a new one when the last has ended with its broker."""
+        while time.monotonic() < self._until:
+            self._counts["sessions"] += 1
+            try:
+                await self._session()
+            except Exception as error:  # noqa: BLE001 - the SDK's, of many kinds: a new session is begun
+                self._lost(error)
+            await self._pause()
+
+    async def _session(self) -> None:
+        served = self._served
+        hooks: Any = {"response": [self._see]}
+        http = httpx2.AsyncClient(
+            headers=served.auth,
+            timeout=ANSWER_SECONDS,
+            verify=served.tls or True,
+            trust_env=False,
+            event_hooks=hooks,
+        )
+        async with http, asking(streamable_http_client(served.url, http_client=http), "legacy") as client:
+            client.answer = always("accept")
+            while time.monotonic() < self._until:
+                arguments = {"code": self._script(), "durable": self._chance.random() < 0.5}
+                self._counts["cut_off"] += 1
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    result = await client.client.call_tool(TOOL, arguments)
+                self._counts["cut_off"] -= 1
+                response: Any = result.structured_content
+                if response is None:
+                    self._books.wrong.append(f"an answer without a response: {result.content}")
+                    return
+                self._books.answered(response)
+                await self._pause()
+
+    async def _see(self, response: httpx2.Response) -> None:
+        if (session := response.headers.get("mcp-session-id")) and session not in self._sessions:
+            self._sessions.append(session)
+
+    def _lost(self, error: BaseException) -> None:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        self._counts[f"session lost: {type(error).__name__}: {str(error)[:60]}"] += 1
+
+    # ---- others ------------------------------------------------------------------------------------------
+
+    async def approve(self, waiting: Sequence[Head]) -> None:
+        """Allows what one of the runs waits for, at any broker, as the dashboard does."""
+        head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
+        served = broker.served
+        headers = {**served.auth, "Content-Type": "application/json"}
+        path = f"/dashboard/parked/{head.id}/approve"
+        with suppress(httpx2.HTTPError):
+            async with self._http(served) as http:
+                answer = await http.post(
+                    served.url.removesuffix("/mcp") + path, content=b"{}", headers=headers
+                )
+            # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away.
+            if answer.status_code not in (200, 204, 404, 409, 503):
+                self._books.wrong.append(f"approving {head} got {answer.status_code}: {answer.text}")
+            if answer.is_success:
+                self._counts["approved"] += 1
+                # One that is only seen to wait may be taken back by its broker: its park came late.
+                self._books.written.add(head.id)
+
+    async def intrude(self) -> None:
+        """Tries, as another principal, the sessions, words, runs and outputs of the first."""
+        other = replace(self._served, token=self._other)
+        if self._sessions:
+            headers = {**MCP_HEADERS, **other.auth, "Mcp-Session-Id": self._chance.choice(self._sessions)}
+            with suppress(httpx2.HTTPError):
+                async with self._http(other) as http:
+                    answer = await http.post(other.url, content=message("ping", 1), headers=headers)
+                self._tried("session", answer.status_code in (404, *LATER, *LOST), answer.text)
+        if self._words:
+            given, back = self._chance.choice(self._words)
+            _, answer = await self._post(other, "tools/call", TOOL, FORMS, **given, **back)
+            self._tried("word", "result" not in (answer or {}), answer)
+        if self._runs:
+            run_id = self._chance.choice(self._runs)
+            for method in ("tasks/get", "tasks/cancel"):
+                _, answer = await self._post(other, method, run_id, TASKS, taskId=run_id)
+                self._tried("run", "result" not in (answer or {}), answer)
+        if self._outputs:
+            uri = self._chance.choice(self._outputs)
+            _, answer = await self._post(other, "resources/read", uri, {}, uri=uri)
+            self._tried("output", "result" not in (answer or {}), answer)
+
+    def _tried(self, what: str, was_refused: bool, answer: Any) -> None:
+        self._counts[f"tries_of_a_{what}"] += 1
+        if not was_refused:
+            self._books.wrong.append(f"another principal's {what} has answered: {answer}")
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    @property
+    def _served(self) -> Daemon:
+        return self._fleet.behind()
+
+    def _script(self) -> str:
+        self._number += 1
+        self._counts["requests"] += 1
+        return script(self._number)
+
+    def _note(self, answer: Any) -> None:
+        run_id = answer.get("result", {}).get("structuredContent", {}).get("usage", {}).get("runId")
+        if run_id:
+            self._runs.append(run_id)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
+
+    def _http(self, served: Daemon) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=ANSWER_SECONDS, verify=served.tls or True, trust_env=False)
+
+    async def _post(
+        self, served: Daemon, method: str, about: str, able: dict[str, Any], **params: Any
+    ) -> tuple[int, Any]:
+        """The status, 0 where the connection was lost, and the answer, None where there is none."""
+        headers, body = request(served, method, about, able, **params)
+        try:
+            async with self._http(served) as http:
+                answer = await http.post(served.url, content=body, headers=headers)
+            if answer.status_code in (*LATER, *LOST):
+                return answer.status_code, None
+            return answer.status_code, message_in(answer.content)
+        except (httpx2.HTTPError, ValueError):
+            return 0, None
