@@ -54,6 +54,7 @@ class _Owner:
         self.gone = asyncio.Event()
         self.ended: protocol.Ended | None = None
         self.gone_at = 0.0
+        self.has_journals = False
         self.launcher = Launcher()
 
     def worker_ready(self, worker: Worker) -> None:

@@ -217,6 +217,7 @@ class _Answering:
     """Stands where the host stands, without a wire: answers each call of one worker at once."""
 
     def __init__(self, launcher: Launcher) -> None:
+        self.has_journals = False
         self.launcher = launcher
         self.ready = asyncio.Event()
         self.gone = asyncio.Event()

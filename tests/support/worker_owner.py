@@ -34,9 +34,6 @@ class Owner:
         self._own_launcher = launcher is None
         self._changed = asyncio.Event()
 
-    def worker_is_journaled(self) -> None:
-        self.has_journals = True
-
     def worker_ready(self, worker: Worker) -> None:
         self._note("ready")
 

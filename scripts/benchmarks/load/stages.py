@@ -77,6 +77,7 @@ class _Owner:
     def __init__(self) -> None:
         self.marks: dict[str, float] = {}
         self.changed = asyncio.Event()
+        self.has_journals = False
         self.launcher = Launcher(room=confinement.room())
 
     def mark(self, name: str) -> None:

@@ -294,10 +294,6 @@ class Host:
 
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
 
-    def worker_is_journaled(self) -> None:
-        """Has new workers rehearse a journaled run, too."""
-        self.has_journals = True
-
     def worker_ready(self, worker: Worker) -> None:
         """Gives a worker that has booted to the longest waiting run, or keeps it warm."""
         self._booting -= 1

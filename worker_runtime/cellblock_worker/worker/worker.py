@@ -55,18 +55,12 @@ and on kernels that do not preempt themselves the answer would wait for that on 
 class WorkerOwner(Protocol):
     """Owns workers: a host, as its workers know it."""
 
+    has_journals: bool
+    """Says whether one of them had a journaled run, which it notes here: new ones rehearse that, too."""
+
     @property
     def launcher(self) -> Launcher:
         """Starts its process."""
-        ...
-
-    @property
-    def has_journals(self) -> bool:
-        """Says whether a run here was journaled: new workers rehearse that, too."""
-        ...
-
-    def worker_is_journaled(self) -> None:
-        """Hears that the run of a worker is."""
         ...
 
     def worker_ready(self, worker: Worker) -> None:
@@ -402,7 +396,7 @@ class Worker:
                 self._owner.worker_says(self, frame.raw_header, frame.body)
             case _:
                 if isinstance(message, protocol.Noted):
-                    self._owner.worker_is_journaled()
+                    self._owner.has_journals = True
                 self._owner.worker_says(self, frame.raw_header, frame.body)
 
     def _on_ready(self, message: protocol.Ready) -> None:
