@@ -32,14 +32,10 @@ from support.http_daemon import (
     opened,
     said,
 )
+from support.modern_client import FORMS, TASKS, allowing, ask, message
 from support.postgresql import Postgres
 from support.replicas import Fleet, fleet, words
 from support.waits import until, until_found, within
-
-VERSION = "2026-07-28"
-PREFIX = "io.modelcontextprotocol/"
-FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
-TASKS: dict[str, Any] = {**FORMS, "extensions": {f"{PREFIX}tasks": {}}}
 
 GIVE = """import { give } from "@codemode/servers/plain";
 globalThis.__codemode_result__ = (await give({ text: "one" })).text;
@@ -70,24 +66,8 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
         yield found
 
 
-def message(method: str, request_id: int | None = None, **params: Any) -> bytes:
-    whole: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
-    return json.dumps(whole if request_id is None else {**whole, "id": request_id}).encode()
-
-
 def call(code: str, request_id: int = 5) -> bytes:
     return message("tools/call", request_id, name=TOOL, arguments={"code": code})
-
-
-async def ask(
-    served: Daemon, method: str, about: str, able: dict[str, Any] = FORMS, **params: Any
-) -> dict[str, Any]:
-    """One request of a client without sessions, on a connection of its own."""
-    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": able}
-    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method, "Mcp-Name": about}
-    headers = {**MCP_HEADERS, **served.auth, **routing}
-    body = message(method, 1, **params, _meta=meta)
-    return (await said(served, served.request("POST", "/mcp", headers=headers, body=body)))[1]
 
 
 async def run(served: Daemon, code: str, able: dict[str, Any] = FORMS, **more: Any) -> dict[str, Any]:
@@ -100,8 +80,7 @@ async def asked(served: Daemon, code: str = GIVE) -> dict[str, Any]:
     """What a client comes back with that allows everything."""
     found = await run(served, code)
     assert found["resultType"] == "input_required", found
-    allowed = {key: {"action": "accept", "content": {}} for key in found["inputRequests"]}
-    return {"requestState": found["requestState"], "inputResponses": allowed}
+    return allowing(found)
 
 
 def result(found: dict[str, Any]) -> Any:

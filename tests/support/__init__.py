@@ -11,9 +11,11 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
-    replicas            several daemons on one PostgreSQL, and a small balancer in front of them
+    replicas            several daemons on one PostgreSQL, and a relay in front of them
+    fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
+    modern_client       requests of MCP 2026-07-28, which has no sessions
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it

@@ -26,7 +26,9 @@ BOUND_SECONDS = 60.0
 
 LOOK_SECONDS = 0.05
 
-NAME = ".s.PGSQL.5432"
+PORT = 5432
+
+NAME = f".s.PGSQL.{PORT}"
 """What PostgreSQL calls its socket in its folder."""
 
 
@@ -37,9 +39,12 @@ class Postgres:
         safe: Whether it writes through to the disk; what is killed is only its processes, so tests need not.
         tls: A certificate and its key, with which it serves the loopback, too, at `port`; by the PostgreSQL that the
             machine has, since the wheel's is built without TLS.
+        address: Where it serves, too, at `port`: whoever is in the same network, without a password.
     """
 
-    def __init__(self, *, safe: bool = False, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, *, safe: bool = False, tls: tuple[Path, Path] | None = None, address: str = ""
+    ) -> None:
         with warnings.catch_warnings():
             # It asks for XDG_RUNTIME_DIR, which not every machine has.
             warnings.simplefilter("ignore")
@@ -72,6 +77,10 @@ class Postgres:
         dying = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
         data = str(self._wheel.pgdata)
         self.port = 0
+        if address:
+            self.port = PORT
+            with (self._wheel.pgdata / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
         if tls is not None:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
@@ -81,7 +90,7 @@ class Postgres:
                 self._own(copy)
                 settings.append(f"ssl_{name}_file={copy}")
             settings += ["ssl=on", f"port={self.port}"]
-        listen = "127.0.0.1" if tls else ""
+        listen = "127.0.0.1" if tls else address
         program = [str(binaries / "postgres"), "-D", data, "-k", data, "-h", listen]
         self._command = [*dying, *program, *(part for one in settings for part in ("-c", one))]
         self.start()

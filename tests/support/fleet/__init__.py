@@ -1,0 +1,26 @@
+"""A fleet of real processes on this machine: brokers on one PostgreSQL, a balancer, worker hosts that dial all brokers,
+and the links between them. Scripts use it with `PYTHONPATH=tests`, as `scripts/soak` does.
+
+    with best_network() as network, TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
+        off = {"typecheck": "off"}
+        with Fleet(Path(folder), network, brokers=2, hosts=3, capacity=4, settings=off) as fleet:
+            fleet.start()                            # all serve
+            async with fleet.behind().client() as client: ...    # through the balancer; `ask()` and `url`, too
+            fleet.hosts[0].kill()                    # SIGKILL to it and all below it
+            fleet.hosts[0].start(), .wait()          # it is back
+            fleet.brokers[1].pause(), .resume(), .stop(), .pid, .said(), .probe("/readyz"), .page("/metrics")
+            fleet.balancer.enable(0, is_in=False)    # leaves a broker out
+            fleet.database.stop(), .start(), .rows("SELECT …")
+            network.cut(place), .cut(place, is_cut=False), .slow(place, bytes_a_second), .delay(place, seconds)
+            fleet.ledger()                           # what the upstream servers have recorded
+
+`place` is `fleet.hosts[0].place`, or another part's. Nothing is left at the end of the `with`, whatever happened in it.
+Calls block: from a loop, `asyncio.to_thread`. Where a part is to have a core of its own, `part.wrapper = ["taskset",
+"-c", "0"]` before it is started. A host of another kind is a `Part` with `network.place(name)`,
+`fleet.names_for(place)` and `fleet.host_keys`, and `fleet.add` has it ended with the others.
+
+    fleet       all of it together, and its settings
+    parts       broker, host, balancer (HAProxy, or a relay where there is none), database
+    network     where parts are: namespaces as root, else addresses 127.x.y.z; `Namespaces(relays=True)` can delay
+    relay       passes TCP connections on; cut, slowed, delayed; with several targets a small balancer
+"""
