@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psutil
 
@@ -213,51 +213,45 @@ class Daemons:
         return process
 
 
+class Served(Protocol):
+    """Answers the clients of a campaign, and shows what is written down."""
+
+    ledger: Path
+
+    async def command(self, *words: str) -> tuple[int | None, str]:
+        """Returns the exit code of a command, and what it has said of errors."""
+        ...
+
+    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
+        """Makes one request on a connection of its own; returns its answer, or None where there is none."""
+        ...
+
+    def heads(self, state: RunState | None = None) -> list[Head]:
+        """Returns what is written down of the runs."""
+        ...
+
+    def response(self, run_id: str) -> Any:
+        """Returns the response of a run that has ended; None where none is written down."""
+        ...
+
+
 class Campaign:
-    """Has runs begun, allowed and interrupted, and holds what was told against what was done.
+    """Has runs begun and allowed, and holds what was told against what was done.
 
     Args:
-        folder: As for `Daemons`.
+        served: Who answers.
         seed: Fixes who does what, not what it meets.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.daemons = Daemons(folder)
+    def __init__(self, served: Served, seed: int) -> None:
+        self.served = served
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
-        self.deaths: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._told: dict[str, Any] = {}
         """Holds what clients were answered, by run."""
         self._written: set[str] = set()
         """Names the runs of which somebody was told that they wait."""
-
-    async def run(self, seconds: float) -> None:
-        """Goes on for so long, and then until nothing is left."""
-        adopt_orphans()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + 2))
-        await self.daemons.start()
-        until = time.monotonic() + seconds
-        try:
-            async with asyncio.TaskGroup() as group:
-                others = [group.create_task(work) for work in (self._approve(), self._watch())]
-                await asyncio.gather(self._kill(until), *(self._client(until) for _ in range(CLIENTS)))
-                said = f"{self.deaths.total()} deaths, {self.counts['requests']} requests"
-                say(f"{said}; what is left comes to its end")
-                await self._drained()
-                for task in others:
-                    task.cancel()
-        except BaseException:
-            self.daemons.kill()
-            raise
-        if code := await self.daemons.stop():
-            self.wrong.append(f"the last daemon ended with code {code}")
-        await self._judge_rest()
-        self._judge_runs()
-
-    def figures(self) -> dict[str, Any]:
-        """Gives what a report needs."""
-        return {"deaths": dict(self.deaths), **self.counts, "wrong": self.wrong}
 
     def take(self, message: Any) -> None:
         """Takes the answer that a client has got."""
@@ -303,13 +297,6 @@ class Campaign:
 
     # ---- inside: who acts ----------------------------------------------------------------------------
 
-    async def _kill(self, until: float) -> None:
-        while time.monotonic() < until:
-            await asyncio.sleep(self._chance.uniform(*LIFE_SECONDS))
-            who = self._chance.choices(list(DEATHS), list(DEATHS.values()))[0]
-            self.deaths[who] += 1
-            await self.daemons.die(who)
-
     async def _client(self, until: float) -> None:
         while time.monotonic() < until:
             await self._pause()
@@ -321,7 +308,7 @@ class Campaign:
         forms = self._chance.random() < 0.7
         durable = not forms or self._chance.random() < 0.5
         arguments = {"code": SCRIPT.replace("RUN", str(self.counts["requests"])), "durable": durable}
-        message = await self.daemons.said(arguments, forms=forms)
+        message = await self.served.said(arguments, forms=forms)
         word, back = None, dict[str, Any]()
         while message is None or message.get("result", {}).get("resultType") == "input_required":
             if message is None and word is None:
@@ -333,10 +320,10 @@ class Campaign:
                 answers: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in asked}
                 back = {"requestState": word, "inputResponses": answers}
                 await self._pause()
-            message = await self.daemons.said(arguments, forms=forms, **back)
+            message = await self.served.said(arguments, forms=forms, **back)
         self.take(message)
         if word is not None and self._chance.random() < 0.2:
-            again = await self.daemons.said(arguments, forms=forms, **back)
+            again = await self.served.said(arguments, forms=forms, **back)
             if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
                 self.wrong.append(f"a word is good twice: {again}")
 
@@ -344,22 +331,17 @@ class Campaign:
         """Allows what waits, one run after the other."""
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
-            if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
+            if waiting := await asyncio.to_thread(self.served.heads, "parked"):
                 self._written |= {head.id for head in waiting}
-                code, errors = await self.daemons.command("runs", "approve", self._chance.choice(waiting).id)
+                code, errors = await self.served.command("runs", "approve", self._chance.choice(waiting).id)
                 self.counts["approved_by_command"] += code == 0
                 # Somebody else may have been faster.
                 if code not in (0, 2) or "Traceback" in errors:
                     self.wrong.append(f"`runs approve` ended with {code}: {errors}")
 
-    async def _watch(self) -> None:
-        while True:
-            self.daemons.orphans.reap()
-            await asyncio.sleep(1.0)
-
     async def _drained(self) -> None:
         until = time.monotonic() + DRAIN_SECONDS
-        while left := [head for head in await asyncio.to_thread(self.daemons.heads) if head.ended is None]:
+        while left := [head for head in await asyncio.to_thread(self.served.heads) if head.ended is None]:
             if time.monotonic() > until:
                 self.wrong += [f"run {head.id} is left: {head}" for head in left]
                 return
@@ -369,6 +351,79 @@ class Campaign:
         await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
 
     # ---- inside: what is judged ----------------------------------------------------------------------
+
+    def _judge_runs(self) -> None:
+        events = [event for event in ledger(self.served.ledger) if event["event"] == "call"]
+        made = Counter(str(event["arguments"]["id"]) for event in events)
+        self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
+        heads = {head.id: head for head in self.served.heads()}
+        self.wrong += [f"run {run_id} waited, and is lost" for run_id in self._written - heads.keys()]
+        self.counts["written_down"], self.counts["calls"] = len(heads), made.total()
+        for run_id, head in heads.items():
+            response = self.served.response(run_id)
+            told = self._told.pop(run_id, response)
+            self.counts["resumed"] += head.resumed
+            if response is None and head.outcome == LOST and head.resumed >= MAX_ADOPTED:
+                self.counts["died_too_often"] += 1
+            elif response is None or told["result"] != response["result"]:
+                self.wrong.append(f"run {head}: its client was told {told}, and kept is {response}")
+            else:
+                self.judge(response, made)
+        for response in self._told.values():
+            self.judge(response, made)
+
+
+class Kills(Campaign):
+    """Kills what answers its clients.
+
+    Args:
+        folder: As for `Daemons`.
+        seed: As for `Campaign`.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.daemons = Daemons(folder)
+        super().__init__(self.daemons, seed)
+        self.deaths: Counter[str] = Counter()
+
+    async def run(self, seconds: float) -> None:
+        """Goes on for so long, and then until nothing is left."""
+        adopt_orphans()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + 2))
+        await self.daemons.start()
+        until = time.monotonic() + seconds
+        try:
+            async with asyncio.TaskGroup() as group:
+                others = [group.create_task(work) for work in (self._approve(), self._watch())]
+                await asyncio.gather(self._kill(until), *(self._client(until) for _ in range(CLIENTS)))
+                said = f"{self.deaths.total()} deaths, {self.counts['requests']} requests"
+                say(f"{said}; what is left comes to its end")
+                await self._drained()
+                for task in others:
+                    task.cancel()
+        except BaseException:
+            self.daemons.kill()
+            raise
+        if code := await self.daemons.stop():
+            self.wrong.append(f"the last daemon ended with code {code}")
+        await self._judge_rest()
+        self._judge_runs()
+
+    def figures(self) -> dict[str, Any]:
+        """Gives what a report needs."""
+        return {"deaths": dict(self.deaths), **self.counts, "wrong": self.wrong}
+
+    async def _kill(self, until: float) -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(self._chance.uniform(*LIFE_SECONDS))
+            who = self._chance.choices(list(DEATHS), list(DEATHS.values()))[0]
+            self.deaths[who] += 1
+            await self.daemons.die(who)
+
+    async def _watch(self) -> None:
+        while True:
+            self.daemons.orphans.reap()
+            await asyncio.sleep(1.0)
 
     async def _judge_rest(self) -> None:
         until = time.monotonic() + ORPHAN_SECONDS
@@ -383,32 +438,12 @@ class Campaign:
             f"in the log: {entry[:1500]}" for entry in tracebacks(self.daemons.log.read_text("utf-8"))
         ]
 
-    def _judge_runs(self) -> None:
-        events = [event for event in ledger(self.daemons.ledger) if event["event"] == "call"]
-        made = Counter(str(event["arguments"]["id"]) for event in events)
-        self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
-        heads = {head.id: head for head in self.daemons.heads()}
-        self.wrong += [f"run {run_id} waited, and is lost" for run_id in self._written - heads.keys()]
-        self.counts["written_down"], self.counts["calls"] = len(heads), made.total()
-        for run_id, head in heads.items():
-            response = self.daemons.response(run_id)
-            told = self._told.pop(run_id, response)
-            self.counts["resumed"] += head.resumed
-            if response is None and head.outcome == LOST and head.resumed >= MAX_ADOPTED:
-                self.counts["died_too_often"] += 1
-            elif response is None or told["result"] != response["result"]:
-                self.wrong.append(f"run {head}: its client was told {told}, and kept is {response}")
-            else:
-                self.judge(response, made)
-        for response in self._told.values():
-            self.judge(response, made)
-
 
 async def measure(seconds: float, seed: int) -> dict[str, Any]:
     """Returns the figures; `wrong` says what is."""
     # Short, so that the daemon's socket fits under it.
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
-        campaign = Campaign(Path(name), seed)
+        campaign = Kills(Path(name), seed)
         await campaign.run(seconds)
         return campaign.figures()
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kills import Campaign
+from benchmarks.kills import Campaign, Kills
 
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Campaign:
-    return Campaign(tmp_path, 1)
+    return Kills(tmp_path, 1)
 
 
 def ended(told: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
