@@ -218,10 +218,6 @@ class Served(Protocol):
 
     ledger: Path
 
-    async def command(self, *words: str) -> tuple[int | None, str]:
-        """Returns the exit code of a command, and what it has said of errors."""
-        ...
-
     async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
         """Makes one request on a connection of its own; returns its answer, or None where there is none."""
         ...
@@ -270,6 +266,10 @@ class Campaign:
         if run_id in self._told:
             self.wrong.append(f"two answers for run {run_id}: {response}")
         self._told[run_id or f"not kept {self.counts['answered']}"] = response
+
+    def answered_again(self, first: Any, again: Any) -> None:
+        """Takes the answer to a word that was answered already."""
+        self.wrong.append(f"a word is good twice: {again}, behind {first}")
 
     def judge(self, response: Any, made: Counter[str]) -> None:
         """Holds what a script was told of its calls against the ledger."""
@@ -325,19 +325,7 @@ class Campaign:
         if word is not None and self._chance.random() < 0.2:
             again = await self.served.said(arguments, forms=forms, **back)
             if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
-                self.wrong.append(f"a word is good twice: {again}")
-
-    async def _approve(self) -> None:
-        """Allows what waits, one run after the other."""
-        while True:
-            await asyncio.sleep(APPROVE_SECONDS)
-            if waiting := await asyncio.to_thread(self.served.heads, "parked"):
-                self._written |= {head.id for head in waiting}
-                code, errors = await self.served.command("runs", "approve", self._chance.choice(waiting).id)
-                self.counts["approved_by_command"] += code == 0
-                # Somebody else may have been faster.
-                if code not in (0, 2) or "Traceback" in errors:
-                    self.wrong.append(f"`runs approve` ended with {code}: {errors}")
+                self.answered_again(message, again)
 
     async def _drained(self) -> None:
         until = time.monotonic() + DRAIN_SECONDS
@@ -419,6 +407,18 @@ class Kills(Campaign):
             who = self._chance.choices(list(DEATHS), list(DEATHS.values()))[0]
             self.deaths[who] += 1
             await self.daemons.die(who)
+
+    async def _approve(self) -> None:
+        """Allows what waits, one run after the other."""
+        while True:
+            await asyncio.sleep(APPROVE_SECONDS)
+            if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
+                self._written |= {head.id for head in waiting}
+                code, errors = await self.daemons.command("runs", "approve", self._chance.choice(waiting).id)
+                self.counts["approved_by_command"] += code == 0
+                # Somebody else may have been faster.
+                if code not in (0, 2) or "Traceback" in errors:
+                    self.wrong.append(f"`runs approve` ended with {code}: {errors}")
 
     async def _watch(self) -> None:
         while True:

@@ -15,21 +15,22 @@ import base64
 import contextlib
 import http.client
 import json
+import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from mcp_types import INTERNAL_ERROR
 
 from benchmarks.harness import parser, say
 from benchmarks.hostile.plain_client import TOOL, message_in
-from benchmarks.kills import FORMS, SCRIPT, SHOWN_MOST, Campaign
+from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from benchmarks.load.plain_http import HEADERS, META
 from cellblock.base.shared_state import SharedState
 from cellblock.config.journal import JournalSettings
@@ -42,8 +43,8 @@ from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
 from support.entries import CELLBLOCK, plain_server
 from support.fleet.fleet import Fleet
 from support.fleet.network import Loopback
-from support.fleet.parts import START_SECONDS, Broker, Part
-from support.http_daemon import INITIALIZE, MCP_HEADERS
+from support.fleet.parts import Broker, Part
+from support.http_daemon import INITIALIZE, MCP_HEADERS, Daemon
 
 CLIENTS: Final = 3
 SESSION_CLIENTS: Final = 2
@@ -61,6 +62,11 @@ ENGINE_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 30
 STEPS: Final = 8
 """Counts the pauses of one upgrade, between and around its steps."""
+
+LATER: Final = frozenset({http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE})
+OVER: Final = frozenset({http.client.NOT_FOUND, http.client.CONFLICT})
+STOPPING: Final = b"The daemon is stopping. Call again"
+"""Say that nothing of a request was begun, or that a run waits for nobody."""
 
 ORDERS: Final = ("hosts first", "brokers first")
 
@@ -99,26 +105,30 @@ class Upgraded:
         self.ledger = fleet.ledger_file
         self._counts = counts
 
-    async def command(self, *words: str) -> tuple[int | None, str]:
-        """Runs a command of the version that the first broker has. See `Served`."""
-        broker = self.fleet.brokers[0]
-        process = await asyncio.create_subprocess_exec(
-            *(str(broker.programs / CELLBLOCK.name), *words),
-            *("--config", str(config_of(broker)), "--state-dir", str(broker.state)),
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
-            env=broker.environment,
-        )
-        _, errors = await process.communicate()
-        return process.returncode, errors.decode()
+    async def approved(self, run_id: str) -> bool:
+        """Allows what a run waits for, by the page of a broker; says whether that was taken."""
+        for broker in self.fleet.brokers:
+            status, _, data = await asyncio.to_thread(
+                self._post, b"{}", {}, f"/dashboard/parked/{run_id}/approve", broker.served
+            )
+            if status == http.client.OK:
+                return True
+            if status not in (0, *LATER, *OVER):
+                raise AssertionError(f"{broker.name} answers {status} to an approval: {data!r}")
+        return False
 
     async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
         """Makes one request without a session. See `Served`."""
         meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
         params = {"name": TOOL, "arguments": arguments, "_meta": meta, **more}
-        status, _, data = await self.asked("tools/call", params, {**HEADERS, "Mcp-Name": TOOL})
-        return message_in(data) if status == http.client.OK else None
+        while True:
+            status, _, data = await self.asked("tools/call", params, {**HEADERS, "Mcp-Name": TOOL})
+            message = message_in(data) if status == http.client.OK else None
+            if not more or message is None or message.get("error", {}).get("code") != INTERNAL_ERROR:
+                return message
+            # The run is parked, and whom the word came to cannot read what the other version has written of it.
+            self._counts["came_back_again"] += 1
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def asked(
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], request_id: int | None = 1
@@ -128,12 +138,10 @@ class Upgraded:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         body = json.dumps(message if request_id is None else {**message, "id": request_id}).encode()
         while True:
-            try:
-                status, session, data = await asyncio.to_thread(self._post, body, headers)
-            except (OSError, HTTPException) as error:
-                self._counts[f"cut off: {type(error).__name__}"] += 1
-                return 0, "", repr(error).encode()
-            if status not in (429, 503):
+            status, session, data = await asyncio.to_thread(
+                self._post, body, headers, "/mcp", self.fleet.behind()
+            )
+            if status not in LATER and STOPPING not in data:
                 return status, session, data
             self._counts["told_to_ask_again"] += 1
             await asyncio.sleep(AGAIN_SECONDS)
@@ -149,20 +157,23 @@ class Upgraded:
         """Returns the response of a run that has ended. See `Served`."""
         key = base64.b64decode(self.fleet.brokers[0].environment["FLEET_STATE_KEY"])
         shared = SharedState(self.fleet.database.url, (key,))
-        with contextlib.closing(shared), contextlib.closing(
-            open_store(SharedPlace(shared), JournalSettings())
-        ) as store:
+        with (
+            contextlib.closing(shared),
+            contextlib.closing(open_store(SharedPlace(shared), JournalSettings())) as store,
+        ):
             read = store.read(run_id)
         found = None if read is None else response_in(read[1])
         return None if found is None else found.decoded().as_json()
 
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
-        behind = self.fleet.behind()
-        connection = http.client.HTTPConnection(behind.host, behind.port, timeout=ANSWER_SECONDS)
+    def _post(self, body: bytes, headers: Mapping[str, str], path: str, to: Daemon) -> tuple[int, str, bytes]:
+        connection = http.client.HTTPConnection(to.host, to.port, timeout=ANSWER_SECONDS)
         with contextlib.closing(connection):
-            connection.request("POST", "/mcp", body, {**headers, **behind.auth, "Connection": "close"})
-            answer = connection.getresponse()
-            return answer.status, answer.headers.get("Mcp-Session-Id", ""), answer.read()
+            try:
+                connection.request("POST", path, body, {**headers, **to.auth, "Connection": "close"})
+                answer = connection.getresponse()
+                return answer.status, answer.headers.get("Mcp-Session-Id", ""), answer.read()
+            except (OSError, HTTPException) as error:
+                return 0, "", repr(error).encode()
 
 
 class Upgrade(Campaign):
@@ -213,6 +224,13 @@ class Upgrade(Campaign):
         for part in self._fleet.parts:
             self.wrong += [f"a process of {part.name} is left: {one}" for one in part.left()]
             self.wrong += [f"in the log of {part.name}: {entry[:1500]}" for entry in tracebacks(part.said())]
+
+    def answered_again(self, first: Any, again: Any) -> None:
+        """Takes what is kept of the same run, where the word comes to another broker than before, or later."""
+        self.counts["answered_the_same_again"] += 1
+        results = [one.get("result", {}).get("structuredContent", {}).get("result") for one in (first, again)]
+        if results[0] is None or results[0] != results[1]:
+            super().answered_again(first, again)
 
     # ---- inside: the operator ------------------------------------------------------------------------
 
@@ -279,6 +297,13 @@ class Upgrade(Campaign):
                 self.counts["looks_without_a_ready_broker"] += 1
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _approve(self) -> None:
+        while True:
+            await asyncio.sleep(APPROVE_SECONDS)
+            if waiting := await asyncio.to_thread(self.upgraded.heads, "parked"):
+                self._written |= {head.id for head in waiting}
+                self.counts["approved"] += await self.upgraded.approved(self._chance.choice(waiting).id)
+
     # ---- inside: who asks ----------------------------------------------------------------------------
 
     async def _requests(self) -> None:
@@ -307,6 +332,8 @@ class Upgrade(Campaign):
                 headers = {}
             if status == http.client.OK:
                 self.take(message_in(data))
+            elif status == 0:
+                self.counts["cut_off"] += 1
             else:
                 self.wrong.append(f"request {number} in a session was answered {status}: {data[:500]!r}")
 
@@ -351,12 +378,9 @@ def be(part: Part, programs: Path) -> None:
     part.programs = programs
 
 
-def config_of(broker: Broker) -> Path:
-    """Returns the configuration of a broker."""
-    return broker.folder.parent / "cellblock.json"
-
-
-async def measure(before: Path, programs: Path, order: str, seconds: float, seed: int) -> Upgrade:
+async def measure(
+    before: Path, programs: Path, order: str, seconds: float, seed: int, logs: Path | None = None
+) -> Upgrade:
     """Upgrades a fleet in one order.
 
     Args:
@@ -365,6 +389,7 @@ async def measure(before: Path, programs: Path, order: str, seconds: float, seed
         order: One of `ORDERS`.
         seconds: About how long it takes.
         seed: As for `Campaign`.
+        logs: Where the logs of the parts go when something is wrong.
     """
     adopt_orphans()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + SESSION_CLIENTS + 6))
@@ -373,12 +398,19 @@ async def measure(before: Path, programs: Path, order: str, seconds: float, seed
         folder = Path(name)
         servers = {"ledger": plain_server("--ledger", folder / "ledger.jsonl")}
         options = ("--drain", DRAIN_SECONDS)
-        with Fleet(folder, network, hosts=2, servers=servers, settings=SETTINGS, host_options=options) as fleet:
+        with Fleet(
+            folder, network, hosts=2, servers=servers, settings=SETTINGS, host_options=options
+        ) as fleet:
             for part in (*fleet.brokers, *fleet.hosts):
                 be(part, before)
             await asyncio.to_thread(fleet.start)
             upgrade = Upgrade(fleet, programs, order, seed)
-            await upgrade.run(seconds)
+            try:
+                await upgrade.run(seconds)
+            finally:
+                if logs is not None and (upgrade.wrong or sys.exc_info()[0] is not None):
+                    for part in fleet.parts:
+                        (logs / f"{order} {part.name}.log").write_text(part.said(), "utf-8")
         left = psutil.Process().children(recursive=True)
         upgrade.wrong += [f"a process is left: {one}" for one in psutil.wait_procs(left, ORPHAN_SECONDS)[1]]
         return upgrade
@@ -387,17 +419,24 @@ async def measure(before: Path, programs: Path, order: str, seconds: float, seed
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code."""
     options = parser("upgrade", __doc__)
-    options.add_argument("--before", type=Path, default=CELLBLOCK.parent, help="programs of the version before")
-    options.add_argument("--minutes", type=float, default=3.0, help="of upgrading, in both orders (default 3)")
+    options.add_argument(
+        "--before", type=Path, default=CELLBLOCK.parent, help="programs of the version before"
+    )
+    options.add_argument(
+        "--minutes", type=float, default=3.0, help="of upgrading, in both orders (default 3)"
+    )
     options.add_argument("--order", choices=ORDERS, help="one alone (default: both)")
     options.add_argument("--seed", type=int, default=1, help="fixes who does what, not what it meets")
+    options.add_argument(
+        "--logs", type=Path, help="a folder for the logs of the parts, if something is wrong"
+    )
     options.add_argument("--json", type=Path, help="write the figures there, too")
     found = options.parse_args(arguments)
     orders = [found.order] if found.order else ORDERS
     figures: dict[str, Any] = {}
     for order in orders:
         seconds = found.minutes * 60 / len(orders)
-        done = asyncio.run(measure(found.before, CELLBLOCK.parent, order, seconds, found.seed))
+        done = asyncio.run(measure(found.before, CELLBLOCK.parent, order, seconds, found.seed, found.logs))
         figures[order] = {**done.counts, "wrong": done.wrong}
         print(f"{order}: " + ", ".join(f"{name} {count}" for name, count in sorted(done.counts.items())))
         print("\n".join(done.wrong[:SHOWN_MOST]) or "nothing was lost")

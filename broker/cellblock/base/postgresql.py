@@ -62,8 +62,8 @@ MIGRATION_LOCK: Final = "migrations"
 HAS_OLDEST: Final = (
     b"SELECT 1 FROM pg_attribute WHERE attrelid = CAST('migrations' AS regclass) AND attname = 'oldest'"
 )
-"""Finds out whether the table of migrations says which version a release must know at least, to use the tables of a kind:
-it is a newer release's column."""
+"""Finds out whether the table of migrations has the column for which version a release must know at least: the first
+releases did not make it."""
 
 
 class Additive(str):

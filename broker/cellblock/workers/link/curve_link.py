@@ -177,7 +177,9 @@ class CurveLink:
     def _refuse_version(self, host: bytes, version: int) -> None:
         """Refuses a host of another version, for now: in an upgrade, this broker's successor may take it."""
         own = protocol.PROTOCOL_VERSION
-        self._refuse(host, f"it speaks protocol {version}, this broker {own}: install the same Cellblock", final=False)
+        self._refuse(
+            host, f"it speaks protocol {version}, this broker {own}: install the same Cellblock", final=False
+        )
 
     def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
