@@ -319,7 +319,7 @@ class Upgrade(Campaign):
             await self._request()
 
     async def _session(self) -> None:
-        """Is a client of sessions, that begins a new one when its own has ended."""
+        """Asks in sessions, and begins a new one when its own has ended."""
         headers: dict[str, str] = {}
         while not self._over.is_set():
             await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
@@ -327,16 +327,16 @@ class Upgrade(Campaign):
             self.counts["requests_in_sessions"] += 1
             number = self.counts["requests"]
             arguments = {"code": IN_SESSION.replace("RUN", str(number))}
-            for _ in range(10):
+            status, data = int(http.client.NOT_FOUND), b""
+            while status == http.client.NOT_FOUND:
                 if not headers:
                     headers = await self._opened()
                 status, _, data = await self.upgraded.asked(
                     "tools/call", {"name": TOOL, "arguments": arguments}, headers
                 )
-                if status != http.client.NOT_FOUND:
-                    break
-                self.counts["sessions_ended"] += 1
-                headers = {}
+                if status == http.client.NOT_FOUND:
+                    self.counts["sessions_ended"] += 1
+                    headers = {}
             if status == http.client.OK:
                 self.take(message_in(data))
             elif status == 0:

@@ -21,7 +21,7 @@ def test_a_run_is_approved_at_another_broker_after_the_node_of_its_host_was_kill
     words = ["bash", str(ROOT / "scripts" / "demo"), "--fleet"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    # The run itself is held against the ledger by the demo; these are the steps of which it would not exist without one.
+    # The run itself is held against the ledger by the demo; these are the steps without which there would be none.
     steps = ["the node of its worker host is killed", "has the run replayed by host", "a row in PostgreSQL"]
     steps += ["the client allows the call at broker", "'paid' once", "everything has ended"]
     found = [done.stdout.find(step) for step in steps]
