@@ -25,7 +25,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psutil
 
@@ -234,20 +234,111 @@ class Daemons:
         return process
 
 
+class Served(Protocol):
+    """Answers the clients of a campaign, and shows what is written down."""
+
+    ledger: Path
+
+    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
+        """Makes one request on a connection of its own; returns its answer, or None where there is none."""
+        ...
+
+    def heads(self, state: RunState | None = None) -> list[Head]:
+        """Returns what is written down of the runs."""
+        ...
+
+    def response(self, run_id: str) -> Any:
+        """Returns the response of a run that has ended; None where none is written down."""
+        ...
+
+
 class Campaign:
-    """Has runs begun, allowed and interrupted, and holds what was told against what was done.
+    """Has runs begun and allowed, and holds what was told against what was done.
+
+    Args:
+        served: Who answers.
+        seed: Fixes who does what, not what it meets.
+        asks: Whether the scripts call a server that asks, too.
+    """
+
+    def __init__(self, served: Served, seed: int, *, asks: bool = False) -> None:
+        self.served = served
+        self.books = RunBooks()
+        self.wrong, self.counts = self.books.wrong, self.books.counts
+        self._chance = random.Random(seed)
+        self._asks = asks
+
+    def answered_again(self, first: Any, again: Any) -> None:
+        """Takes the answer to a word that was answered already."""
+        self.wrong.append(f"a word is good twice: {again}, behind {first}")
+
+    # ---- inside: who acts ----------------------------------------------------------------------------
+
+    async def _client(self, until: float) -> None:
+        while time.monotonic() < until:
+            await self._pause()
+            await self._request()
+
+    async def _request(self) -> None:
+        """One request of a client to its one answer."""
+        self.counts["requests"] += 1
+        forms = self._chance.random() < 0.7
+        durable = not forms or self._chance.random() < 0.5
+        run = self.counts["requests"]
+        arguments = {"code": script(run, asks=self._asks), "durable": durable}
+        message = await self.served.said(arguments, forms=forms)
+        word, back = None, dict[str, Any]()
+        while message is None or message.get("result", {}).get("resultType") == "input_required":
+            if message is None and word is None:
+                # Sent again, it is another request: nobody knows that it was this one.
+                self.counts["cut_off"] += 1
+                return
+            if message is not None:
+                word, asked = message["result"]["requestState"], message["result"].get("inputRequests", {})
+                answers = {key: self._accepted(one, f"{run}/{ASKED}") for key, one in asked.items()}
+                back = {"requestState": word, "inputResponses": answers}
+                await self._pause()
+            message = await self.served.said(arguments, forms=forms, **back)
+        self.books.take(message)
+        if word is not None and self._chance.random() < 0.2:
+            again = await self.served.said(arguments, forms=forms, **back)
+            if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
+                self.answered_again(message, again)
+
+    def _accepted(self, asked: Mapping[str, Any], call: str) -> dict[str, Any]:
+        """The answer to one question: yes, and where a server asks a name that nobody else is given."""
+        is_form = "name" in asked["params"]["requestedSchema"]["properties"]
+        return {"action": "accept", "content": {"name": self.books.name(call)} if is_form else {}}
+
+    async def _drained(self) -> None:
+        until = time.monotonic() + DRAIN_SECONDS
+        while left := [head for head in await asyncio.to_thread(self.served.heads) if head.ended is None]:
+            if time.monotonic() > until:
+                self.wrong += [f"run {head.id} is left: {head}" for head in left]
+                return
+            await asyncio.sleep(0.5)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
+
+    def _settle(self, *more: Path) -> None:
+        """Judges all, at the end, by the servers' ledgers."""
+        events = [event for file in (self.served.ledger, *more) for event in ledger(file)]
+        self.books.settle(events, self.served.heads(), self.served.response)
+
+
+class Kills(Campaign):
+    """Kills what answers its clients.
 
     Args:
         folder: As for `Daemons`.
-        seed: Fixes who does what, not what it meets.
+        seed: As for `Campaign`.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.daemons = Daemons(folder)
-        self.books = RunBooks()
-        self.wrong, self.counts = self.books.wrong, self.books.counts
+        super().__init__(self.daemons, seed, asks=True)
         self.deaths: Counter[str] = Counter()
-        self._chance = random.Random(seed)
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
@@ -258,8 +349,7 @@ class Campaign:
             self.daemons.use(url)
             await self._course(seconds)
         await self._judge_rest()
-        seen = [*ledger(self.daemons.ledger), *ledger(self.daemons.answers)]
-        self.books.settle(seen, self.daemons.heads(), self.daemons.response)
+        self._settle(self.daemons.answers)
 
     async def _course(self, seconds: float) -> None:
         await self.daemons.start()
@@ -292,42 +382,6 @@ class Campaign:
             self.deaths[who] += 1
             await self.daemons.die(who)
 
-    async def _client(self, until: float) -> None:
-        while time.monotonic() < until:
-            await self._pause()
-            await self._request()
-
-    async def _request(self) -> None:
-        """One request of a client to its one answer."""
-        self.counts["requests"] += 1
-        forms = self._chance.random() < 0.7
-        durable = not forms or self._chance.random() < 0.5
-        run = self.counts["requests"]
-        arguments = {"code": script(run, asks=True), "durable": durable}
-        message = await self.daemons.said(arguments, forms=forms)
-        word, back = None, dict[str, Any]()
-        while message is None or message.get("result", {}).get("resultType") == "input_required":
-            if message is None and word is None:
-                # Sent again, it is another request: nobody knows that it was this one.
-                self.counts["cut_off"] += 1
-                return
-            if message is not None:
-                word, asked = message["result"]["requestState"], message["result"].get("inputRequests", {})
-                answers = {key: self._accepted(one, f"{run}/{ASKED}") for key, one in asked.items()}
-                back = {"requestState": word, "inputResponses": answers}
-                await self._pause()
-            message = await self.daemons.said(arguments, forms=forms, **back)
-        self.books.take(message)
-        if word is not None and self._chance.random() < 0.2:
-            again = await self.daemons.said(arguments, forms=forms, **back)
-            if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
-                self.wrong.append(f"a word is good twice: {again}")
-
-    def _accepted(self, asked: Mapping[str, Any], call: str) -> dict[str, Any]:
-        """The answer to one question: yes, and where a server asks a name that nobody else is given."""
-        is_form = "name" in asked["params"]["requestedSchema"]["properties"]
-        return {"action": "accept", "content": {"name": self.books.name(call)} if is_form else {}}
-
     async def _approve(self) -> None:
         """Allows and answers what waits, one run after the other."""
         while True:
@@ -350,19 +404,6 @@ class Campaign:
             self.daemons.orphans.reap()
             await asyncio.sleep(1.0)
 
-    async def _drained(self) -> None:
-        until = time.monotonic() + DRAIN_SECONDS
-        while left := [head for head in await asyncio.to_thread(self.daemons.heads) if head.ended is None]:
-            if time.monotonic() > until:
-                self.wrong += [f"run {head.id} is left: {head}" for head in left]
-                return
-            await asyncio.sleep(0.5)
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
-
-    # ---- inside: what is judged ----------------------------------------------------------------------
-
     async def _judge_rest(self) -> None:
         until = time.monotonic() + ORPHAN_SECONDS
         me = psutil.Process()
@@ -381,7 +422,7 @@ async def measure(seconds: float, seed: int) -> dict[str, Any]:
     """Returns the figures; `wrong` says what is."""
     # Short, so that the daemon's socket fits under it.
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
-        campaign = Campaign(Path(name), seed)
+        campaign = Kills(Path(name), seed)
         await campaign.run(seconds)
         return campaign.figures()
 

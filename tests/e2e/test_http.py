@@ -14,8 +14,11 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult
 
+from cellblock_worker.wire.keys import make_key_file
+from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support.modern_client import ask as asked
 from support.processes import alive, command_line
 from support.waits import WAIT_BOUND_SECONDS, until, within
 
@@ -123,6 +126,34 @@ async def test_probes_need_no_token(served: Daemon) -> None:
         answer = await served.ask("GET", path)
         assert (answer.status, answer.body) == (200, b"ok\n"), path
         assert (await served.ask("POST", path)).status == 405
+
+
+async def test_a_broker_without_a_host_is_not_ready_whoever_waits_there(tmp_path: Path) -> None:
+    """In an upgrade hosts of one version do not serve brokers of another, and the balancer is to know."""
+    make_key_file(tmp_path / "broker.key")
+    hosts = {
+        "local": False,
+        "listen": "tcp://127.0.0.1:*",
+        "key": str(tmp_path / "broker.key"),
+        "allowed_keys": {"none": make_key_file(tmp_path / "host.key").public},
+    }
+    async with daemon(tmp_path, hosts=hosts, pool={"warm": 0, "queue_wait_ms": 600_000}) as running:
+        said = f"not ready: no worker host is connected that speaks protocol {PROTOCOL_VERSION}"
+        answer = await running.ask("GET", "/readyz")
+        assert answer.status == 503 and said in answer.body.decode()
+        waiting = asyncio.create_task(asked(running, "tools/call", TOOL, name=TOOL, arguments={"code": "1;"}))
+        await until_metric(running, "cellblock_pool_queued 1")
+        answer = await running.ask("GET", "/readyz")
+        assert answer.status == 503 and said in answer.body.decode()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+async def until_metric(running: Daemon, line: str) -> None:
+    deadline = time.monotonic() + WAIT_BOUND_SECONDS
+    while line not in (await running.ask("GET", "/metrics", headers=running.auth)).body.decode():
+        assert time.monotonic() < deadline, f"no metric says {line}"
+        await asyncio.sleep(0.02)
 
 
 async def test_nothing_on_stderr_tells_the_token(served: Daemon) -> None:

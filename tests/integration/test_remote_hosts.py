@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, ConfigError, tool
+from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
@@ -379,6 +380,25 @@ async def test_a_broker_that_has_refused_a_host_is_dialled_again(
         async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as other:
             await hosts(other, {process.pid})
             assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+
+
+async def test_a_host_of_another_version_waits_for_a_broker_of_its_own(
+    tmp_path: Path, keys: Keys, start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So in an upgrade hosts of the new version may be there before its first broker is."""
+    with monkeypatch.context() as patched:
+        patched.setattr(protocol, "PROTOCOL_VERSION", protocol.PROTOCOL_VERSION - 1)
+        async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+            endpoint = broker.hosts_endpoint
+            assert endpoint is not None
+            process = await start_host(endpoint)
+            await until_said(process, b"install the same Cellblock")
+            # It is the only broker, and yet the host does not end.
+            await until_said(process, b"install the same Cellblock")
+            assert broker.hosts == [] and process.returncode is None
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(endpoint, local=False))) as broker:
+        await hosts(broker, {process.pid})
+        assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
 
 
 NAMED = """

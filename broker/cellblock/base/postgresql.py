@@ -62,6 +62,18 @@ bounds what the server does for a session, and how long it takes one for living 
 MIGRATION_LOCK: Final = "migrations"
 
 
+HAS_OLDEST: Final = (
+    b"SELECT 1 FROM pg_attribute WHERE attrelid = CAST('migrations' AS regclass) AND attname = 'oldest'"
+)
+"""Finds out whether the table of migrations has the column for which version a release must know at least: the first
+releases did not make it."""
+
+
+class Additive(str):
+    """An additive migration leaves a release that does not know it as able to use the tables as before: it adds a
+    table, an index, or a column that may be absent from what is written."""
+
+
 class PostgresServer:
     """Owns the connections of one broker.
 
@@ -120,10 +132,11 @@ class PostgresServer:
                 self._idle.pop().close()
 
     def migrate(self, kind: str, migrations: Sequence[str]) -> None:
-        """Brings the tables of one kind to this release's version, once; of several brokers one does it.
+        """Brings the tables of one kind to this release's version, once; of several brokers one does it. Those of a
+        newer release are used where all that is newer is `Additive`.
 
         Raises:
-            Unusable: They are a newer release's.
+            Unusable: They are a newer release's, which this one cannot use.
             StoreError: This user may not make them.
         """
         if kind in self._migrated:
@@ -135,21 +148,24 @@ class PostgresServer:
             connection.execute(b"CREATE SCHEMA IF NOT EXISTS cellblock")
             connection.execute(
                 b"CREATE TABLE IF NOT EXISTS migrations (kind TEXT PRIMARY KEY, "
-                b"version INTEGER NOT NULL, changes BIGINT NOT NULL DEFAULT 0)"
+                b"version INTEGER NOT NULL, changes BIGINT NOT NULL DEFAULT 0, oldest INTEGER)"
             )
-            row = connection.execute(b"SELECT version FROM migrations WHERE kind = %s", (kind,)).fetchone()
-            version = row[0] if row else 0
-            if version > len(migrations):
+            if not connection.execute(HAS_OLDEST).fetchone():
+                connection.execute(b"ALTER TABLE migrations ADD COLUMN oldest INTEGER")
+            statement = b"SELECT version, coalesce(oldest, version) FROM migrations WHERE kind = %s"
+            version, oldest = connection.execute(statement, (kind,)).fetchone() or (0, 0)
+            if oldest > len(migrations):
                 raise Unusable(
                     f"the tables of {kind} were made by a newer Cellblock (version {version} of them)"
                 )
             for script in migrations[version:]:
                 connection.execute(script.encode())
             if version < len(migrations):
+                needed = [number for number, one in enumerate(migrations, 1) if not isinstance(one, Additive)]
                 connection.execute(
-                    b"INSERT INTO migrations (kind, version) VALUES (%s, %s) "
-                    b"ON CONFLICT (kind) DO UPDATE SET version = excluded.version",
-                    (kind, len(migrations)),
+                    b"INSERT INTO migrations (kind, version, oldest) VALUES (%s, %s, %s) "
+                    b"ON CONFLICT (kind) DO UPDATE SET version = excluded.version, oldest = excluded.oldest",
+                    (kind, len(migrations), max(needed, default=0)),
                 )
         self._migrated.add(kind)
 

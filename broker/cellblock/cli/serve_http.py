@@ -31,6 +31,7 @@ from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
 from cellblock_worker.base.logs import bound_log
+from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from cellblock.frontend.replicas.lending import Lending
@@ -86,7 +87,7 @@ async def serve_http(
                     broker,
                     version=__version__,
                     ready=lambda busy: _ready(broker, section, replicas, busy),
-                    trouble=lambda: _away(broker),
+                    trouble=lambda: _trouble(broker, section),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     replicas=replicas,
@@ -105,16 +106,26 @@ def _ready(broker: Broker, section: CellblockSettings, replicas: Replicas | None
         return False
     if replicas is not None and not replicas.ready:
         return False
-    runs_none = section.frontend.profile == "proxy"
-    return runs_none or busy or (bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0))
+    # Busy or not: without a host, what is sent here waits, and another broker may have one.
+    has_workers = bool(broker.hosts) and (busy or broker.warm_workers > 0 or section.pool.warm == 0)
+    return has_workers or _runs_none(section)
 
 
-def _away(broker: Broker) -> str | None:
-    """Says what is wrong with PostgreSQL, without what its own errors tell: whoever asks has shown no token."""
+def _runs_none(section: CellblockSettings) -> bool:
+    return section.frontend.profile == "proxy"
+
+
+def _trouble(broker: Broker, section: CellblockSettings) -> str | None:
+    """Says what is wrong with PostgreSQL, without what its own errors tell, or that no host is here: whoever asks has
+    shown no token."""
     presence = broker.presence
     if presence is not None and presence.unusable is not None:
         return str(presence.unusable)
-    return None if presence is None or presence.trouble is None else "PostgreSQL is away"
+    if presence is not None and presence.trouble is not None:
+        return "PostgreSQL is away"
+    if broker.hosts or _runs_none(section):
+        return None
+    return f"no worker host is connected that speaks protocol {PROTOCOL_VERSION}, this version's"
 
 
 @contextlib.asynccontextmanager

@@ -56,6 +56,7 @@ class Part:
 
     Attributes:
         wrapper: Goes before the command: `["taskset", "-c", "0"]`.
+        programs: The folder of programs of the Cellblock that it is, this checkout's at first.
     """
 
     def __init__(self, place: Place, folder: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -63,6 +64,7 @@ class Part:
         self.folder = folder
         self.log = folder / "log"
         self.wrapper: Sequence[str] = ()
+        self.programs = CELLBLOCK.parent
         self.process: subprocess.Popen[bytes] | None = None
         self._below: set[psutil.Process] = set()
         self._said_before = 0
@@ -214,7 +216,8 @@ class Broker(Part):
         tls = ["--tls-cert", str(self._tls[0]), "--tls-key", str(self._tls[1])] if self._tls else []
         files = ["--config", str(self._configure()), "--state-dir", str(self.state)]
         where = f"{self.place.address}:{BROKER_PORT}"
-        return [str(CELLBLOCK), "serve", "--http", where, *files, "--token-file", str(self._token_file), *tls]
+        serve = [str(self.programs / CELLBLOCK.name), "serve", "--http", where]
+        return [*serve, *files, "--token-file", str(self._token_file), *tls]
 
     def is_ready(self) -> bool:
         return self.probe() == 200
@@ -286,7 +289,7 @@ class Host(Part):
             server,
             *map(str, self._options),
         ]
-        host = [sys.executable, "-m", "cellblock_worker", *given]
+        host = [str(self.programs / "python"), "-m", "cellblock_worker", *given]
         if self._names_file is None:
             return host
         mounted = f'mount --bind {self._names_file} /etc/hosts && exec "$@"'

@@ -49,6 +49,10 @@ REFUSED_SECONDS: Final = 60.0
 """Passes before a broker that has refused this host is dialled again: it may have been started anew, on terms that this
 host meets."""
 
+DISMISSED_SECONDS: Final = 5.0
+"""Passes before a broker is dialled again that lets this host go for now: while brokers are upgraded, those of another
+version do, one after the other."""
+
 TEND_SECONDS: Final = 0.25
 """Sets the interval of looking which brokers there are, and which of them have a link."""
 
@@ -185,9 +189,11 @@ class RemoteHost:
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]
         broker.link, broker.greeted = None, False
-        is_refusal = link.dismissed is not None and link.dismissed.final
-        broker.refusal = why if is_refusal else None
-        broker.dial_at = time.monotonic() + (REFUSED_SECONDS if is_refusal else RETURN_PAUSE_SECONDS)
+        broker.refusal, pause = None, RETURN_PAUSE_SECONDS
+        if link.dismissed is not None:
+            broker.refusal = why if link.dismissed.final else None
+            pause = REFUSED_SECONDS if link.dismissed.final else DISMISSED_SECONDS
+        broker.dial_at = time.monotonic() + pause
         logger.error("the broker at %s is let go: %s", link.endpoint, why)
 
     def _on_wire(self, link: BrokerLink, event: zmq.Event, value: int) -> None:

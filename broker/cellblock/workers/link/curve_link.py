@@ -153,6 +153,9 @@ class CurveLink:
             self._on_hello(host, message)
 
     def _on_hello(self, host: bytes, hello: protocol.Hello) -> None:
+        if hello.protocol != protocol.PROTOCOL_VERSION:
+            self._refuse_version(host, hello.protocol)
+            return
         why = self._judge(hello)
         if why is not None:
             self._refuse(host, why)
@@ -167,16 +170,24 @@ class CurveLink:
             return
         version = _version_said(parts)
         if version is not None and version != protocol.PROTOCOL_VERSION:
-            why = other_version(version)
+            self._refuse_version(host, version)
+            return
         self._refuse(host, why)
 
-    def _refuse(self, host: bytes, why: str) -> None:
+    def _refuse_version(self, host: bytes, version: int) -> None:
+        """Refuses a host of another version, for now: in an upgrade, this broker's successor may take it."""
+        own = protocol.PROTOCOL_VERSION
+        self._refuse(
+            host, f"it speaks protocol {version}, this broker {own}: install the same Cellblock", final=False
+        )
+
+    def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
         self._refused[host] = None
         if len(self._refused) > REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
         self._say_now_and_then(f"worker host {_short(host)} is not taken: {why}")
-        self.dismiss(host, why, final=True)
+        self.dismiss(host, why, final=final)
 
     def _on_wire(self, event: zmq.Event, value: int) -> None:
         if event is zmq.Event.DISCONNECTED:
@@ -220,13 +231,6 @@ class CurveLink:
         more = f" ({self._unsaid} more were not logged)" if self._unsaid else ""
         self._may_log_at, self._unsaid = now + LOG_INTERVAL_SECONDS, 0
         logger.error("%s%s", what, more)
-
-
-def other_version(version: int) -> str:
-    """Says why a host of another protocol version is not taken."""
-    return (
-        f"it speaks protocol {version}, this broker {protocol.PROTOCOL_VERSION}: install the same Cellblock"
-    )
 
 
 def _short(host: bytes) -> str:

@@ -11,7 +11,7 @@ import zmq
 from cellblock.base.errors import ConfigError
 from cellblock.config.hosts import HostSettings
 from cellblock.config.sections import IsolationSettings
-from cellblock.workers.link.curve_link import CurveLink, other_version
+from cellblock.workers.link.curve_link import CurveLink
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.endpoints import EndpointError
@@ -88,8 +88,6 @@ def listen_for_hosts(hosts: HostSettings, own: KeyPair, terms: Terms, pool: Pool
 
 def refusal(hello: protocol.Hello, terms: Terms) -> str | None:
     """Says why a host is not taken, with what to change, or None."""
-    if hello.protocol != protocol.PROTOCOL_VERSION:
-        return other_version(hello.protocol)
     if hello.message_bytes < terms.message_bytes:
         return (
             f"it takes messages of up to {hello.message_bytes} bytes, this broker sends up to "

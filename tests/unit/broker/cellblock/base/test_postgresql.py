@@ -9,13 +9,14 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from cellblock.base import presence as presences
 from cellblock.base.bounded_connection import BoundedConnection
 from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer, lock_number
+from cellblock.base.postgresql import Additive, PostgresDatabase, PostgresServer, lock_number
 from cellblock.base.presence import Presence
 from cellblock.base.threads import is_done_within, start_daemon
 from support.certificates import certificate
@@ -72,6 +73,35 @@ def test_migrations_go_up_one_at_a_time_and_not_down(postgres_url: str) -> None:
     with pytest.raises(StoreError, match="newer Cellblock"):
         PostgresDatabase(server, "things", MIGRATIONS)
     server.close()
+
+
+def test_a_release_goes_on_beside_one_that_has_only_added_something(postgres_url: str) -> None:
+    """In a rolling upgrade both use the tables, and a broker of the older one may start again."""
+    added = (*MIGRATIONS, Additive("ALTER TABLE things ADD COLUMN size INTEGER"))
+    changed = (*added, "ALTER TABLE things RENAME COLUMN size TO length")
+
+    def opened(migrations: tuple[str, ...]) -> PostgresDatabase:
+        server = PostgresServer(postgres_url)
+        server.close()
+        return PostgresDatabase(server, "things", migrations)
+
+    with psycopg.connect(postgres_url) as connection:
+        # As the releases made it that know nothing of this.
+        connection.execute(
+            "CREATE SCHEMA cellblock; CREATE TABLE cellblock.migrations "
+            "(kind TEXT PRIMARY KEY, version INTEGER NOT NULL, changes BIGINT NOT NULL DEFAULT 0)"
+        )
+    add(opened(MIGRATIONS), "old")
+    add(opened(added), "new")
+    older = opened(MIGRATIONS)
+    add(older, "old again")
+    assert {name for (name,) in older.rows("SELECT name FROM things")} == {"new", "old", "old again"}
+    opened(changed)
+    for migrations in (MIGRATIONS, added):
+        with pytest.raises(StoreError, match="newer Cellblock"):
+            opened(migrations)
+    opened((*changed, Additive("CREATE INDEX things_length ON things (length)")))
+    opened(changed)
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["its answer is lost", "it is lost"])

@@ -171,3 +171,14 @@ def test_generated_twin_is_current() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "gen_protocol.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_how_versions_tell_each_other_that_they_do_not_fit_stays() -> None:
+    """Hosts of every version read it, whatever else has changed: change neither the message nor this test."""
+    assert unpack_header(protocol.Shutdown(why="no").packed()) == {
+        "t": "shutdown",
+        "why": "no",
+        "final": False,
+    }
+    hello = unpack_header(protocol.Hello(protocol=9, pid=1, capacity=1, deno="", layers=[]).packed())
+    assert (hello["t"], hello["protocol"]) == ("hello", 9)

@@ -245,7 +245,8 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
     peer.say(hello)
     await until(lambda: peer.heard, "the host is told")
     (told,) = peer.heard
-    assert isinstance(told, protocol.Shutdown) and told.final and said in told.why
+    # The successor of this broker may take one of another version.
+    assert isinstance(told, protocol.Shutdown) and told.final == ("speaks" not in said) and said in told.why
     assert said in caplog.text
     peer.say(STATUS)
     await asyncio.sleep(0.05)
