@@ -264,7 +264,8 @@ class Campaign:
     def __init__(self, served: Served, seed: int, *, asks: bool = False) -> None:
         self.served = served
         self.books = RunBooks()
-        self.wrong, self.counts = self.books.wrong, self.books.counts
+        self.wrong: list[str] = self.books.wrong
+        self.counts: Counter[str] = self.books.counts
         self._chance = random.Random(seed)
         self._asks = asks
 
