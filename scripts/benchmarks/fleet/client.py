@@ -22,8 +22,13 @@ from benchmarks.load.record import Latencies
 NUMBER: Final = b"0000000000"
 """Is in a request where each has its own number: no broker should know a script by its text."""
 
-CONNECT_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 60.0
 """Bounds the time of all connections, which take milliseconds."""
+
+AGAIN_SECONDS: Final = 0.1
+
+WINDOWS_SECONDS: Final = 120.0
+"""Bounds by how much windows may be longer than they should be."""
 
 REASON_CHARS: Final = 300
 """Caps what is told of an answer that is none."""
@@ -129,20 +134,25 @@ class Load:
     def __init__(self, address: tuple[str, int], connections: int, tls: ssl.SSLContext | None = None) -> None:
         self._address, self._count, self._tls = address, connections, tls
         self._loop = asyncio.get_running_loop()
-        self._idle: list[_Connection] = []
+        self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._waiting: deque[float] = deque()
         self._request = self._right = b""
-        self._number = 0
+        self._number = self._missing = 0
+        self._enough = asyncio.Event()
         self._counted: Offered | None = None
         self._on_free: Callable[[_Connection], None] | None = None
         self._quiet = asyncio.Event()
 
     async def open(self) -> None:
-        """Opens all connections. Raises OSError, TimeoutError."""
+        """Opens all connections; one that is refused is tried again, as a balancer that has just lost sight of a busy
+        server refuses some. Raises OSError, TimeoutError."""
         async with asyncio.timeout(CONNECT_SECONDS):
-            for _ in range(self._count - len(self._idle) - len(self._busy)):
-                self._idle.append(await self._connected())
+            while len(self._idle) + len(self._busy) < self._count:
+                try:
+                    self._idle.append(await self._connected())
+                except ConnectionError:
+                    await asyncio.sleep(AGAIN_SECONDS)
 
     def close(self) -> None:
         """Closes all."""
@@ -197,17 +207,18 @@ class Load:
         after each other; counts what is answered in each of so many windows of `seconds`, behind the first
         `lead` seconds. Calls `edge` where a window begins or ends."""
         self._take(request, right, self._send_now)
-        began, found = self._loop.time(), list[Offered]()
+        now, found = self._loop.time, list[Offered]()
         starts = self._loop.create_task(self._start(clients, apart))
-        await asyncio.sleep(lead)
         try:
-            for number in range(windows):
+            async with asyncio.timeout(lead + windows * seconds + WINDOWS_SECONDS):
+                began = await self._while(clients, now() + lead)
+                for _ in range(windows):
+                    edge()
+                    self._counted = one = Offered()
+                    ended = await self._while(clients, began + seconds)
+                    one.due, one.seconds, began = one.answered, ended - began, ended
+                    found.append(one)
                 edge()
-                self._counted = one = Offered(seconds=seconds)
-                await asyncio.sleep(began + lead + (number + 1) * seconds - self._loop.time())
-                one.due = one.answered
-                found.append(one)
-            edge()
         finally:
             starts.cancel()
             self._leave()
@@ -237,6 +248,9 @@ class Load:
     def answered(self, connection: _Connection, answer: bytes, wrong: str | None) -> None:
         """Takes an answer."""
         self._busy.discard(connection)
+        self._missing -= 1
+        if self._missing == 0:
+            self._enough.set()
         if wrong is None and self._right not in answer:
             wrong = answer[-REASON_CHARS:].decode("utf-8", "replace")
         self._count_one(connection.due, wrong)
@@ -298,9 +312,18 @@ class Load:
 
     def _send_all_waiting(self) -> None:
         while self._waiting and self._idle:
-            self._send(self._idle.pop(), self._waiting.popleft())
+            self._send(self._idle.popleft(), self._waiting.popleft())
+
+    async def _while(self, answers: int, until: float) -> float:
+        """Waits for so many answers, and until that time; gives the time."""
+        self._missing = answers
+        self._enough.clear()
+        await asyncio.sleep(max(0.0, until - self._loop.time()))
+        if self._missing > 0:
+            await self._enough.wait()
+        return self._loop.time()
 
     async def _start(self, clients: int, apart: float) -> None:
         for _ in range(clients):
-            self._send(self._idle.pop(), self._loop.time())
+            self._send(self._idle.popleft(), self._loop.time())
             await asyncio.sleep(apart)

@@ -105,9 +105,9 @@ class SyntheticWorker(Worker):
             return
         was_running = self.state is State.RUNNING
         self.detail = detail
-        self._end()
+        self._leave()
         if was_running:
-            self._owner.worker_ended(self, self._ended(reason, "none"), b"")
+            self._owner.worker_ended(self, self._word(reason, "none"), b"")
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class SyntheticWorker(Worker):
         if self.state is not State.RUNNING:
             return
         if not self._steps:
-            self._finish()
+            self._settle()
             return
         step = self._steps[0]
         if isinstance(step, int):
@@ -144,18 +144,18 @@ class SyntheticWorker(Worker):
         call = protocol.Call(id=self._asked, server=step.server, tool=step.tool, events=events)
         self._owner.worker_says(self, call.packed(), json.dumps(step.arguments).encode())
 
-    def _finish(self) -> None:
+    def _settle(self) -> None:
         if self._is_journaled:
             self._owner.worker_says(self, protocol.Noted().packed(), f"{self._events}e1".encode())
-        self._end()
-        self._owner.worker_ended(self, self._ended("finished", "done"), b"%d" % self._answered)
+        self._leave()
+        self._owner.worker_ended(self, self._word("finished", "done"), b"%d" % self._answered)
 
-    def _ended(self, reason: protocol.EndReason, outcome: protocol.Outcome) -> protocol.Ended:
+    def _word(self, reason: protocol.EndReason, outcome: protocol.Outcome) -> protocol.Ended:
         wall_ms = int((time.monotonic() - self._began) * 1000)
         detail = self.detail[: protocol.MAX_DETAIL_CHARS]
         return protocol.Ended(reason=reason, outcome=outcome, detail=detail, wall_ms=wall_ms)
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
         self.state = advance(self.state, Event.KILL)
         for timer in self._pending:
             timer.cancel()
