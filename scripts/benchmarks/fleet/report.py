@@ -215,9 +215,10 @@ def _mesh(mesh: Result) -> list[str]:
     return [
         "\n## Hosts that idle (synthetic)\n",
         f"A host costs a broker {mesh['us_a_host_second']:.0f} µs of CPU each second (its heartbeat, "
-        f"ZeroMQ's, CURVE), {mesh['kib_a_host']:.0f} KiB and {mesh['descriptors_a_host']:.2f} descriptors. A "
-        f"run without a call takes {few_us:.0f} µs of the broker beside {few} hosts, and {many_us:.0f} beside "
-        f"{many}. A broker without load makes {mesh['idle_transactions_a_second']:.2f} transactions a second.",
+        f"ZeroMQ's, CURVE), {mesh['kib_a_host']:.0f} KiB and {mesh['descriptors_a_host']:.2f} descriptors. "
+        f"Without that, a run without a call takes {few_us:.0f} µs of the broker beside {few} hosts, and "
+        f"{many_us:.0f} beside {many}. A broker without load makes {mesh['idle_transactions_a_second']:.2f} "
+        "transactions a second.",
     ]
 
 
