@@ -29,6 +29,7 @@ EPILOG = """examples:
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
   bash scripts/loadtest --only sweep --front http  the load through one way in
   bash scripts/loadtest --peers                    other systems, in turns, and what loops they survive
+  bash scripts/loadtest --fleet --quick            several brokers and hosts behind a balancer, two minutes
 """
 
 
@@ -39,6 +40,12 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--quick", action="store_true", help="a tenth of the samples")
     arguing.add_argument(
         "--peers", action="store_true", help="measure other systems instead (installs them once)"
+    )
+    arguing.add_argument(
+        "--fleet", action="store_true", help="measure several brokers and hosts behind a balancer instead"
+    )
+    arguing.add_argument(
+        "--beside", default="", metavar="WORDS", help="for --fleet: what else the machine does"
     )
     arguing.add_argument(
         "--reuse",
@@ -65,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     options = arguing.parse_args(arguments)
     if options.peers:
         return asyncio.run(peers.main(options))
+    if options.fleet:
+        # It needs the tests' PostgreSQL, which others do without.
+        from benchmarks.fleet import measure
+
+        return asyncio.run(measure.main(options))
     try:
         old = report.read(options.compare) if options.compare else None
         result = report.read(options.result) if options.result else asyncio.run(_measure(options))

@@ -20,6 +20,7 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
 from cellblock.workers.link.router import HostLink
 from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
+from cellblock.workers.pool.free_hosts import FreeHosts
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.pool")
@@ -120,6 +121,7 @@ class Pool:
         self._settings = settings
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
+        self._free_hosts = FreeHosts[bytes]()
         self._admission: Admission[_Waiting] = Admission(settings.queue_size, settings.client_queue_size)
         self._links: list[HostLink] = []
         self._closed = False
@@ -160,7 +162,7 @@ class Pool:
     @property
     def capacity(self) -> int:
         """Returns how many places all hosts have; of shared ones, what they have lent to this broker."""
-        return sum(host.capacity for host in self._hosts.values())
+        return self._free_hosts.places
 
     @property
     def booting(self) -> int:
@@ -202,6 +204,7 @@ class Pool:
         host = self._hosts.get(lease.host)
         if host is not None:
             host.leases.pop(lease.token, None)
+            self._note(host)
         self._admission.end(lease.client)
         self._let_in()
 
@@ -214,6 +217,7 @@ class Pool:
             host.link.send(lease.host, lease.token, message, body)
         except OSError:
             host.is_reached = False
+            self._note(host)
             raise
 
     def keep_keys(self, prefix: str) -> None:
@@ -235,6 +239,7 @@ class Pool:
         host = self._hosts.pop(identity, None)
         if host is None:
             return
+        self._free_hosts.drop(identity)
         for lease in list(host.leases.values()):
             tell(lease.events.host_lost, why)
 
@@ -272,6 +277,7 @@ class Pool:
         state.heard = time.monotonic()
         if not state.is_reached:
             state.is_reached = True
+            self._note(state)
             self._let_in()
         if isinstance(message, protocol.Status):
             state.status = message
@@ -305,6 +311,7 @@ class Pool:
             return
         capacity = 0 if hello.shared else hello.capacity
         self._hosts[identity] = host = _Host(identity, link, capacity=capacity, hello=hello)
+        self._note(host)
         self._greeted, self._last_failure = True, ""
         self._on_host_greeted(identity)
         if hello.shared and self._told_waiting:
@@ -316,6 +323,7 @@ class Pool:
             self.host_failed(host.identity, "broke the protocol: a grant of a host that is not shared")
             return
         host.capacity = grant.places
+        self._note(host)
         # Behind every run that has gone there: the host may lend to others what this broker has no more.
         self._say(host, protocol.Granted(places=grant.places))
         self._let_in()
@@ -346,19 +354,19 @@ class Pool:
             if host.hello is not None and host.hello.shared:
                 self._say(host, protocol.Demand(waiting=self._told_waiting))
 
+    def _note(self, host: _Host) -> None:
+        """Has what was changed of a host count."""
+        self._free_hosts.put(
+            host.identity, places=host.capacity, runs=len(host.leases), is_usable=host.is_reached
+        )
+
     def _free_host(self) -> _Host | None:
-        best: _Host | None = None
-        for host in self._hosts.values():
-            is_free = host.is_reached and len(host.leases) < host.capacity
-            if is_free and (best is None or len(host.leases) < len(best.leases)):
-                best = host
-        return best
+        identity = self._free_hosts.least_busy()
+        return None if identity is None else self._hosts[identity]
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        # By host: one that has lent fewer places than this broker has runs there takes none from the others.
-        free = sum(max(0, host.capacity - len(host.leases)) for host in self._hosts.values())
         reserved = self._settings.reserved_places
-        return free, self.capacity // RESERVED_SHARE if reserved is None else reserved
+        return self._free_hosts.free, self.capacity // RESERVED_SHARE if reserved is None else reserved
 
     def _may_start(self, client: str) -> bool:
         return self._admission.may_start(client, *self._free_and_reserved())
@@ -366,6 +374,7 @@ class Pool:
     def _grant(self, host: _Host, events: LeaseEvents, client: str) -> Lease:
         lease = Lease(self, host.identity, secrets.token_bytes(TOKEN_BYTES), events, client)
         host.leases[lease.token] = lease
+        self._note(host)
         return lease
 
     async def _wait_for_lease(self, events: LeaseEvents, client: str) -> Lease:
