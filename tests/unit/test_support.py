@@ -9,6 +9,8 @@ def test_the_index_is_whole() -> None:
     assert support.__doc__ and support.__file__
     named = [line.split()[0] for line in support.__doc__.splitlines() if line.startswith("    ")]
     there = sorted(
-        file.stem for file in Path(support.__file__).parent.glob("*.py") if file.stem != "__init__"
+        path.stem
+        for path in Path(support.__file__).parent.iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
     )
     assert sorted(named) == there
