@@ -252,7 +252,9 @@ class Load:
         if self._missing == 0:
             self._enough.set()
         if wrong is None and self._right not in answer:
-            wrong = answer[-REASON_CHARS:].decode("utf-8", "replace")
+            # What a run says of itself begins with what went wrong.
+            begin = max(answer.rfind(b'"diagnostics"'), answer.find(_END), 0)
+            wrong = answer[begin : begin + REASON_CHARS].decode("utf-8", "replace")
         self._count_one(connection.due, wrong)
         self._idle.append(connection)
         if self._on_free is not None:

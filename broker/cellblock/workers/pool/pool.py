@@ -11,6 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -57,6 +58,7 @@ class Lease:
         token: Random name of the run on the wire, 16 bytes.
         host: Identity of the host.
         client: Who holds the place.
+        began: Whether its run has been sent.
     """
 
     def __init__(self, pool: Pool, host: bytes, token: bytes, events: LeaseEvents, client: str) -> None:
@@ -65,7 +67,7 @@ class Lease:
         self.token = token
         self.events = events
         self.client = client
-        self.released = False
+        self.released = self.began = False
 
     def send(self, message: RunMessage, body: bytes = b"") -> None:
         """Sends the host a message of the run. Raises OSError when the host cannot be reached."""
@@ -93,6 +95,8 @@ class _Host:
     status: protocol.Status | None = None
     hello: protocol.Hello | None = None
     heard: float = field(default_factory=time.monotonic)
+    grants: deque[int] = field(default_factory=deque[int])
+    """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
     """Says whether the last message to it could be sent: one whose death is not noticed yet gets no run."""
 
@@ -205,6 +209,7 @@ class Pool:
         if host is not None:
             host.leases.pop(lease.token, None)
             self._note(host)
+            self._repeat_grants(host)
         self._admission.end(lease.client)
         self._let_in()
 
@@ -219,6 +224,9 @@ class Pool:
             host.is_reached = False
             self._note(host)
             raise
+        if not lease.began:
+            lease.began = True
+            self._repeat_grants(host)
 
     def keep_keys(self, prefix: str) -> None:
         """Has the hosts end what they keep for runs whose key begins otherwise: no such run will come."""
@@ -324,9 +332,19 @@ class Pool:
             return
         host.capacity = grant.places
         self._note(host)
-        # Behind every run that has gone there: the host may lend to others what this broker has no more.
-        self._say(host, protocol.Granted(places=grant.places))
+        host.grants.append(grant.places)
+        self._repeat_grants(host)
         self._let_in()
+
+    def _repeat_grants(self, host: _Host) -> None:
+        """Repeats what the host has lent, behind every run that is over it: it may lend to others what this broker has
+        no more, and a lease may have its run still to send."""
+        while host.grants:
+            places = host.grants[0]
+            if len(host.leases) > places and not all(lease.began for lease in host.leases.values()):
+                return
+            host.grants.popleft()
+            self._say(host, protocol.Granted(places=places))
 
     def _say(self, host: _Host, message: protocol.ToHost) -> None:
         with contextlib.suppress(OSError):

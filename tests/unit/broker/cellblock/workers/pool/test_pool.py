@@ -419,6 +419,7 @@ async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWor
     await until(lambda: host.places[2:] == [protocol.Granted(places=1), protocol.Demand(waiting=1)], "told")
     assert not second.done()
 
+    lease.send(protocol.Cancel())
     host.say(protocol.Grant(places=0))
     await until(lambda: host.places[-1] == protocol.Granted(places=0), "it is repeated, whatever runs")
     lease.release()
@@ -428,6 +429,27 @@ async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWor
     host.say(protocol.Grant(places=1))
     (await got(second)).release()
     await until(lambda: host.places[-1] == protocol.Demand(waiting=0), "nobody waits")
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(
+    make_world: MakeWorld, begins: bool
+) -> None:
+    """Else the host lends it to another broker, and refuses the run that comes behind."""
+    world = make_world()
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=1, shared=True)
+    host.say(protocol.Grant(places=1))
+    lease = await got(acquire(world))
+    host.say(protocol.Grant(places=0))
+    await turns()
+    assert host.places == [protocol.Granted(places=1)] and world.pool.capacity == 0
+    if begins:
+        lease.send(protocol.Cancel())
+    else:
+        lease.release()
+    await until(lambda: host.places[1:] == [protocol.Granted(places=0)], "it is told behind the run")
+    lease.release()
 
 
 async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(make_world: MakeWorld) -> None:
