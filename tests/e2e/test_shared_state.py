@@ -81,7 +81,9 @@ async def test_a_broker_that_finds_tables_of_a_newer_one_is_not_ready_and_says_s
     async with daemon(tmp_path / "new", **sections(postgres_url, replicas={})) as served:
         await until_ready(served, b"ok\n")
         with psycopg.connect(postgres_url, autocommit=True) as connection:
-            connection.execute("UPDATE cellblock.migrations SET version = 99 WHERE kind = %s", (kind,))
+            connection.execute(
+                "UPDATE cellblock.migrations SET version = 99, oldest = 99 WHERE kind = %s", (kind,)
+            )
         async with daemon(tmp_path / "old", **sections(postgres_url, replicas={})) as old:
             said = f"not ready: the tables of {kind} were made by a newer Cellblock (version 99 of them)\n"
             await until_ready(old, said.encode(), 503)
