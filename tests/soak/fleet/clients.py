@@ -32,7 +32,7 @@ LATER: Final = (429, 503)
 LOST: Final = (0, 502, 504)
 """With these nobody knows what became of the request."""
 
-AGAIN: Final = ("PostgreSQL is away", "Try again.")
+AGAIN: Final = ("PostgreSQL is away", "Try again.", "Call again in a few seconds.")
 """Stand in the errors of requests that want the truth while it is not to be had, and may be sent again."""
 
 LARGE: Final = 'globalThis.__codemode_result__ = "x".repeat(5000);'
