@@ -55,6 +55,9 @@ ANSWER_SECONDS: Final = 90.0
 AGAIN_SECONDS: Final = 1.0
 """Passes before a client asks again who was told that nothing of its request was begun."""
 
+MOST_AGAIN: Final = 60
+"""Bounds how often a client asks again; a part is replaced in seconds."""
+
 LOOK_SECONDS: Final = 0.25
 ENGINE_SECONDS: Final = 1.0
 """Passes before a host that has ended by itself is started again, as a service manager does."""
@@ -121,10 +124,13 @@ class Upgraded:
         """Makes one request without a session. See `Served`."""
         meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
         params = {"name": TOOL, "arguments": arguments, "_meta": meta, **more}
+        tries = 0
         while True:
             status, _, data = await self.asked("tools/call", params, {**HEADERS, "Mcp-Name": TOOL})
             message = message_in(data) if status == http.client.OK else None
-            if not more or message is None or message.get("error", {}).get("code") != INTERNAL_ERROR:
+            tries += 1
+            is_left = not more or message is None or message.get("error", {}).get("code") != INTERNAL_ERROR
+            if is_left or tries > MOST_AGAIN:
                 return message
             # The run is parked, and whom the word came to cannot read what the other version has written of it.
             self._counts["came_back_again"] += 1
@@ -137,11 +143,13 @@ class Upgraded:
         where there is no answer."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         body = json.dumps(message if request_id is None else {**message, "id": request_id}).encode()
+        tries = 0
         while True:
             status, session, data = await asyncio.to_thread(
                 self._post, body, headers, "/mcp", self.fleet.behind()
             )
-            if status not in LATER and STOPPING not in data:
+            tries += 1
+            if (status not in LATER and STOPPING not in data) or tries > MOST_AGAIN:
                 return status, session, data
             self._counts["told_to_ask_again"] += 1
             await asyncio.sleep(AGAIN_SECONDS)
