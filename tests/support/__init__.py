@@ -8,6 +8,7 @@ Servers, settings and processes
     responses           the result or the error of a run; fails with the whole response where it is another
 
 The daemon from outside
+    gates               a gate in front of an application, and requests to it without a connection
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL

@@ -174,6 +174,9 @@ class Gate:
         self.draining = False
         """Says whether the gate takes nothing new any more."""
 
+        self.closed = False
+        """Says whether it takes nothing at all, of sessions neither: what would answer is about to end."""
+
     @property
     def busy(self) -> bool:
         """Says whether an MCP message is being answered."""
@@ -230,9 +233,10 @@ class Gate:
                 exchange.end(
                     "The daemon is stopping, and the time that runs had to end by themselves is over."
                 )
-            await self._quiet_soon()
-            return False
-        return True
+        self.closed = True
+        # For what has just been ended, and for a session's request that has come since the rest was over.
+        await self._quiet_soon()
+        return is_quiet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -385,6 +389,9 @@ class Gate:
             await send(message)
 
         try:
+            if self.closed and is_here:
+                # It has not begun; a session ends with its daemon, and its client begins a new one.
+                raise busy(503, DRAIN_RETRY_SECONDS) if session is None else Refused(404)
             client = name or self._client(scope, access, route)
             # A session is at one broker.
             self._take(client, elsewhere=name is None)
