@@ -77,6 +77,8 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
                 return len(await broker.parked()) == count
 
             await until_found(are_parked, "it is parked", 60)
+            # It is written before this process is done with it.
+            await until(lambda: not broker.running, "its memory is given back")
         host = broker.host_pid
         assert host is not None
         await until(lambda: not broker.running and len(workers_of(host)) <= 1, "their processes are gone")

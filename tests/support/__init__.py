@@ -36,6 +36,7 @@ Parts of the broker and of the host
     reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
+    run_histories       the world of random histories: executor, keeper, servers that ask, and what may befall them
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
     foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
 

@@ -274,6 +274,12 @@ class History(RuleBasedStateMachine):
                 self._capacity_returns()
                 self.loop.run_until_complete(self._finish())
         finally:
+            # Calls of brokers that have died go on in their processes' place, which is this one.
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.wait(left, timeout=BOUND))
             self.loop.close()
             if hasattr(self, "keeper"):
                 self.keeper.close()

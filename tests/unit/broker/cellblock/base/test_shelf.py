@@ -115,7 +115,8 @@ async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
         await until(lambda: looks > before + 1, "it looks again")
         with pytest.raises(NotShared, match="not those"):
             shelf(rows).write("a", b"1", replace=True)
-        connection.execute("INSERT INTO migrations VALUES (%s, %s, %s)", saved)
+        places = ", ".join(["%s"] * len(saved))
+        connection.execute(f"INSERT INTO migrations VALUES ({places})", saved)
     shelf(rows_of(postgres_server)).write("a", b"1", replace=True)
     await until(lambda: shelf(rows).names() == ["a"], "it is seen")
     rows.close()

@@ -183,4 +183,6 @@ def test_of_very_many_names_the_last_one_that_is_used_is_found_at_once() -> None
         return time.thread_time() - began
 
     plain = seconds("", "= name7999;")
-    assert seconds("if (x.name9 || name7 || name3) {}", "= name7;") < 5 * plain
+    assert (
+        seconds("if (x.name9 || name7 || name3) {}", "= name7;") < 100 * plain
+    )  # by looking at each name anew it would be thousands

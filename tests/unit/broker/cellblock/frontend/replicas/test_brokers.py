@@ -82,7 +82,8 @@ async def test_who_is_silent_is_gone_and_anybody_removes_it(
         # Not yet: it may have been the database that was away.
         assert await a.peer("dead") == Peer("dead", "http://dead:1", draining=False)
         await until_known(a, "dead", None)
-        assert rows.execute("SELECT name FROM brokers").fetchall() == [("a",)]
+        left = "SELECT name FROM brokers"
+        await until(lambda: rows.execute(left).fetchall() == [("a",)], "its row is removed")
 
 
 async def test_a_clock_of_the_database_that_is_put_on_makes_nobody_gone(
