@@ -48,8 +48,12 @@ CLIENTS: Final = 3
 PAUSE_SECONDS: Final = 0.7
 """Passes before a client's next request, or its return with answers, on average."""
 
+APPROVERS: Final = 2
 APPROVE_SECONDS: Final = 0.3
-"""Passes between two commands that allow what waits."""
+"""Passes between two commands of one that allow what waits."""
+
+LEFT_MOST: Final = 20
+"""Bounds the runs that wait while clients begin others: a command ends each of their parks, in half a second."""
 
 LIFE_SECONDS: Final = (1.0, 6.0)
 """Bounds the time from the start of a daemon, or the last death below it, to the next death."""
@@ -340,11 +344,12 @@ class Kills(Campaign):
         self.daemons = Daemons(folder)
         super().__init__(self.daemons, seed, asks=True)
         self.deaths: Counter[str] = Counter()
+        self._left = 0
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
         adopt_orphans()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + 2))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS + APPROVERS + 1))
         with asking(self.daemons.answers) as (server, url):
             self.daemons.orphans.kept.add(server)
             self.daemons.use(url)
@@ -357,7 +362,8 @@ class Kills(Campaign):
         until = time.monotonic() + seconds
         try:
             async with asyncio.TaskGroup() as group:
-                others = [group.create_task(work) for work in (self._approve(), self._watch())]
+                approvers = [self._approve() for _ in range(APPROVERS)]
+                others = [group.create_task(work) for work in (*approvers, self._watch())]
                 await asyncio.gather(self._kill(until), *(self._client(until) for _ in range(CLIENTS)))
                 said = f"{self.deaths.total()} deaths, {self.counts['requests']} requests"
                 say(f"{said}; what is left comes to its end")
@@ -376,6 +382,11 @@ class Kills(Campaign):
 
     # ---- inside: who acts ----------------------------------------------------------------------------
 
+    async def _request(self) -> None:
+        while self._left > LEFT_MOST:
+            await asyncio.sleep(APPROVE_SECONDS)
+        await super()._request()
+
     async def _kill(self, until: float) -> None:
         while time.monotonic() < until:
             await asyncio.sleep(self._chance.uniform(*LIFE_SECONDS))
@@ -387,7 +398,9 @@ class Kills(Campaign):
         """Allows and answers what waits, one run after the other."""
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
-            if waiting := await asyncio.to_thread(self.daemons.heads, "parked"):
+            waiting = await asyncio.to_thread(self.daemons.heads, "parked")
+            self._left = len(waiting)
+            if waiting:
                 self.books.written |= {head.id for head in waiting}
                 run_id, words = self._chance.choice(waiting).id, list[str]()
                 for question in await asyncio.to_thread(self.daemons.questions, run_id):

@@ -104,6 +104,35 @@ async def test_a_durable_run_goes_on_where_it_was(broker: Broker, tmp_path: Path
     assert_once(tmp_path, response)
 
 
+async def test_a_loss_is_told_when_the_run_was_parked_since(tmp_path: Path) -> None:
+    code = f"""{PLAIN}
+await echo({{}});
+console.log("waits");
+await new Promise((resume) => setTimeout(resume, 500));
+globalThis.__codemode_result__ = await give({{ n: 1 }});
+"""
+    made = settings(
+        tmp_path / "s",
+        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
+        auth={"keyring": "off"},
+        typecheck="off",
+        policy={"default": {"approve": ["plain.give"]}},
+        journal={"park_after_ms": 100},
+    )
+    async with Broker(made) as broker:
+        await broker.settled()
+        run = await begun(broker, code, "waits", durable=True)
+        host_of(broker).kill()
+        waits = await within(run, 60)
+        assert waits.parked and waits.usage.run_id is not None, waits
+        ended = await within(broker.resume(waits.usage.run_id, "accepted"), 60)
+    assert ended.ok, ended
+    for response in (waits, ended):
+        (told,) = (entry for entry in response.diagnostics if entry.code == "RUN_RESUMED")
+        assert "host" in told.message and "1 calls are not made again" in told.message
+    assert ended.usage.resumed == 2
+
+
 async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
     """By the policy, or by the user's overlay."""
     overlays = tmp_path / "s" / "overlays"

@@ -61,6 +61,9 @@ NATIVE_PERCENT: Final = 10
 MIXED_SHARE: Final = 2 / 3
 """The part of the load in which everything is at once; in the rest each hostile kind has its turn alone."""
 
+KILLS_SHARE: Final = 0.8
+"""The part of that in which the second daemon is killed: what waits there is brought to its end in the rest."""
+
 QUIET: Final = "nothing"
 TURN_SHARE: Final = 0.8
 """The part of a turn in which its kind acts; what it has begun ends in the rest."""
@@ -246,7 +249,7 @@ class Campaign:
         )
         actors = self._actors = Actors(stage, self.books, self._seed, self._without)
         neighbour = asyncio.create_task(actors.neighbour(self._seconds))
-        kills = asyncio.create_task(self._daemons_are_killed(watch, mixed))
+        kills = asyncio.create_task(self._daemons_are_killed(watch, mixed * KILLS_SHARE))
         try:
             await asyncio.gather(
                 actors.run(self._mixed_until),

@@ -107,7 +107,7 @@ def _ready(broker: Broker, section: CellblockSettings, replicas: Replicas | None
     if replicas is not None and not replicas.ready:
         return False
     # Busy or not: without a host, what is sent here waits, and another broker may have one.
-    has_workers = bool(broker.hosts) and (busy or broker.warm_workers > 0 or section.pool.warm == 0)
+    has_workers = bool(broker.hosts) and (busy or broker.is_warm)
     return has_workers or _runs_none(section)
 
 

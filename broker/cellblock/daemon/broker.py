@@ -562,6 +562,12 @@ class Broker:
         """Returns workers that are booted and wait."""
         return self._workers.pool.warm if self._workers else 0
 
+    @property
+    @internal
+    def is_warm(self) -> bool:
+        """Says whether a connected host has a worker that waits, or keeps none."""
+        return self._workers is not None and self._workers.pool.is_warm
+
     @internal
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""

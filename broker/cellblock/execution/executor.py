@@ -260,8 +260,10 @@ class Executor:
             if kept is not None:
                 kept.is_waited_for, journal = not grantee.leaves, kept.journal
             order = _Order(request, grants, caller, journal=journal, kept=kept, raw=raw)
-            if kept is not None and kept.adopted:
-                order.losses.append(run_adopted(kept.adopted))
+            if kept is not None:
+                order.losses = [run_resumed(said) for said in kept.losses]
+                if kept.adopted:
+                    order.losses.append(run_adopted(kept.adopted))
             order.script_name = script_name or SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(
@@ -395,7 +397,11 @@ class Executor:
         order.resumed += 1
         # Not what those before had used: it is in there already.
         order.lost_cpu_ms = response.usage.cpu_ms
-        order.losses.append(run_resumed(said, response))
+        why = next((entry.message for entry in response.diagnostics if entry.severity == "error"), "")
+        said = f"The run's process was lost: {why} {said}"
+        order.losses.append(run_resumed(said))
+        if kept is not None:
+            kept.losses += (said,)
         return True
 
     def _may_begin_anew(self, order: _Order) -> bool:

@@ -42,6 +42,7 @@ class KeptRun(Watcher, ABC):
         used_ms: Wall time that it has used before, in its latest process here.
         resumed: Counts how often it has gone on in another process.
         adopted: Counts how often its broker was lost.
+        losses: What its response says of each time that its process was lost, and its broker was not.
         is_left: Whether its end here is none: another process goes on with it.
         on_taken: Hears that a run of which `park` was not certain was parked, and that others have taken it since: no
             more of it may be done here.
@@ -62,6 +63,7 @@ class KeptRun(Watcher, ABC):
     used_ms: int = 0
     resumed: int = 0
     adopted: int = 0
+    losses: tuple[str, ...] = ()
     is_left: bool = False
     on_taken: Callable[[], None] | None = None
 

@@ -9,7 +9,7 @@ from cellblock.base.errors import shorten
 from cellblock.execution.calls import CallCounts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
-from cellblock.execution.response import Diagnostic, RunResponse, error_diagnostic
+from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
@@ -223,20 +223,17 @@ def not_back(replay_ms: int) -> Diagnostic:
     )
 
 
-def run_resumed(said: str, lost: RunResponse) -> Diagnostic:
-    """Says of a run that it goes on although its process was lost; `said` tells how."""
-    why = next((entry.message for entry in lost.diagnostics if entry.severity == "error"), "")
-    message = f"The run's process was lost: {why} {said}"
-    return Diagnostic(severity="warning", code="RUN_RESUMED", message=message, hint=None)
+def run_resumed(said: str) -> Diagnostic:
+    """Says of a run that it has gone on although it was lost; `said` tells how."""
+    return Diagnostic(severity="warning", code="RUN_RESUMED", message=said, hint=None)
 
 
 def run_adopted(times: int) -> Diagnostic:
     """Says of a run that it has gone on although its broker was lost."""
-    message = (
+    return run_resumed(
         f"The run's broker was lost{f' {times} times' if times > 1 else ''}. The run went on from where it was; "
         "calls that were answered are not made again."
     )
-    return Diagnostic(severity="warning", code="RUN_RESUMED", message=message, hint=None)
 
 
 def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:

@@ -375,6 +375,7 @@ class Run:
             asked=0 if rules is None else rules.asked,
             waited_ms=0 if rules is None else rules.waited_ms,
             client=self._lease.client if self._lease is not None else "",
+            losses=kept.losses,
             # Those that another process may make.
             allowed=()
             if rules is None

@@ -94,6 +94,7 @@ class Parked:
         waited_ms: How long the run had waited for answers in its process, in milliseconds.
         client: Whose place in the queue it had.
         allowed: Calls that the user has allowed and that were not made: they wait for a login.
+        losses: What was said of each time that its process was lost before.
     """
 
     questions: tuple[ParkedQuestion, ...]
@@ -102,6 +103,7 @@ class Parked:
     asked: int = 0
     waited_ms: int = 0
     client: str = ""
+    losses: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
         """Encodes it, for the store."""
@@ -109,12 +111,13 @@ class Parked:
 
     @classmethod
     def unpack(cls, data: bytes) -> Parked:
-        """Decodes what `pack` has made."""
+        """Decodes what `pack` has made, of a later release, too: what that adds is left out."""
         found: Any = json.loads(data)
         questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
         working = tuple(WorkingCall(**one) for one in found.pop("working", ()))
-        allowed = tuple(found.pop("allowed", ()))
-        return cls(questions=questions, working=working, allowed=allowed, **found)
+        lists = {name: tuple(found.pop(name, ())) for name in ("allowed", "losses")}
+        known = {name: found[name] for name in ("asked", "waited_ms", "client") if name in found}
+        return cls(questions=questions, working=working, **lists, **known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class Keeper:
         if any(piece.kind == "parked" for piece in kept):
             parked, answers = waiting_in(kept)
             run.earlier = _earlier(parked, answers)
-            run.client = parked.client
+            run.client, run.losses = parked.client, parked.losses
         return run
 
     def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:

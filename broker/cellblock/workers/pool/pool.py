@@ -164,6 +164,12 @@ class Pool:
         return sum(host.status.wanted for host in self._hosts.values() if host.status)
 
     @property
+    def is_warm(self) -> bool:
+        """Says whether a host has a warm worker or wants none, as far as hosts have said how many they have."""
+        told = (host.status for host in self._hosts.values() if host.status)
+        return any(status.warm > 0 or status.wanted == 0 for status in told)
+
+    @property
     def capacity(self) -> int:
         """Returns how many places all hosts have; of shared ones, what they have lent to this broker."""
         return self._free_hosts.places

@@ -319,6 +319,18 @@ async def test_status_is_the_hosts_last_word_on_its_workers(make_world: MakeWorl
     assert world.pool.warm == 3
 
 
+@pytest.mark.parametrize(("warm", "wanted", "is_warm"), [(0, 4, False), (1, 4, True), (0, 0, True)])
+async def test_a_host_is_warm_that_has_a_worker_or_wants_none(
+    make_world: MakeWorld, warm: int, wanted: int, *, is_warm: bool
+) -> None:
+    world = make_world()
+    host = await world.host(hold)
+    assert not world.pool.is_warm
+    host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=wanted))
+    await turns()
+    assert world.pool.is_warm == is_warm
+
+
 async def test_another_protocol_version_is_replaced_and_never_used(make_world: MakeWorld) -> None:
     world = make_world(pool={"queue_wait_ms": 20})
     host = await world.host(hold)

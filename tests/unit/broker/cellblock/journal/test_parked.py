@@ -1,0 +1,29 @@
+"""What is known of a parked run, encoded and decoded again."""
+
+from __future__ import annotations
+
+import json
+
+from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+
+QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+WORKING = WorkingCall(call=2, server="s", tool="u")
+PARKED = Parked(
+    questions=(QUESTION,),
+    working=(WORKING,),
+    allowed=(3,),
+    asked=1,
+    waited_ms=7,
+    client="c",
+    losses=("The run's process was lost.",),
+)
+
+
+def test_it_comes_back_as_it_was() -> None:
+    assert Parked.unpack(PARKED.pack()) == PARKED
+
+
+def test_one_of_another_release_is_read() -> None:
+    later = {**json.loads(PARKED.pack()), "mood": "good"}
+    assert Parked.unpack(json.dumps(later).encode()) == PARKED
+    assert Parked.unpack(b'{"questions": []}') == Parked(questions=())
