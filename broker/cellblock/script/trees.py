@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -12,12 +14,15 @@ from tree_sitter import Language, Node, Parser
 
 _CHUNK_BYTES: Final = 64 * 1024
 
+_drop_reference = ctypes.pythonapi.Py_DecRef
+_drop_reference.argtypes, _drop_reference.restype = [ctypes.py_object], None
+
 
 class _Reader:
     """Gives a parser its source in views, which are released behind it, and a tree the bytes of its nodes.
 
-    The parser's binding never lets go of what it was given (py-tree-sitter 0.25 to 0.26.1): of the source itself, that
-    would be each script for good. `Node.text` lets go, and takes bytes alone.
+    The parser's binding keeps one reference for each call of the reader for good (py-tree-sitter 0.25 to 0.26.1): of
+    bytes, that would be each script, and of views a kilobyte of each. `Node.text` lets go, and takes bytes alone.
     """
 
     def __init__(self, source: bytes) -> None:
@@ -33,10 +38,15 @@ class _Reader:
         return self._views[offset]
 
     def end(self) -> None:
-        """Releases the views: the parser has come to its end."""
-        views, self._views = self._views or {}, None
-        for view in views.values():
+        """Releases the views, and the references that the binding has kept: the parser has come to its end."""
+        views, self._views = [*(self._views or {}).values()], None
+        # One that nobody has kept has as many references in this list as the others would have.
+        views.append(memoryview(b""))
+        counts = [sys.getrefcount(view) for view in views]
+        for view, count in zip(views, counts, strict=True):
             view.release()
+            for _ in range(count - counts[-1]):
+                _drop_reference(view)
 
 
 def parse(source: bytes, *, typescript: bool, is_late: Callable[[], bool]) -> Node:

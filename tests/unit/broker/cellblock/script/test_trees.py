@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -27,6 +28,25 @@ def test_a_source_whose_parser_was_stopped_stays_nowhere() -> None:
         with pytest.raises(ValueError, match="Parsing failed"):
             trees.parse(NEVER_ENDS, typescript=False, is_late=lambda: True)
     assert sys.getrefcount(NEVER_ENDS) == before, "the parser holds on to what it has read"
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_nothing_that_the_parser_was_given_stays(*, is_stopped: bool) -> None:
+    def views() -> int:
+        gc.collect()
+        return sum(isinstance(one, memoryview) for one in gc.get_objects())
+
+    def parse() -> None:
+        try:
+            trees.parse(NEVER_ENDS if is_stopped else SOURCE, typescript=False, is_late=lambda: is_stopped)
+        except ValueError:
+            assert is_stopped
+
+    parse()
+    before = views()
+    for _ in range(50):
+        parse()
+    assert views() == before, "the parser holds on to views of what it has read"
 
 
 def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> None:
