@@ -180,6 +180,10 @@ class ParkedRuns(GoingOn):
             await self._journals.asked(end, default=False)
         return response
 
+    def end_round(self, run_id: str, turn: int, principal: str) -> None:
+        """Has nobody else come back in a round of a run, whose client has its response."""
+        self._journals.do(lambda store: store.end_round(run_id, turn, principal))
+
     async def questions(
         self, run_id: str, principal: str | None = None
     ) -> tuple[int, tuple[ParkedQuestion, ...]] | None:

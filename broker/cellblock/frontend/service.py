@@ -109,6 +109,10 @@ class ParkedRuns(Protocol):
         where there is none to come. Raises StoreError."""
         ...
 
+    def end_round(self, run_id: str, turn: int, principal: str) -> None:
+        """Has nobody else come back in a round of a run, whose client has its response."""
+        ...
+
     async def questions(self, run_id: str, principal: str) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
         """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
         ...

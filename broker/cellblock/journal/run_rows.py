@@ -133,6 +133,7 @@ class RunRows:
             "bytes": sum(len(piece.body) + ADDED_BYTES for piece in pieces),
             "state": head.state,
             "turn": head.turn,
+            "resumed": head.resumed,
             "expires": head.expires,
             "is_answered": int(head.is_answered),
             "owner": owner,
@@ -143,11 +144,12 @@ class RunRows:
         # A round that was ended while the run goes on stays so: whoever writes that does not know of it.
         stays = "excluded.state != 'parked' AND runs.turn > excluded.turn"
         turn = f"CASE WHEN {stays} THEN runs.turn ELSE excluded.turn END"
+        resumed = "CASE WHEN runs.resumed > excluded.resumed THEN runs.resumed ELSE excluded.resumed END"
         # The pieces that were there stay, but for those of a run that is written anew.
         size = "excluded.bytes + runs.bytes" if first else "excluded.bytes"
         self._database.execute(
             f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
-            f"ON CONFLICT (id) DO UPDATE SET {changed}, turn = {turn}, bytes = {size}",
+            f"ON CONFLICT (id) DO UPDATE SET {changed}, turn = {turn}, resumed = {resumed}, bytes = {size}",
             *row.values(),
         )
         self._database.execute_many("INSERT INTO pieces VALUES (?, ?, ?, ?)", bodies)

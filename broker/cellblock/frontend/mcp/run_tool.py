@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
+from mcp import MCPError
 
 from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
@@ -79,7 +80,17 @@ class RunTool:
             held = self._held.take(params, owner.principal, leaves=leaves)
             if held is None:
                 return await self._is_back(context, params, owner)
-            return await told(held.live, context, self._finish(context, held, leaves=leaves))
+            found = await told(held.live, context, self._finish(context, held, leaves=leaves))
+            if isinstance(found, RunResponse) and found.parked:
+                # It was being parked when the client came back: its answers are for the run that is written down.
+                with contextlib.suppress(MCPError):
+                    return await self._is_back(context, params, owner)
+            elif isinstance(found, RunResponse) and found.usage.run_id is not None:
+                word = await self._states.read(params.request_state, owner.principal)
+                if word is not None:
+                    # Its row may be of this round: a park was taken back.
+                    self._service.parked_runs.end_round(*word, owner.principal)
+            return found
         live = self._live(context, owner.client)
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
