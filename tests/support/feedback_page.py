@@ -19,14 +19,15 @@ HEAD: Final = """\
 
 # What a model is told
 
-Each sentence is of the issue that asked for it. Below it are scripts (or commands) with the whole answer of commit
-088dbef, before any of it was built, and of this version: the result, then each diagnostic with its hint in italics.
-`tests/e2e/test_model_feedback.py` asks this version all of them, over `cellblock serve --stdio`, and compares.
+This page shows what Cellblock answers to wrong scripts, before and now. Each sentence in bold comes from the issue that
+asked for the answer. The table below it has scripts or commands, with the whole answer of commit 088dbef (before any of
+this was built) and of this version: the result, then each diagnostic with its hint in italics.
+`tests/e2e/test_model_feedback.py` sends all of them to this version, over `cellblock serve --stdio`, and compares.
 
-The import of each server that a script names is left out. Responses waited for the type check, however long it took
-(`typecheck_hold_ms`). `tracker` is the demo's server; `files`, `time` and `git` list the recorded tools of three public
-servers, and answer in their form. `texts`, and `early`, which speaks the MCP of 2024-11-05, answer with what their
-tools' names say. All others give their input back: `parsed` with `unwrap: "json"`, `given` with a wrong overlay.
+The scripts are shown without the imports of servers. Responses waited for the type check, however long it took
+(`typecheck_hold_ms`). `tracker` is the demo's server. `files`, `time` and `git` list the recorded tools of three public
+servers, and answer in their form. `texts` and `early` (which speaks MCP 2024-11-05) answer as their
+tools' names say. All other servers return their input: `parsed` with `unwrap: "json"`, `given` with a wrong overlay.
 """
 
 
