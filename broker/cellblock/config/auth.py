@@ -106,20 +106,20 @@ class ServerAuthSettings(Section):
 
 
 class AuthSettings(Section):
-    """Sets how logins to upstream servers are made."""
+    """Sets how Cellblock logs in to upstream servers."""
 
     keyring: Literal["auto", "off"] = "auto"
-    """Says where tokens are kept: `auto` in the system's keyring where there is one, else in files of the state
-    directory that only their owner can read; `off` in those files."""
+    """Says where tokens are kept. `auto` uses the system's keyring where there is one, else files of the state
+    directory that only their owner can read. `off` uses those files."""
 
     keyring_timeout_ms: Positive = 5_000
-    """Bounds the wait for the keyring, in milliseconds; one that is locked may ask a person who is not there."""
+    """Bounds the wait for the keyring, in milliseconds, because a locked keyring may ask a person who is away."""
 
     token_timeout_ms: Positive = 30_000
     """Bounds an exchange with an authorization server, in milliseconds."""
 
     servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
-    """Holds settings of single servers, by the servers' names in `mcpServers`."""
+    """Holds settings of single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> ServerAuthSettings:
         """Returns the settings of one server."""

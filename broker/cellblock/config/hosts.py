@@ -12,42 +12,43 @@ from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tc
 
 
 class RaySettings(Section):
-    """Starts worker hosts as actors on a Ray cluster, as many as runs need. That wants `cellblock[ray]`, `listen` at an
-    address that the cluster's nodes reach, and the same Cellblock in their Python. Brokers that say the same, with one
-    `key`, share the hosts."""
+    """Starts worker hosts as actors on a Ray cluster, as many as runs need. It requires `cellblock[ray]`, `listen` at
+    an address that the cluster's nodes reach, and the same version of Cellblock in their Python. Brokers with the
+    same values and one `key` share the hosts."""
 
     address: str = "auto"
-    """Names the cluster, as `ray.init` does: `auto` is the one of this machine."""
+    """Names the cluster, as for `ray.init`: `auto` is the one of this machine."""
 
     connect: list[str] = Field(default_factory=list[str])
-    """Names where hosts find the brokers, as their `--connect`: `tcp://HOST:PORT`, `dns://NAME:PORT`. When absent, they
-    find this broker alone, at `listen`; any address of this machine is then the one that Ray knows it by."""
+    """Names where hosts find the brokers, as in their `--connect`: `tcp://HOST:PORT`, `dns://NAME:PORT`. Absent: they
+    find only this broker, at `listen`. If that is any address of this machine, they use the address by which Ray
+    knows the machine."""
 
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Sets how many hosts there are at least."""
+    """Sets the least number of hosts."""
 
     max: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Caps the hosts."""
+    """Sets the greatest number of hosts."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Caps the runs at the same time at one host. For three quarters of it, of the runs that have a place or wait for
-    one, there is a host."""
+    """Caps the runs at the same time at one host. There is one host for each three quarters of that number of runs
+    that run or wait."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
     """Sets how many workers each host keeps booted and waiting."""
 
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=lambda: {"CPU": 2.0})
-    """Says what Ray keeps free for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
+    """Sets what Ray reserves for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
 
     runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Gives Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
+    """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
     Cellblock."""
 
     shrink_after_ms: Positive = 60_000
-    """Sets how long fewer hosts must have been enough, in milliseconds, before one goes."""
+    """Sets how long fewer hosts must have been enough, in milliseconds, before one is stopped."""
 
     drain_ms: Annotated[int, Field(ge=0)] = 60_000
-    """Bounds how long the runs of a host that goes may go on, in milliseconds."""
+    """Bounds how long the runs of a stopping host may continue, in milliseconds."""
 
     @field_validator("connect")
     @classmethod
@@ -63,22 +64,22 @@ class RaySettings(Section):
 
 
 class HostSettings(Section):
-    """Sets where scripts run: in a worker host on this machine, in hosts on others that connect by TCP, or in both."""
+    """Sets where scripts run: in a worker host on this machine, in hosts on other machines that connect by TCP, or in
+    both."""
 
     local: bool = True
     """Says whether a worker host is started on this machine."""
 
     listen: str | None = None
-    """Names the address that hosts on other machines connect to, `tcp://ADDRESS:PORT`; nothing listens when
-    absent."""
+    """Names the address that hosts on other machines connect to, `tcp://ADDRESS:PORT`. Absent: nothing listens."""
 
     key: Path | None = None
-    """Names the file of the broker's key pair, made by `cellblock keygen`; needed to listen."""
+    """Names the file of the broker's key pair, which `cellblock keygen` makes. `listen` requires it."""
 
     allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
         default_factory=dict[str, str]
     )
-    """Lists the public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
+    """Lists the public keys of the hosts that may connect, each under a name of your choice. `listen` requires it."""
 
     ray: RaySettings | None = None
     """Starts hosts on a Ray cluster (docs/howto-ray.md); none when absent."""

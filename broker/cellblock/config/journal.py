@@ -15,34 +15,34 @@ DAY_MS = 24 * 3_600_000
 
 
 class JournalSettings(Section):
-    """Sets which runs are kept, encrypted, in the state directory, to go on later, to be looked at and replayed. A word
-    alone is the `mode`."""
+    """Sets which runs are kept, encrypted, in the state directory: to continue later, to be looked at and to be
+    replayed. A string in place of the section is the `mode`."""
 
     mode: JournalMode = "parked"
-    """Keeps no run, those that wait for a person, also those that end with an error, or all. With `all`, each call is
-    also written down before it is made and when its answer is there, so that a run survives a broker that is
-    killed."""
+    """Says which runs are kept: `off` none; `parked` those that wait for a person; `failed` also those that end with
+    an error; `all` every run. With `all`, the broker also records each call before it makes it and when its answer
+    comes, so that a run survives a broker that is killed."""
 
     clients: dict[str, JournalMode] = Field(default_factory=dict[str, JournalMode])
-    """Holds other values for single clients, by the names that `policy.clients` has for them."""
+    """Holds other values for single clients, by their names in `policy.clients`."""
 
     park_after_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 5_000
-    """Sets how long a run waits for a person in its process, in milliseconds; then it is written down, and its process
-    ends until the answer is there."""
+    """Sets how long a run waits for a person in its process, in milliseconds. Then the broker stores the run, and its
+    process ends until the answer comes."""
 
     park_tools_after_ms: Annotated[int, Field(ge=0, le=3_600_000)] | None = None
-    """Sets how long a tool may be at work before a run that waits for nothing else is written down, and its process
-    ends until the answer is there, in milliseconds; null: it keeps its process. All runs are recorded for it."""
+    """Sets how long a run may wait for nothing but a tool, in milliseconds. Then the broker stores the run, and its
+    process ends until the answer comes. All runs are recorded for that. Null: runs keep their processes."""
 
     parked_ttl_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
-    """Bounds how long a run waits for a person in all, in milliseconds; then it ends without the answer."""
+    """Bounds how long a run waits for a person in all, in milliseconds. Then it ends without the answer."""
 
     expire_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
     """Bounds how long a run is kept, in milliseconds."""
 
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
-    """Caps the disk that all kept runs may take together, of all processes that share one state directory, in bytes;
-    the oldest go first."""
+    """Caps the disk space of all kept runs together, over all processes that share one state directory, in bytes. The
+    oldest are removed first."""
 
     @field_validator("clients")
     @classmethod

@@ -83,11 +83,11 @@ class Grant(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
     tools: Patterns | None = None
-    """Lists the tools that are there at all; absent: every one."""
+    """Lists the tools that scripts can see; absent: every one."""
 
     read_only: StrictBool = False
-    """Leaves only the tools that are known to change nothing: the user's own word on a tool, else the server's
-    annotation. A tool about which neither says anything is not among them."""
+    """Leaves only tools that are known to change nothing. The user's own statement about a tool counts first, else
+    the server's annotation. A tool without either is left out."""
 
     budgets: Annotated[
         dict[Pattern, Annotated[StrictInt, Field(ge=0, le=1_000_000)]], Field(max_length=MAX_PATTERNS)
@@ -95,14 +95,14 @@ class Grant(BaseModel):
     """Caps the calls in one run, of all tools together that a pattern fits."""
 
     arguments: Annotated[dict[Pattern, dict[str, Any] | StrictBool], Field(max_length=MAX_PATTERNS)] = {}
-    """Holds the JSON Schemas that inputs must fit, beside the tool's own."""
+    """Holds the JSON Schemas that inputs must fit, in addition to the tool's own."""
 
     approve: Patterns = []
     """Lists the tools that the user is asked about before each call."""
 
     destructive: Literal["allow", "approve", "deny"] = "allow"
-    """Says what becomes of tools that destroy something, by their own word or the user's: they are as others, asked
-    about, or not there."""
+    """Says what happens to tools that destroy something, by the server's statement or the user's: `allow` treats them
+    as others, `approve` asks the user, `deny` leaves them out."""
 
 
 class Quota(BaseModel):
@@ -111,16 +111,16 @@ class Quota(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     calls: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
-    """Says how many, of all tools together that the pattern fits."""
+    """Sets the number of calls, of all tools together that the pattern fits."""
 
     per_ms: Annotated[StrictInt, Field(ge=1_000, le=31 * 86_400_000)]
-    """Says in how long a period, in milliseconds. Periods follow each other from 1970 on: of a day, each begins at
+    """Sets the length of the period, in milliseconds. Periods follow each other from 1970 on: a day begins at
     midnight UTC."""
 
     strict: StrictBool = False
-    """Asks the database before each call, a few milliseconds, and denies the call while that is away. Otherwise
-    brokers tell each other once a second, and go on with what they know while it is away: all together may be over by
-    what was called in that time."""
+    """Asks the database before each call, which takes a few milliseconds, and denies the call while the database
+    cannot be reached. Otherwise brokers tell each other once a second, and continue with what they know while it
+    cannot be reached. All together may then exceed the quota by the calls of that time."""
 
 
 Reuse = Literal["never", "principal"]
@@ -133,22 +133,23 @@ class PolicySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     default: Grant = Grant()
-    """Holds for clients without an entry of their own."""
+    """Applies to clients without an entry of their own."""
 
     clients: dict[str, Grant] = {}
-    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a
-    program calls its own clients, such as `team:readers`; in place of the default."""
+    """Holds grants for single clients, in place of the default. Names are `cli`, `embedding`, `token`, `anybody`,
+    `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a program calls its own clients, such as `team:readers`."""
 
     quotas: dict[str, Annotated[dict[Pattern, Quota], Field(max_length=MAX_PATTERNS)]] = {}
-    """Holds by the same names what a client may call in a period; under `default`, for each client without an entry of
-    its own. They are counted in the PostgreSQL of `state.url`, or in a file of the state directory."""
+    """Holds, by the same names, the calls that a client may make in a period. `default` applies to each client
+    without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
+    directory."""
 
     reuse: dict[str, Reuse] = {}
-    """Says by the same names whether a client's runs may have one process, in place of `pool.reuse`."""
+    """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
 
     retry: Patterns = []
-    """Lists tools whose calls may be made again by a run that goes on, where it is not known whether they have run. An
-    overlay's `retry` says the same of one tool; a server's own word is never enough."""
+    """Lists tools that a run which continues in another process may call again, if nobody knows whether the first
+    call has run. An overlay's `retry` does the same for one tool. A server's own statement is never enough."""
 
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
     """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
@@ -157,7 +158,7 @@ class PolicySettings(BaseModel):
     """Bounds how long the clock of one run may stand still for answers in all, in milliseconds."""
 
     max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
-    """Caps the questions in one run: a script must not wear the user out."""
+    """Caps the questions in one run, so that a script cannot wear the user out."""
 
     @field_validator("clients", "reuse", "quotas")
     @classmethod

@@ -45,30 +45,30 @@ class SchemaRules(NamedTuple):
 
 
 class SchemaSettings(Section):
-    """Sets what is learnt of tool results, and how scripts get them."""
+    """Sets what Cellblock learns of tool results, and how scripts get them."""
 
     learn: bool = True
     """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
 
     unwrap: Unwrap = "spec"
-    """Says what becomes of a single text block. `spec` gives it to scripts as it is (Code Mode specification,
-    section 5.3.2). `json` gives them what the text says when it is a JSON object or array."""
+    """Says how scripts get a result that is a single text block. `spec` gives it as it is (Code Mode specification,
+    section 5.3.2). `json` parses it if it is a JSON object or array, and gives the value."""
 
     unbox: bool = False
-    """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` to be structured content."""
+    """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` for structured content."""
 
     keep_samples: bool = False
     """Says whether the newest small result of each tool is kept, and shown as an example."""
 
     stable_after: Positive = 20
-    """Says after how many results in a row that change nothing only some are looked at; each 8 KiB of one count as
-    one."""
+    """Sets the number of results in a row that change nothing, after which Cellblock looks only at some. Each 8 KiB
+    of a result count as one."""
 
     sample_every: Positive = 16
-    """Observes one result in so many from then on."""
+    """Sets that one result in so many is observed from then on."""
 
     overlays: Path | None = None
-    """Names the folder of the overlay files; `overlays` in the state directory when absent."""
+    """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
 
     servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
     """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""

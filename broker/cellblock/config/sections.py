@@ -58,8 +58,8 @@ def _with_short_forms(schema: JsonDict) -> None:
 
 
 class LimitSettings(Section):
-    """Sets the per-run limits (Code Mode specification, section 3.2.4): a number is the default, and what a range
-    does not say is as it is here, or as little above or below as it must."""
+    """Sets the per-run limits (Code Mode specification, section 3.2.4). A number alone is the default. A range may
+    leave out one of its two values: it is then as here, moved only as far as the given value requires."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
@@ -105,12 +105,12 @@ class PoolSettings(Section):
     """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory."""
 
     max_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Sets how many workers are kept booted, while runs come, in the five minutes after so many came at once;
-    absent: twice `warm`. As many as `warm` switches that off."""
+    """Caps how many workers are kept booted after a burst: as many as runs came at once in the last five minutes,
+    while runs still come. Absent: twice `warm`. The same number as `warm` switches this off."""
 
     idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Sets how many workers are kept booted when no run has come for `idle_after_ms`; absent: as many as `warm`.
-    The first run after it finds fewer of them, and the others are booted again at once."""
+    """Sets how many workers are kept booted when no run has come for `idle_after_ms`. Absent: as many as `warm`. The
+    first run after such a pause finds fewer of them, and the host boots the others at once."""
 
     idle_after_ms: Positive = 60_000
     """Sets the time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
@@ -126,36 +126,37 @@ class PoolSettings(Section):
     room."""
 
     reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Keeps so many places that only a client without a running run may take, so that one client's long runs cannot
-    keep all others out; absent: one in sixteen of all places."""
+    """Keeps so many places for clients without a running run, so that one client's long runs cannot keep all others
+    out. Absent: one in sixteen of all places."""
 
     queue_wait_ms: Positive = 30_000
     """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
     realtime: bool = False
-    """Says whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
-    On Linux, with a limit on real-time priority of at least 2, or as root."""
+    """Says whether broker, host and the first 10 ms of brief runs get real-time priority on this machine (SCHED_RR).
+    It works on Linux, with a limit on real-time priority of at least 2, or as root."""
 
     reuse: Reuse = "never"
-    """Says whether one principal's runs may have one process, one after the other, each in a V8 context of its own. A
-    context keeps apart what honest runs leave; it is no wall. `policy.reuse` says it for single clients."""
+    """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
+    context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
 
     principal_warm: Annotated[int, Field(ge=0, le=1024)] = 1
-    """Caps the processes kept for one principal's next run, where they are reused; more go a second after their
-    run."""
+    """Caps the processes kept for one principal's next run, where processes are reused. The host ends more of them a
+    second after their run."""
 
     idle_ms: Positive = 300_000
-    """Sets the time without a run, in milliseconds, after which a process that is kept for a principal goes."""
+    """Sets the time without a run, in milliseconds, after which the host ends a process that is kept for a
+    principal."""
 
     max_runs: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Caps the runs that one process may have."""
+    """Caps the runs of one reused process."""
 
     max_age_ms: Positive = 3_600_000
-    """Sets the time from its first run, in milliseconds, after which a process has no other."""
+    """Sets the time from its first run, in milliseconds, after which a reused process gets no other run."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
-    """Caps the memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers
-    one. When absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
+    """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
+    one. Absent: capacity × `limits.max_memory_bytes.maximum`, plus 64 MiB for each worker, plus 256 MiB."""
 
 
 PassedOn = Literal["elicitation", "sampling", "roots"]
@@ -184,12 +185,12 @@ class UpstreamSettings(Section):
     """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
 
     call_timeout_ms: Positive = 30_000
-    """Bounds one tool call, in milliseconds, of an upstream or of a Python tool. The SDK's client waits for ever
-    when an answer cannot be parsed."""
+    """Bounds one tool call, in milliseconds, of an upstream server or of a Python tool. Without it, the SDK's client
+    would wait forever for an answer that cannot be parsed."""
 
     startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
-    """Bounds how long after the start of Cellblock runs wait for servers that are still connecting, if they import or
-    request them."""
+    """Bounds how long runs wait, after the start of Cellblock, for servers that are still connecting and that they
+    import or request."""
 
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
     """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
@@ -198,36 +199,36 @@ class UpstreamSettings(Section):
     """Sets the pause before the first attempt to reconnect, in milliseconds; it is doubled for each further one."""
 
     retry_max_ms: Positive = 30_000
-    """Bounds the pause before reconnecting, in milliseconds, which is doubled from the first on; up to half of each
-    is left out by chance."""
+    """Bounds the doubled pause before reconnecting, in milliseconds. Up to half of each pause is left out at
+    random."""
 
     passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
-    """Names what servers may ask of the client whose call they serve. What is not listed, servers are told is not
-    there."""
+    """Names what servers may ask of the client whose call they serve. Servers are told that the others are not
+    available."""
 
     servers: dict[str, UpstreamServerSettings] = {}
     """Holds other values for single servers, by their names in `mcpServers`."""
 
     max_concurrent_calls: Positive = 32
-    """Caps the calls of one run that are with upstreams at the same time; more wait their turn."""
+    """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 32 * MIB
-    """Caps one message of a server, in bytes: twice the largest result, since servers send one as structured
-    content and as text. A larger one is thrown away while it is read, and the call that it answers fails."""
+    """Caps one message of a server, in bytes: twice the largest result, because servers send a result as structured
+    content and as text. The broker discards a larger message while it reads it, and the call fails."""
 
     list_timeout_ms: Positive = 20_000
     """Bounds the time for all pages of one tool list, in milliseconds; what was read by then is kept."""
 
     max_pages: Positive = 500
-    """Caps the pages of one tool list: cursors without end stop here."""
+    """Caps the pages of one tool list, so that endless cursors stop."""
 
     tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
-    """Caps the Python tools that are not async and run at the same time, over all runs; each is a thread of the
-    broker. One that never returns keeps its thread."""
+    """Caps the Python tools that are not async and run at the same time, over all runs. Each takes a thread of the
+    broker. A tool that never returns keeps its thread."""
 
     max_tools: Positive = 2_000
-    """Caps the tools taken from one server; a paginator without end stops here. Its resources, their templates and its
-    prompts, which the profile `proxy` lists, are each a list with the caps of tools."""
+    """Caps the tools taken from one server, so that an endless list stops. Resources, templates and prompts, which
+    the profile `proxy` lists, have the same caps, each for its own list."""
 
     max_tool_bytes: Positive = 128 * 1024
     """Caps one tool's definition as JSON, in bytes; the largest seen in public servers is about 30 KiB."""
@@ -268,10 +269,12 @@ Reaction = Literal["off", "warn", "quarantine"]
 
 
 class PinSettings(Section):
-    """Sets what happens when a server's tool definitions are not those that were seen first, or approved last."""
+    """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved
+    last."""
 
     reaction: Reaction = "warn"
-    """Holds for every server. `quarantine` also leaves out tools that are new since the first list."""
+    """Sets the reaction for every server. `warn` keeps a changed tool usable and warns. `quarantine` leaves it out
+    until it is approved, and also leaves out tools that are new since the first list. `off` keeps no pins."""
 
     servers: dict[str, Reaction] = {}
     """Holds other values for single servers, by their names in `mcpServers`."""
@@ -295,52 +298,52 @@ class FrontendSettings(Section):
 
     profile: Profile = "default"
     """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
-    `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
-    and so it never sees there what was learnt since. `proxy` runs no scripts: it passes the servers' own tools
-    through, as `mcp__SERVER__TOOL`, with the resources and prompts of servers that are given whole, and does not
-    conform to section 2.1 of the Code Mode specification."""
+    `inspect_tool` and `list_servers`, which show the current knowledge; a client reads its list of tools only once.
+    `proxy` runs no scripts. It passes on the servers' own tools as `mcp__SERVER__TOOL`, and resources and prompts of
+    servers that the client is given whole. It does not conform to section 2.1 of the Code Mode specification."""
 
     tool_name: ToolName = "auto"
-    """Names the tool where tools are listed: `codemode.run`, as the Code Mode specification has it, or `codemode_run`.
-    `auto`: without the dot for clients that are known not to take one, by the name that they give themselves
-    (docs/clients.md). Both can always be called."""
+    """Sets the tool's name in lists: `codemode.run`, as in the Code Mode specification, or `codemode_run`. `auto`
+    shows the name without a dot to clients that are known not to accept one, by the name in their `initialize`
+    (docs/clients.md). Clients can always call both names."""
 
     is_error: IsError = "never"
-    """Says when the outer tool's result is marked as an error. `never`, as the specification wants it; `diagnostics`:
-    when the run failed, for clients that show their model nothing else of it. A malformed request is marked in any
-    case."""
+    """Says when the outer tool's result is marked as an error: `never`, as the specification requires; or
+    `diagnostics`, when the run failed, for clients that show their model only that mark. A malformed request is
+    marked in any case."""
 
     strict: bool = False
-    """Says whether what the specification does not have is off: results that are exported or returned in place of being
-    assigned, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a result."""
+    """Switches off everything that the specification does not have: results that a script exports or returns instead
+    of assigning them, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a
+    result."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Caps the characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's
-    context. Servers that the client has used come first, the others share what is left. Functions that do not fit
-    are named; 0 names all."""
+    context. Servers that the client has used come first; the others share the rest. Functions that do not fit appear
+    by name; 0 shows names only."""
 
     first_reference_chars: Annotated[int, Field(ge=0)] = 12_000
-    """Caps the characters of TypeScript declarations in a response: of the servers that the script imports or
-    requests and the client has not been shown, once for each state of their tools. Functions that do not fit are
-    named; 0 brings none."""
+    """Caps the characters of TypeScript declarations in a response. They are of servers that the script imports or
+    requests and that the client has not seen, once for each state of their tools. Functions that do not fit appear by
+    name; 0 sends none."""
 
 
 IsolationMode = Literal["required", "auto", "off"]
 
 
 class IsolationSettings(Section):
-    """Sets what is around each worker, and around the type checker's compiler. A word alone is the `mode`."""
+    """Sets the isolation of each worker, and of the type checker's compiler. A string in place of the section is the
+    `mode`."""
 
     mode: IsolationMode = "auto"
-    """Says whether bubblewrap puts namespaces around each worker: `auto` uses them where the machine offers them,
-    `required` does not start without. Cgroups, one for each worker and one around all, are used with both where
-    they can be had, and demanded by neither: without, a script's data is capped all the same. `off` uses neither
-    namespaces nor cgroups."""
+    """Says whether bubblewrap puts namespaces around each worker. `auto` uses them where the machine offers them;
+    `required` does not start without them. Both use cgroups where they can, one for each worker and one around all,
+    but require none; without cgroups, a script's data is still capped. `off` uses neither namespaces nor cgroups."""
 
     seccomp: Literal["enforce", "log"] = "enforce"
-    """Says what becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and
-    the kernel logs it, to find what is missing after a change of Deno. What no worker ever needs is refused with
-    both."""
+    """Sets what happens at a system call that Deno was not seen to need. `enforce` refuses it. `log` allows it and
+    has the kernel log it, to find what is missing after a change of Deno. Both refuse calls that no worker ever
+    needs."""
 
 
 def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -365,29 +368,29 @@ Isolation = Annotated[
 
 
 class OutputSettings(Section):
-    """Sets what a front-end does with large results and logs. Off unless `inline_bytes` is given."""
+    """Sets how a front-end treats large results and logs. It is off unless `inline_bytes` is given."""
 
     inline_bytes: Annotated[int, Field(ge=1024)] | None = None
-    """Caps what a run's result and logs may take in its response together, in bytes of JSON. Of what is over it the
-    response has a preview, and the whole is an MCP resource. Absent: responses are whole, whatever their size."""
+    """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
+    preview of what is larger, and an MCP resource has the whole. Absent: responses are whole, whatever their size."""
 
     preview_bytes: Annotated[int, Field(ge=64, le=MIB)] = 2_000
-    """Caps the preview of each output that is kept, beside the rest of the response: about 500 tokens. At most half of
-    `inline_bytes`, which it is lowered to."""
+    """Caps the preview of each kept output, beside the rest of the response: about 500 tokens. It is lowered to half
+    of `inline_bytes` at most."""
 
     page_bytes: Annotated[int, Field(ge=1024, le=4 * MIB)] = 32 * 1024
-    """Caps what one `resources/read` gives, in bytes: about 8,000 tokens."""
+    """Caps the content of one `resources/read`, in bytes: about 8,000 tokens."""
 
     expire_ms: Annotated[int, Field(ge=100, le=7 * 24 * 3_600_000)] = 30 * 60_000
     """Bounds how long an output is kept, in milliseconds."""
 
     client_bytes: Annotated[int, Field(ge=MIB)] = 64 * MIB
-    """Caps the disk that one client may take, as `cellblock.policy` knows clients, in bytes; its oldest outputs go
-    first."""
+    """Caps the disk space of one client, as `cellblock.policy` knows clients, in bytes. The client's oldest outputs
+    are removed first."""
 
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
-    """Caps the disk that all clients may take together, of all processes that serve with one state directory, in bytes;
-    the oldest outputs go first."""
+    """Caps the disk space of all clients together, over all processes that serve with one state directory, in bytes.
+    The oldest outputs are removed first."""
 
     @property
     def shown_bytes(self) -> int:

@@ -99,8 +99,8 @@ class ServerConfig(BaseModel):
     """Names the folder that the program is started in; Cellblock's own when absent."""
 
     url: _Url | None = None
-    """Names where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it,
-    too."""
+    """Names the URL of a server that is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` mean the
+    same."""
 
     headers: dict[str, str] = {}
     """Holds the HTTP headers of every request."""
@@ -109,25 +109,25 @@ class ServerConfig(BaseModel):
     """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""
 
     disabled: bool = False
-    """Says whether the server is left out. `enabled` and `isActive` are taken for its opposite."""
+    """Says whether the server is left out. `enabled` and `isActive` mean the opposite."""
 
     env_file: Annotated[Path, AfterValidator(_without_nul)] | None = Field(default=None, alias="envFile")
-    """Names a file with further variables, `NAME=value` a line; those of `env` go before."""
+    """Names a file with further variables, one `NAME=value` a line; `env` overrides it."""
 
     enabled_tools: list[_ToolName] | None = Field(default=None, alias="enabledTools")
-    """Names the only tools that are there, as the server calls them; `*` stands for any characters. `includeTools`,
-    `enabled_tools`, `available_tools` and a list under `tools` are taken for it."""
+    """Names the only tools that scripts see, as the server calls them; `*` stands for any characters. `includeTools`,
+    `enabled_tools`, `available_tools` and a list under `tools` mean the same."""
 
     disabled_tools: list[_ToolName] = Field(default=[], alias="disabledTools")
-    """Names tools that are not there, whatever `enabledTools` says. `excludeTools` and `disabled_tools` are taken for
-    it."""
+    """Names tools that scripts do not see, whatever `enabledTools` says. `excludeTools` and `disabled_tools` mean the
+    same."""
 
     ask_tools: list[_ToolName] = Field(default=[], alias="askTools")
     """Names tools that the user is asked about before each call."""
 
     auto_approve: list[_ToolName] = Field(default=[], alias="autoApprove")
-    """Names the tools that need no question: the user is asked about all others. An empty list says nothing.
-    `alwaysAllow` is taken for it."""
+    """Names the tools that need no question: Cellblock asks the user about all others. An empty list has no effect.
+    `alwaysAllow` means the same."""
 
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 

@@ -64,25 +64,26 @@ class RunSettings(Section):
     frontend: FrontendSettings = FrontendSettings()
     policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"
-    """Says when a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
-    `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
+    """Says when a script is checked against the known types of tools. `after` checks it beside its run, to warn.
+    `before` checks it before it starts, and type errors refuse it. `off` starts no compiler. A request may choose its
+    own value."""
 
     typecheck_timeout_ms: Positive = 500
-    """Bounds a type check, in milliseconds: a script that is checked `before` it starts waits as long, and for the
-    compiler's start. Beside a run it is what the compiler may take."""
+    """Bounds a type check, in milliseconds. A script that is checked `before` it starts waits at most so long, also
+    for the compiler's start. Beside a run, it bounds the compiler's work."""
 
     typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
     """Bounds how long a response waits for the type check beside its run, in milliseconds, whether the script
-    succeeded or failed. What is found later comes with the same client's next response; `cellblock run`, which has
-    none, waits for `typecheck_timeout_ms`."""
+    succeeded or failed. Later findings come with the same client's next response. `cellblock run` has no next
+    response and waits for `typecheck_timeout_ms`."""
 
     max_code_bytes: Positive = MIB
     """Caps a script, in UTF-8 bytes."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
-    """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for
-    answers are decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not
-    made."""
+    """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for answers
+    are decoded up to so many bytes at a time. Four times as many may wait; the broker does not make a call beyond
+    that."""
 
 
 class CellblockSettings(RunSettings):
@@ -111,12 +112,12 @@ class CellblockSettings(RunSettings):
     """Names the folder where logs and stores live; the platform's state directory when absent."""
 
     ignored_server_keys: list[str] = Field(default_factory=list[str])
-    """Lists keys in the entries of servers that another program reads, beside those that are known to be another
-    client's."""
+    """Lists keys that another program reads in the entries of servers, in addition to keys that are known to be other
+    clients'."""
 
     tools: list[str] = Field(default_factory=list[str])
-    """Names what becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or
-    single functions (`package.module:function`)."""
+    """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
+    functions, or single functions (`package.module:function`)."""
 
     @model_validator(mode="after")
     def _replicas_share_state(self) -> CellblockSettings:

@@ -21,18 +21,19 @@ class StateSettings(Section):
     directory, or in a PostgreSQL that brokers on several machines share."""
 
     url: Annotated[str, Field(pattern=r"^(sqlite:|postgresql://\S+)$")] = "sqlite:"
-    """Names `sqlite:`, the files of the state directory, or a PostgreSQL from 13 on, as `postgresql://user@host/database`
-    with the parameters of libpq (`sslmode=verify-full&sslrootcert=…`). That wants `cellblock[postgresql]` and a `key`.
-    Give a password by reference: `${env:NAME}`."""
+    """Names where state is kept. `sqlite:` means files of the state directory. `postgresql://user@host/database` with
+    the parameters of libpq (`sslmode=verify-full&sslrootcert=…`) means a PostgreSQL, version 13 or later. It requires
+    `cellblock[postgresql]` and a `key`. Give a password by reference: `${env:NAME}`."""
 
     key: str | None = None
-    """Encrypts kept runs, and in a PostgreSQL pins, tokens, logins and outputs, too; signs what clients come back with:
-    32 bytes in base64, the same for all brokers, by reference (`${env:NAME}`, `${file:/path}`). `openssl rand -base64
-    32` makes one. Without it brokers with files make their own."""
+    """Encrypts kept runs, and in a PostgreSQL also pins, tokens, logins and outputs. It also signs values that
+    clients return, such as `requestState`. It is 32 bytes in base64, the same for all brokers, given by reference
+    (`${env:NAME}`, `${file:/path}`). `openssl rand -base64 32` makes one. Without it, brokers with files make their
+    own."""
 
     other_key: str | None = None
-    """Names a key that is accepted beside `key`, to read what was written with it, while brokers change their key one
-    after the other: the next one at first, then the one before."""
+    """Names a second key that is accepted beside `key`, to read older data while brokers change their key one after
+    the other: the next key at first, then the previous one."""
 
     @field_validator("key", "other_key")
     @classmethod
@@ -69,16 +70,16 @@ class StateSettings(Section):
 
 
 class ReplicaSettings(Section):
-    """Makes this broker one of several behind one address, that know each other by the PostgreSQL of `state.url`. Each
-    answers what is its own, and passes the rest on."""
+    """Makes this broker one of several behind one address, which find each other in the PostgreSQL of `state.url`.
+    Each answers requests for its own sessions and runs, and passes the others on."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+/?$")] | None = None
-    """Says where the others reach this broker, and it alone, such as `https://${env:POD_IP}:7433`; when absent, at the
-    address that it listens on. `SSL_CERT_FILE` of the environment names an authority of your own for `https`."""
+    """Names the URL at which the other brokers reach this one alone, such as `https://${env:POD_IP}:7433`. Absent:
+    the address that it listens on. The environment variable `SSL_CERT_FILE` names your own authority for `https`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")] | None = None
-    """Names what each broker's certificate is good for, such as `cellblock.example.com`; when absent, the host of its
-    `url`. Nobody gives a certificate for the address of a pod."""
+    """Sets the name in each broker's certificate, such as `cellblock.example.com`, because nobody issues a
+    certificate for a pod's address. Absent: the host of its `url`."""
 
 
 def _decoded(key: str) -> bytes:
