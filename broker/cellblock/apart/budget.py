@@ -13,7 +13,7 @@ ALL_BYTES: Final = 128 * 1024 * 1024
 
 
 class OverBudget(Exception):
-    """A budget does not allow more bytes; the text says whose, and how many, without a full stop."""
+    """Tells that a budget does not allow more bytes; the text says whose, and how many, without a full stop."""
 
 
 class ByteBudget:

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 
 class StoreError(Exception):
-    """The store cannot be read or written; the text says why."""
+    """Tells that the store cannot be read or written; the text says why."""
 
 
 class Away(StoreError):
-    """PostgreSQL does not answer. What was to be written can be written when it is back."""
+    """Tells that PostgreSQL does not answer. What was to be written can be written when it is back."""
 
 
 class Unusable(StoreError):
-    """PostgreSQL answers, and this broker must not use what is there."""
+    """Tells that PostgreSQL answers, and that this broker must not use what is there."""
 
 
 class Database(Protocol):

@@ -25,7 +25,7 @@ _SUFFIX: Final = ".json"
 
 
 class NotShared(OSError):
-    """Shared state cannot be used now; `strerror` says why."""
+    """Tells that shared state cannot be used now; `strerror` says why."""
 
     def __init__(self, why: object) -> None:
         super().__init__(errno.EIO, str(why))

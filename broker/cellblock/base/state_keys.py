@@ -20,7 +20,7 @@ ID_BYTES: Final = 8
 
 
 class WrongSeal(StoreError):
-    """Sealed bytes were changed, are another place's, or were sealed with a key that is not known here."""
+    """Tells that sealed bytes were changed, are another place's, or were sealed with a key that is not known here."""
 
 
 class StateKeys:

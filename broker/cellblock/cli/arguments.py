@@ -17,7 +17,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 
 
 class UsageError(Exception):
-    """Arguments cannot be used; the text says why."""
+    """Tells that arguments cannot be used; the text says why."""
 
 
 def default_file() -> Path:

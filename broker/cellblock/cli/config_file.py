@@ -28,7 +28,7 @@ _QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
 class UnreadableFile(ConfigError):
-    """A configuration file cannot be read; `why` is the reason without the file's name."""
+    """Tells that a configuration file cannot be read; `why` is the reason without the file's name."""
 
     def __init__(self, path: Path, why: str, hint: str) -> None:
         super().__init__(f"{path} cannot be read: {why}.", hint=hint)

@@ -29,7 +29,7 @@ Kind = Literal["call", "query"]
 
 
 class UnreadableRecording(CellblockError):
-    """The bytes are no recording that this release can replay; the message says why."""
+    """Tells that bytes are no recording that this release can replay; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,7 +34,7 @@ _WORDS: Final[dict[str, Answer]] = {action: word for word, action in _ACTIONS.it
 
 
 class WrongAnswer(InvalidRequest):
-    """An answer is none to its question, which stays open; nothing was written down."""
+    """Tells that an answer does not fit its question, which stays open; nothing was written down."""
 
 
 @cache

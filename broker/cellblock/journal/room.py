@@ -14,7 +14,7 @@ from cellblock.base.database import StoreError
 
 
 class NoRoom(StoreError):
-    """A run does not go on for now: what it holds has no place beside what others hold."""
+    """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
 
 
 class JournalRoom:

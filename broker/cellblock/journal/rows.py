@@ -81,24 +81,25 @@ class Head:
 
 
 class OneRunFailed(StoreError):
-    """One run cannot be written or read; the others can."""
+    """Tells that one run cannot be written or read; the others can."""
 
 
 class WrongPiece(OneRunFailed):
-    """A piece was changed, is another run's, or was written with another key."""
+    """Tells that a piece was changed, is another run's, or was written with another key."""
 
 
 class Foreign(WrongPiece):
-    """A run was written with another key than the one in use, or by a newer release; whoever has that can go on with
-    it."""
+    """Tells that a run was written with another key than the one in use, or by a newer release; whoever has that can
+    go on with it."""
 
 
 class TakenAway(OneRunFailed):
-    """A run is another broker's by now, which took this one for dead; nothing more of it may be done here."""
+    """Tells that a run is another broker's by now, which took this one for dead; nothing more of it may be done
+    here."""
 
 
 class TooLarge(OneRunFailed):
-    """A run is larger than all that may be kept."""
+    """Tells that a run is larger than all that may be kept."""
 
 
 def answers_piece(answers: Mapping[int, Given]) -> Piece:

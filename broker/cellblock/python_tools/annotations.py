@@ -41,7 +41,7 @@ CONTENT_TYPES: Final = frozenset(
 
 
 class Unresolved(Exception):
-    """An annotation names something that cannot be found."""
+    """Tells that an annotation names something that cannot be found."""
 
 
 class Hints:

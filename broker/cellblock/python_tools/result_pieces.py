@@ -55,7 +55,7 @@ _UNCONSTRAINED: Final = {
 
 
 class Misfit(Exception):
-    """A value does not fit; says where, and pydantic's sentence."""
+    """Tells that a value does not fit its type, and where; the text is pydantic's sentence."""
 
     def __init__(self, place: tuple[int | str, ...], message: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Misfit(Exception):
 
 
 class TooMany(Exception):
-    """A value that cannot be cut has over `MAX_UNCUT` values."""
+    """Tells that a value that cannot be cut has over `MAX_UNCUT` values."""
 
 
 def values_in(value: object, most: int) -> int:

@@ -42,11 +42,11 @@ _HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#!(?:(?!\xe2\x80[\xa8\xa9])[^\
 
 
 class TooComplex(ValueError):
-    """The imports of a script cannot be found at a reasonable cost; the text says why."""
+    """Tells that the imports of a script cannot be found at a reasonable cost; the text says why."""
 
 
 class TooSlow(TooComplex):
-    """Parsing was given up at its bound."""
+    """Tells that the parsing of a script was given up at its bound."""
 
 
 @dataclass(frozen=True, slots=True)

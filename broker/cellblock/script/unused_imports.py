@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 class NotErasable(ValueError):
-    """Blanks would not make the same program of it, or it cannot be told whether they would."""
+    """Tells that blanks would change what a program does, or that it is not known whether they would."""
 
 
 @dataclass(slots=True)

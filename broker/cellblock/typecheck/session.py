@@ -40,11 +40,11 @@ _LENGTH: Final = b"content-length"
 
 
 class SessionLost(Exception):
-    """The compiler has died, was killed, or broke the protocol; the text says which."""
+    """Tells that the compiler has died, was killed, or broke the protocol; the text says which."""
 
 
 class FramingError(ValueError):
-    """The other end does not speak the protocol, or says more than it may; the text says which."""
+    """Tells that the other end does not speak the protocol, or says more than it may; the text says which."""
 
 
 def encode(message: dict[str, Any]) -> bytes:

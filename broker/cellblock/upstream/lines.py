@@ -17,7 +17,7 @@ _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s
 
 
 class EndlessLine(Exception):
-    """A line is so long that it will not end."""
+    """Tells that a line is over `ENDLESS` times the cap, so that no end of it is expected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ FLOOD_SECONDS: Final = 60.0
 
 
 class Flooding(Exception):
-    """More came than is read for too long; the text says how much, without a full stop."""
+    """Tells that a server sent more than is read, for too long; the text says how much, without a full stop."""
 
 
 class Pace:

@@ -24,7 +24,7 @@ Chunks = Callable[[], AsyncIterator[bytes]]
 
 
 class RequestOver(Exception):
-    """Nobody waits for the answer any more."""
+    """Tells that nobody waits for the answer to a request any more."""
 
 
 class Post:

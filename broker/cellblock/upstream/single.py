@@ -45,7 +45,7 @@ MOVED: Final = "it is no longer with the broker that had it"
 
 
 class Moved(Exception):
-    """The server is with another broker, or with none; the text says why."""
+    """Tells that the server is with another broker, or with none; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _WRITABLE_BY_ALL: Final = 0o002
 
 
 class InTheWay(OSError):
-    """Something that Cellblock has not made is at a name that it needs; it is left as it is.
+    """Tells that something that Cellblock has not made is at a name that it needs; it is left as it is.
 
     `strerror` names it and says what it is.
     """

@@ -40,7 +40,8 @@ class Like(NamedTuple):
 
 
 class BadRecord(ValueError):
-    """Something is no such record. The text names the field and what it should be, and repeats no value."""
+    """Tells that a value cannot be made a record of the asked kind. The text names the field and what it should be,
+    and repeats no value."""
 
 
 class Field(NamedTuple):

@@ -23,11 +23,12 @@ ALLOWED: Final = "ALLOWED"
 
 
 class SelfTestFailed(RuntimeError):
-    """A way out is open, or the test gave no outcome; the text says which."""
+    """Tells that a way out is open, or that the test gave no outcome; the text says which."""
 
 
 class SelfTestNotMade(RuntimeError):
-    """The test has not been made: the machine is too busy for it, or lacks something now. Another start may make it."""
+    """Tells that the test has not been made: the machine is too busy for it, or lacks something now. Another start may
+    make it."""
 
 
 async def run_selftest(

@@ -41,7 +41,7 @@ _SECRET_LINE: Final = re.compile(r"^curve-secret-key ([0-9a-f]{64})$", re.MULTIL
 
 
 class KeyFileError(ValueError):
-    """A key or its file cannot be used; the text says which and why, and holds no part of a secret."""
+    """Tells that a key or its file cannot be used; the text says which and why, and holds no part of a secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ HEARTBEAT_TIMEOUT_MS: Final = 10_000
 
 
 class PeerUnreachable(OSError):
-    """The message could not be given to ZeroMQ: no such peer, or it has stopped reading."""
+    """Tells that a message could not be given to ZeroMQ: no such peer, or it has stopped reading."""
 
 
 class LoopSocket:

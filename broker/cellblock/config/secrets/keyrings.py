@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class KeyringError(CellblockError):
-    """There is no keyring, or it is locked, or it hangs."""
+    """Tells that there is no keyring, or that it is locked, or hangs."""
 
 
 class _Backend(Protocol):

@@ -37,11 +37,11 @@ Form = dict[str, Any]
 
 
 class NotAsked(Exception):
-    """A decision is about calls that do not wait, or no longer: nothing was done."""
+    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
 
 
 class NotAnswered(Exception):
-    """A decision does not answer what a server asks: nothing was done."""
+    """Tells that a decision does not answer what a server asks: nothing was done."""
 
 
 class WaitingRuns(Protocol):

@@ -37,7 +37,7 @@ Header = tuple[bytes, bytes]
 
 
 class Refused(Exception):
-    """The request ends with this status and nothing else.
+    """Tells that a request ends with this status and nothing else.
 
     Args:
         status: Of HTTP.

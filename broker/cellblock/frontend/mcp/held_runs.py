@@ -35,11 +35,11 @@ GATHER_SECONDS: Final = 0.02
 
 
 class NoRoom(Exception):
-    """Too many clients are away already."""
+    """Tells that too many clients are away already."""
 
 
 class RunIsOver(Exception):
-    """The run has no process any more, and its client's request was answered."""
+    """Tells that a run has no process any more, and that its client's request was answered."""
 
 
 @dataclass(eq=False, slots=True)

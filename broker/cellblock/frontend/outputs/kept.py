@@ -49,7 +49,7 @@ class Kept:
 
 
 class NotKept(Exception):
-    """There is no such output for this client (any more)."""
+    """Tells that there is no such output for this client (any more)."""
 
 
 class OutputPlace(Protocol):

@@ -19,15 +19,15 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Broken(Exception):
-    """The daemon cannot be reached, or has hung up, or is silent for too long. The message says which."""
+    """Tells that the daemon cannot be reached, or has hung up, or is silent for too long. The message says which."""
 
 
 class Unreached(Broken):
-    """The daemon takes no connection: nothing was sent."""
+    """Tells that the daemon takes no connection: nothing was sent."""
 
 
 class HungUp(Broken):
-    """The daemon has ended the connection without an answer, as one does that is killed."""
+    """Tells that the daemon has ended the connection without an answer, as one does that is killed."""
 
 
 class Answer(Protocol):

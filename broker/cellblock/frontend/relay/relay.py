@@ -75,11 +75,11 @@ _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-typ
 
 
 class DaemonUnavailable(CellblockError):
-    """The daemon is not there, does not take us, or has gone."""
+    """Tells that the daemon is not there, does not take us, or has gone."""
 
 
 class _Forgotten(Exception):
-    """The daemon knows nothing of our session; it has done nothing."""
+    """Tells that the daemon knows nothing of our session; it has done nothing."""
 
 
 class _Pending:

@@ -53,7 +53,8 @@ ENDED: Final = "The daemon that passed this on is stopping. The request may have
 
 
 class NotThere(Exception):
-    """The broker that was asked is not there, or another one is, which does not answer this; nothing was done."""
+    """Tells that the broker that was asked is not there, or that another one is, which does not answer this; nothing
+    was done."""
 
     def __init__(self, *, misdirected: bool = False) -> None:
         super().__init__()

@@ -32,7 +32,8 @@ else's."""
 
 
 class LineTooLong(Exception):
-    """A line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is known."""
+    """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
+    known."""
 
     def __init__(self, start: bytes, end: bytes) -> None:
         super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")

@@ -69,7 +69,7 @@ class Caps(NamedTuple):
 
 
 class Unusable(RuntimeError):
-    """A hierarchy takes no group; the text says why."""
+    """Tells that a cgroup hierarchy takes no group; the text says why."""
 
 
 def caps_for(
