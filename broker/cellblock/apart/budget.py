@@ -17,7 +17,7 @@ class OverBudget(Exception):
 
 
 class ByteBudget:
-    """Counts bytes by whose they are. Nothing waits: what is over a bound is refused.
+    """Counts bytes in memory under the key of whoever holds them. Nothing waits: what is over a bound is refused.
 
     Args:
         each: Most bytes for one key.
@@ -33,7 +33,7 @@ class ByteBudget:
         self._what = what
         self._held: Counter[str] = Counter()
         self.total = 0
-        """Counts the bytes that are held now."""
+        """Counts the bytes that all keys hold now."""
 
     def held_for(self, key: str) -> int:
         """Returns how many bytes are held now for one key."""

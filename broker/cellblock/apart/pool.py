@@ -33,7 +33,8 @@ RESERVED: Final = 1
 """Keeps so many processes for those that have none: one client's bodies take seconds each if they are made for that."""
 
 QUEUE_SIZES: Final = (256, 128)
-"""Bounds what may wait, in all and of one, but scripts: those count in the queue of runs."""
+"""Bounds the tasks that may wait, in all and of one client or server, but scripts: those count in the queue of
+runs."""
 
 QUEUE_WAIT_MS: Final = 30_000
 
@@ -57,11 +58,11 @@ class Bill:
 
     @property
     def cpu_ms(self) -> int:
-        """Returns what there is so far."""
+        """Returns the CPU milliseconds that the bill has so far."""
         return round(self._cpu_ms)
 
     def add(self, cpu_ms: float) -> None:
-        """Adds milliseconds."""
+        """Adds CPU milliseconds to the bill."""
         with self._lock:
             self._cpu_ms += cpu_ms
 

@@ -109,7 +109,7 @@ class Claims:
         self._presence.wake()
 
     def let_go(self) -> None:
-        """Claims nothing more; what is held is given up when it has `ended`."""
+        """Stops claiming things; what this broker holds is given up when it has `ended`."""
         with self._turn:
             self._url = None
         self._presence.wake()
@@ -126,7 +126,7 @@ class Claims:
         return self._presence.trouble if unusable is None else str(unusable)
 
     def claim(self, name: str) -> Claim | None:
-        """Returns whose something is, as it was known last; None where it was nobody's yet."""
+        """Returns the claim to a thing, as it was known last; None where no broker had one yet."""
         return self._known.get(name)
 
     def epoch(self, name: str) -> int | None:

@@ -59,7 +59,7 @@ class CountRows:
         self._database, self._now = database, now
 
     def take(self, name: str, period_ms: int, most: int) -> tuple[bool, Counted]:
-        """Counts one more where that is not too much, and says whether it did. Raises StoreError.
+        """Counts one more under a name where that is not too much, and says whether it did. Raises StoreError.
 
         Args:
             name: The count's.

@@ -26,7 +26,7 @@ class Database(Protocol):
     """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the database."""
         ...
 
     def transaction(self, key: str = "", *, safe: bool = False) -> AbstractContextManager[None]:
@@ -60,7 +60,8 @@ class Database(Protocol):
         ...
 
     def used_bytes(self) -> int | None:
-        """Returns what is used of the disk; None where that is not to be known. Raises StoreError."""
+        """Returns the bytes that the database uses of the disk; None where that is not to be known. Raises
+        StoreError."""
         ...
 
     def give_back(self, pages: int) -> None:

@@ -63,7 +63,7 @@ class SharedState:
         self.server.close()
 
     def hold(self) -> None:
-        """Returns when what is there may be used; blocks. Raises StoreError."""
+        """Returns when the shared PostgreSQL may be used; blocks. Raises StoreError."""
         if self.presence is not None:
             self.presence.hold()
             return

@@ -29,7 +29,7 @@ RUN: Final = "run"
 SOCKET_NAME: Final = "hosts.sock"
 
 SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
-"""Tells what is in such a folder."""
+"""Tells what may be in the folder of one broker's sockets."""
 
 OUTPUTS: Final = "outputs"
 """Each front-end has a folder of its own in it, for large outputs."""

@@ -34,7 +34,8 @@ VERB_SHARE = 0.9
 GENERAL_NEAR = 0.5
 """Sets what a word of a tool counts for one that the general word list has in one set with it."""
 GENERAL_FAR = 0.3
-"""Sets the same of one whose set stands above, or has a word derived from it."""
+"""Sets what a word of a tool counts for one whose set in the general word list stands above, or has a word derived
+from it."""
 MAX_PHRASE_WORDS = 3
 
 _FILE = Path(__file__).with_name("search_words.txt")

@@ -123,7 +123,7 @@ class DaemonStart:
         return daemon
 
     def _start(self, lock: int) -> int:
-        """Starts it, with the lock as its own. Returns where its words begin in the log."""
+        """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
         words = [
             sys.executable,
             "-P",

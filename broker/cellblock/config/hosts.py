@@ -24,10 +24,10 @@ class RaySettings(Section):
     find this broker alone, at `listen`; any address of this machine is then the one that Ray knows it by."""
 
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Sets how many hosts there are at least."""
+    """Sets how many worker hosts there are at least."""
 
     max: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Caps the hosts."""
+    """Caps the number of worker hosts."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Caps the runs at the same time at one host. For three quarters of it, of the runs that have a place or wait for

@@ -62,7 +62,7 @@ class MetricsSettings(Section):
     """Sets what `/metrics` of `serve --http` shows, in the text format of Prometheus."""
 
     enabled: bool = True
-    """Says whether there is such a page."""
+    """Says whether `serve --http` has the page `/metrics`."""
 
     token: bool = True
     """Says whether the page asks for the bearer token, as everything else does. Without it, whoever reaches the

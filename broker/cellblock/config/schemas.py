@@ -36,7 +36,7 @@ class ServerSchemaSettings(ToolSchemaSettings):
 
 
 class SchemaRules(NamedTuple):
-    """Tells what holds for one tool."""
+    """Tells which rules on schemas hold for one tool."""
 
     learn: bool
     unwrap: Unwrap
@@ -65,7 +65,7 @@ class SchemaSettings(Section):
     one."""
 
     sample_every: Positive = 16
-    """Observes one result in so many from then on."""
+    """Sets how many results later come to each one that is observed."""
 
     overlays: Path | None = None
     """Names the folder of the overlay files; `overlays` in the state directory when absent."""

@@ -36,10 +36,10 @@ class LimitRange(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
 
     default: Annotated[int, Field(ge=0)]
-    """Sets what a run gets that asks for nothing."""
+    """Sets the limit of a run that asks for none."""
 
     maximum: Annotated[int, Field(ge=0)]
-    """Bounds what a run gets."""
+    """Bounds the limit that a run may ask for."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LimitRange:

@@ -71,7 +71,7 @@ _ToolName = Annotated[str, AfterValidator(_tool_name), Field(json_schema_extra={
 
 
 def _named_in(names: Iterable[str], *tool: str) -> bool:
-    """Says whether one of the names, with `*` for any characters, is one of a tool's."""
+    """Says whether one of the patterns, with `*` for any characters, fits one of a tool's names."""
     return any(
         pattern == name
         or ("*" in pattern and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.S))

@@ -406,7 +406,8 @@ class Broker:
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, as `Executor.call`. Raises HostUnavailable: The broker is not running."""
+        """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
+        running."""
         if self._executor is None:
             raise _not_running()
         return await self._executor.call(server, tool, arguments, caller, used)
@@ -463,13 +464,13 @@ class Broker:
     @property
     @internal
     def shared(self) -> SharedState | None:
-        """Gives what it has of what it shares with others; None where it shares nothing."""
+        """Gives the PostgreSQL that this broker shares with others; None where it shares none."""
         return self._shared
 
     @property
     @internal
     def counts(self) -> Counts:
-        """Counts what clients use."""
+        """Gives the counts of what clients use of their quotas."""
         return self._counts
 
     @property
@@ -574,7 +575,7 @@ class Broker:
     @property
     @internal
     def keeper(self) -> Keeper:
-        """Gives the runs that are kept. Raises HostUnavailable: The broker is not running."""
+        """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
         if self._keeper is None:
             raise _not_running()
         return self._keeper

@@ -144,7 +144,7 @@ class Watcher:
         called."""
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Says that a call is over, or was given up with the run."""
+        """Hears that a call is over, or was given up with the run."""
 
     def run_ended(self, run: RunFacts) -> None:
         """Says the last word on a run; `ended` is set."""
@@ -214,7 +214,7 @@ class RunWatch:
             self._tell("call_ended", call)
 
     def ended(self, response: RunResponse | None) -> None:
-        """Tells that the run is over; said again, it is not told again."""
+        """Tells once that the run is over."""
         if self.facts.ended is None:
             self.facts.ended = time.monotonic()
             self.facts.response = response

@@ -109,7 +109,7 @@ class _Order:
     resumed: int = 0
     """Counts how often its process was lost here, and it went on in another."""
     lost_cpu_ms: int = 0
-    """Counts what these processes had used."""
+    """Counts the CPU milliseconds that the lost processes had used."""
 
     def see(self, catalog: Catalog) -> Catalog:
         """Takes a snapshot, and gives what the run may see of it."""
@@ -399,7 +399,7 @@ class Executor:
         return True
 
     def _may_begin_anew(self, order: _Order) -> bool:
-        """Says whether a run of which nothing is written down may begin once more."""
+        """Says whether a run may begin once more of which nothing is written down."""
         kept = order.kept
         if order.resumed or self._keeper is None or (kept is None and order.journal is not None):
             return False

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Generation:
-    """Counts those who are inside; `ended` waits until there are none, here and in generations before.
+    """Counts the runs of one generation; `ended` waits until there are none, here and in generations before.
 
     Args:
         before: The generation before: its runs may use what this one's do, and outlast them.

@@ -116,7 +116,7 @@ class Journaled:
         return True
 
     def begun(self, call_id: int, facts: CallFacts) -> None:
-        """Takes what is known of a call that is being made."""
+        """Takes the facts of a call that is being made."""
         self._journal.begun(call_id, facts)
 
     def answered(self, call_id: int, ok: bool, body: bytes) -> None:

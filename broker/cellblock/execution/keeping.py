@@ -67,7 +67,7 @@ class KeptRun(Watcher, ABC):
 
     @abstractmethod
     async def before_call(self, call_id: int) -> None:
-        """Waits until it is written down that a call is made, where whoever goes on with the run must know; bounded.
+        """Waits until the journal says that a call is made, where whoever goes on with the run must know; bounded.
 
         Raises:
             ToolCallError: That is not certain, so the call is not made.
@@ -99,10 +99,10 @@ class KeptRun(Watcher, ABC):
         """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
 
     async def sends(self, call_id: int) -> None:
-        """Waits until it is written down that such a call, which asks in rounds, goes on with its answers."""
+        """Waits until the journal says that a call, which asks in rounds, goes on with its answers."""
 
     def asks_no_more(self, question: OpenQuestion) -> None:
-        """Hears that such a question needs no answer any more."""
+        """Hears that a server's question needs no answer any more."""
 
     @abstractmethod
     def given_up(self) -> None:

@@ -58,7 +58,8 @@ _Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
 
 @dataclass(slots=True)
 class Kept:
-    """Holds what was found in a script, and against what. The servers are held, so that their ids stay theirs."""
+    """Holds the findings of the check of one script, and what the script was checked against. The servers are held, so
+    that their ids stay theirs."""
 
     servers: tuple[ServerEntry, ...]
     assumed: list[Assumed]
@@ -83,7 +84,7 @@ class SideChecks:
         self._tasks = TaskSet()
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Ends the checks that are under way."""
         self._tasks.cancel()
         await self._tasks.ended()
 
@@ -107,7 +108,7 @@ class SideChecks:
         return held
 
     def keep(self, key: _Key, found: Kept) -> None:
-        """Keeps what was found."""
+        """Keeps the findings of one check."""
         self._drop(key)
         self._kept[key] = found
         for server in found.servers:
@@ -203,7 +204,7 @@ class SideCheck:
 
     @property
     def is_about_tools(self) -> bool:
-        """Says whether the script can call any."""
+        """Says whether the script can call any tool."""
         return bool(self._servers)
 
     def begin(self) -> None:

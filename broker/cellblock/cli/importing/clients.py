@@ -35,7 +35,8 @@ class Found:
 
 @dataclass(slots=True)
 class Search:
-    """A search has what was found. `unreadable` maps files to why they cannot be used."""
+    """A search has the servers that were found, and the files that were read. `unreadable` maps files to why they
+    cannot be used."""
 
     servers: list[Found] = field(default_factory=list[Found])
     files: dict[Path, int] = field(default_factory=dict[Path, int])

@@ -69,7 +69,7 @@ class Keyring:
         await self._awaited(partial(_delete, entry))
 
     def find_now(self) -> str | None:
-        """Returns what `find` does."""
+        """Returns the keyring's name as `find` does; blocks."""
         try:
             return self._waited(_name)
         except KeyringError:
@@ -80,11 +80,11 @@ class Keyring:
         return self._waited(partial(_get, entry))
 
     def set_now(self, entry: str, text: str) -> None:
-        """Writes as `set` does."""
+        """Writes an entry as `set` does; blocks."""
         self._waited(partial(_set, entry, text))
 
     def delete_now(self, entry: str) -> None:
-        """Removes as `delete` does."""
+        """Removes an entry as `delete` does; blocks."""
         self._waited(partial(_delete, entry))
 
     # ---- inside --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ HEADERS: Final[tuple[Header, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Holds an answer."""
+    """Holds an HTTP answer with its whole body."""
 
     status: int
     body: bytes = b""
