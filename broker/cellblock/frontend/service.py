@@ -81,7 +81,7 @@ class ParkedRuns(Protocol):
 
     @property
     def good_seconds(self) -> float:
-        """Says for how long a run waits at most."""
+        """Says for how many seconds a run stays parked at most."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class ParkedRuns(Protocol):
         ...
 
     async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
-        """Goes on with a run that was taken. Raises InvalidRequest."""
+        """Has a parked run go on that was taken. Raises InvalidRequest."""
         ...
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
@@ -236,8 +236,8 @@ class RunService(Protocol):
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, without a script: gives a `CallToolResult` or plain data, of a `RequestEntry`
-        its own result. Raises ScriptError."""
+        """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
+        `RequestEntry` its own result. Raises ScriptError."""
         ...
 
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:

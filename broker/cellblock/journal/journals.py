@@ -30,8 +30,8 @@ logger = logging.getLogger("cellblock.journal")
 
 WAITING_BYTES: Final = 64 * 1024 * 1024
 WAITING_OF_ONE_BYTES: Final = 48 * 1024 * 1024
-"""Bound what waits to be written, of all and of one client, whose largest run and its result fit; a run for which there
-is no room is not kept."""
+"""Bound the bytes that wait to be written, of all and of one client, whose largest run and its result fit; a run for
+which there is no room is not kept."""
 
 SMALL_BYTES: Final = 4096
 """Estimates a run without its journal: its facts, or one small piece."""
@@ -88,7 +88,7 @@ class Journals:
             self._tick()
 
     def use(self, settings: JournalSettings) -> None:
-        """Takes over other bounds for what is kept from now on, and for what is kept already."""
+        """Takes over new bounds for the runs that are kept from now on, and for those that are kept already."""
         self._settings = settings
         self._next_tidy = 0.0
         if self._timer is None:
@@ -148,19 +148,20 @@ class Journals:
     async def heads(
         self, principal: str | None = None, *, before: float | None = None, limit: int = 100
     ) -> list[Head]:
-        """Returns what `JournalStore.heads` does. Raises StoreError, also for a disk that does not answer."""
+        """Returns the heads of kept runs, as `JournalStore.heads` does. Raises StoreError, also for a disk that does
+        not answer."""
         return await self.asked(lambda store: store.heads(principal, before=before, limit=limit), [])
 
     async def read(self, run_id: str, principal: str | None = None) -> tuple[Head, list[Piece]] | None:
-        """Returns what `JournalStore.read` does. Raises as `heads`."""
+        """Returns a kept run and its pieces, as `JournalStore.read` does. Raises as `heads`."""
         return await self.asked(lambda store: store.read(run_id, principal), None)
 
     async def delete(self, run_id: str, principal: str | None = None) -> bool:
-        """Deletes as `JournalStore.delete` does. Raises as `heads`."""
+        """Deletes a kept run, as `JournalStore.delete` does. Raises as `heads`."""
         return await self.asked(lambda store: store.delete(run_id, principal), default=False)
 
     async def tidied(self) -> None:
-        """Waits until nothing is kept that is too old or too much. Raises StoreError."""
+        """Waits until the journals keep nothing that is too old or too much. Raises StoreError."""
         while await self.asked(lambda store: store.tidy(), default=False):
             pass
 
@@ -179,7 +180,7 @@ class Journals:
         return await self._done(work)
 
     def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
-        """Does something behind what was written before. Never raises.
+        """Has work done with the store, behind what was written before. Never raises.
 
         Returns:
             What says whether it has been done, or cannot be; None where the broker is stopping.

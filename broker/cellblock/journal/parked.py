@@ -104,12 +104,12 @@ class Parked:
     client: str = ""
 
     def pack(self) -> bytes:
-        """Encodes it, for the store."""
+        """Encodes what a parked run waits for, for the store."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Parked:
-        """Decodes what `pack` has made."""
+        """Decodes the state of a parked run that `pack` has encoded."""
         found: Any = json.loads(data)
         questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
         working = tuple(WorkingCall(**one) for one in found.pop("working", ()))
@@ -147,7 +147,7 @@ def pack_question(question: ParkedQuestion) -> bytes:
 
 
 def unpack_question(data: bytes) -> ParkedQuestion:
-    """Decodes what `pack_question` has made."""
+    """Decodes a question that `pack_question` has encoded."""
     return ParkedQuestion(**json.loads(data))
 
 
@@ -157,6 +157,6 @@ def pack_answers(answers: Mapping[int, Given]) -> bytes:
 
 
 def unpack_answers(data: bytes) -> dict[int, Given]:
-    """Decodes what `pack_answers` has made."""
+    """Decodes the answers that `pack_answers` has encoded."""
     found: object = json.loads(data)
     return {int(number): cast("Given", given) for number, given in found.items()} if is_object(found) else {}

@@ -18,7 +18,7 @@ class NoRoom(StoreError):
 
 
 class JournalRoom:
-    """Counts what journals hold. Every thread may use it.
+    """Counts the bytes that journals hold in memory. Every thread may use it.
 
     Args:
         each: What those of one client may hold together.
@@ -39,7 +39,7 @@ class JournalRoom:
             self._budget.take(client, size)
 
     def give_back(self, client: str, size: int) -> None:
-        """Counts bytes no more. A collector may call it anywhere, also within `take`: so it takes no lock."""
+        """Takes bytes off the count. A collector may call it anywhere, also within `take`: so it takes no lock."""
         self._returned.append((client, size))
 
     @contextmanager

@@ -29,8 +29,8 @@ WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "sent", "answers")
 """Names the pieces that say what a parked run waits for."""
 
 RunState = Literal["running", "parked", "ended"]
-"""Says where a run is that is written down. One that is `running` has an owner, and is taken from one that has died; a
-`parked` one waits for a person. Each becomes the other or `ended`."""
+"""Says in which state a run is that is written down. One that is `running` has an owner, and is taken from one that
+has died; a `parked` one waits for a person. Each becomes the other or `ended`."""
 
 
 class Piece(NamedTuple):
@@ -52,7 +52,7 @@ class Head:
     outcome: str | None = None
     calls: int = 0
     bytes: int = 0
-    """Says what its pieces take on disk."""
+    """Says how many bytes the run's pieces take on disk."""
 
     state: RunState = "ended"
     turn: int = 0
@@ -71,7 +71,7 @@ class Head:
     """Counts how often it has gone on in another process."""
 
     changed: float | None = None
-    """Says when its row was last written; None before the first time."""
+    """Says when the run's row was last written; None before the first time."""
 
     owner: str | None = None
     """Names the broker that has it; of a parked one, whose calls are still with their tools."""

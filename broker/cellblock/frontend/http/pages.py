@@ -141,7 +141,7 @@ class Pages:
     async def answer(
         self, method: str, path: str, query: bytes, *, by: str | None = None, body: bytes = b""
     ) -> Page:
-        """Answers whoever may ask.
+        """Answers a request for a page of the dashboard.
 
         Args:
             method: Of HTTP.

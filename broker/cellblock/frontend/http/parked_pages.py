@@ -24,7 +24,7 @@ MAX_BODY_BYTES: Final = 16 * 1024
 """Bounds what is read of a decision: 1,000 numbers fit, or what a person types into a form."""
 
 MAX_CALL: Final = 1 << 53
-"""Bounds the number of a call."""
+"""Bounds the number of a call in a decision."""
 
 ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
 """Maps the words of paths to what they say to each call."""
@@ -71,7 +71,7 @@ class WaitingRuns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ParkedPages:
-    """Answers by path.
+    """Answers the requests about parked runs, by path.
 
     Args:
         runs: The runs that wait.
@@ -82,7 +82,7 @@ class ParkedPages:
     shows_inputs: bool = False
 
     async def listed(self, by: str | None) -> Page:
-        """Lists the runs.
+        """Lists the parked runs.
 
         Args:
             by: Who may decide, and so sees all that there is to decide; None: somebody who only looks.

@@ -135,7 +135,7 @@ class FrontServer(Server[dict[str, Any]]):
             self._surface.changes.close()
 
     async def opened(self) -> None:
-        """Waits until it is open."""
+        """Waits until the server is open."""
         await self._opened.wait()
 
     def create_initialization_options(

@@ -52,7 +52,7 @@ class RequestStates:
         self._keys: Sequence[bytes] = ()
 
     async def signed(self, run_id: str, principal: str, number: int, seconds: float) -> str:
-        """Returns a word.
+        """Returns the signed word of a round, as the `requestState` that the client brings back.
 
         Args:
             run_id: The run.

@@ -105,7 +105,8 @@ def read_uses(state_dir: Path) -> Uses | None:
 
 
 def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
-    """Counts one use more of each. What another process adds at the same moment may be lost. Raises OSError."""
+    """Counts one use more of each of these servers by these principals. What another process adds at the same moment
+    may be lost. Raises OSError."""
     uses, today = read_uses(state_dir), _today()
     if uses is None:
         return

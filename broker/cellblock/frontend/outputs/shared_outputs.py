@@ -57,7 +57,7 @@ ASK_SECONDS: Final = 20.0
 """Bounds the time to write or read one output; 16 MiB take a tenth of a second."""
 
 CLOSE_SECONDS: Final = 5.0
-"""Bounds the wait for what is being written at the end."""
+"""Bounds the wait for the outputs that are still being written at the end."""
 
 _SHOWN: Final = "id, part, mime_type, size, pages, extract(epoch FROM made)"
 
@@ -120,7 +120,7 @@ class SharedOutputs:
             return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns what was kept here. See `OutputPlace`."""
+        """Returns the outputs that this broker has kept for a client. See `OutputPlace`."""
         self._forget()
         return [kept for kept in reversed(self._own.values()) if kept.owner == owner]
 

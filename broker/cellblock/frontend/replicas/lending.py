@@ -97,7 +97,7 @@ class Lending:
         self._lent: dict[str, Lent] = {}
 
     async def close(self) -> None:
-        """Ends what is served."""
+        """Ends the servers that are lent."""
         serving = [lent.serving for lent in self._lent.values()]
         for task in serving:
             task.cancel()

@@ -168,8 +168,8 @@ class Passing:
             await response.aclose()
 
     async def _sent(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request. Where a connection was used before, the other side may have closed it meanwhile: what may
-        be done twice is then sent once more."""
+        """Sends a request to another broker. Where a connection was used before, the other side may have closed it
+        meanwhile: what may be done twice is then sent once more."""
         is_new = False
 
         async def note(event: str, _: object) -> None:

@@ -55,7 +55,7 @@ GONE: Final = "This session has ended with its broker. Begin a new one."
 
 @dataclass(slots=True)
 class Route:
-    """Says where a request goes.
+    """Says to which broker a request goes.
 
     Attributes:
         session: The session as its broker knows it; None for a request without one.
@@ -103,7 +103,7 @@ class Replicas:
         return self._brokers.has_looked
 
     async def drain(self) -> None:
-        """Has the others take what is new; bounded."""
+        """Has the other brokers take what is new; bounded."""
         await self._brokers.drain()
         self._draining = True
 
