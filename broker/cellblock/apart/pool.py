@@ -46,7 +46,7 @@ GROUP_CAPS: Final = cgroup.Caps(memory_bytes=AT_ONCE * 1024 * cgroup.MIB, tasks=
 """Caps all processes together, where they have cgroups: as much as ordinary work of each may take."""
 
 IDLE_SECONDS: Final = 60.0
-"""A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
+"""Passes until a process that has nothing to do is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
 
 
 class Bill:

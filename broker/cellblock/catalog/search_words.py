@@ -107,9 +107,9 @@ def _relate(related: dict[str, dict[str, float]], one: str, others: list[str], s
 
 
 MIN_TYPO_CHARS = 4
-"""Shorter words are not corrected: one slip in three letters leaves too little to go by."""
+"""Bounds from below the words that are corrected: one slip in three letters leaves too little to go by."""
 MAX_TYPO_CHARS = 32
-"""Longer words are not corrected, so that the quadratic comparison stays bounded."""
+"""Bounds the words that are corrected, so that the quadratic comparison stays bounded."""
 MIN_SIMILARITY = 0.75
 """Sets the least `SequenceMatcher.ratio` of a correction: about one slip in four letters, two in eight."""
 MAX_CORRECTIONS = 2

@@ -26,7 +26,7 @@ _SDK_TITLE_END: Final = "Output"
 _OBJECT_KEYWORDS: Final = ("properties", "patternProperties", "additionalProperties", "propertyNames")
 
 _MAX_REFERENCES: Final = 20
-"""A chain of references longer than this is a circle."""
+"""Bounds a chain of references: a longer one is a circle."""
 
 
 def describes_object(schema: Mapping[str, Any] | bool) -> bool:

@@ -199,7 +199,7 @@ def _only_types(statement: Node) -> bool:
 
 
 def _calls(arguments: list[Node]) -> list[Node]:
-    """Gives the calls that these are first arguments of."""
+    """Gives the calls that these nodes are first arguments of."""
     calls = [node.parent.parent for node in arguments if node.parent is not None]
     return [call for call in calls if call is not None]
 

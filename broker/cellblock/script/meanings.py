@@ -120,7 +120,7 @@ class Meaning:
     inner: bool = False
 
     def member(self, step: _Step) -> Meaning | None:
-        """Gives what a member of it is."""
+        """Gives the meaning of a member of a value that has this one."""
         if self.kind == "answer":
             return replace(self, inner=True)
         # No tool is exported as `then`: that is the promise's.
@@ -346,7 +346,7 @@ class Meanings:
     # ---- where a name is declared --------------------------------------------------------------------
 
     def _values(self, name: Node) -> list[_Bound]:
-        """Gives all that the name at this place may have been given: nothing, where no scope declares it."""
+        """Gives the bindings that a name at this place may have: none, where no scope declares the name."""
         self._left -= 1
         if self._left < 0:
             return []

@@ -87,7 +87,7 @@ class Script:
     fix: str | None = None
     unawaited: list[tuple[str, Unawaited]] = field(default_factory=list[tuple[str, Unawaited]])
     fits_context: bool = True
-    """Says whether it can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
+    """Says whether the script can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
     `import_name`."""
     import_name: str = _KEYWORD
     name: str = SCRIPT_NAME

@@ -54,7 +54,7 @@ Kind = Literal["dropped", "used", "each", "list", "void"]
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """Describes one call.
+    """Describes one call whose promise nobody awaits.
 
     Attributes:
         start: Its first byte.

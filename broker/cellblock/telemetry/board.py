@@ -21,7 +21,7 @@ MAX_LOGS: Final = 200
 MAX_LOG_CHARS: Final = 2_000
 
 MAX_SCRIPT_CHARS: Final = 20_000
-"""Bounds what is kept of a script."""
+"""Bounds the characters that are kept of a script."""
 
 MAX_CALLS: Final = 500
 """Bounds the tool calls kept of a run: the first."""

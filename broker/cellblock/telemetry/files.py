@@ -33,7 +33,7 @@ class StderrSink:
     """Takes whole lines for this process's stderr; `PrivateFile` is a sink for a file."""
 
     def write(self, data: bytes) -> None:
-        """Writes at once. Raises OSError."""
+        """Writes a line to stderr at once. Raises OSError."""
         with suppress(ValueError):
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()

@@ -270,7 +270,7 @@ class Kept(KeptRun):
         self.is_durable, self.journal.on_change = False, None
 
     async def _is_given_up(self) -> bool:
-        """Says whether nobody goes on with the run from what is written of it."""
+        """Says whether the run was marked as lost, so that no broker goes on with it from its journal."""
         try:
             return await self._journals.asked(
                 lambda store: store.give_up(self.run_id, self._owner.name, LOST), default=True
@@ -421,7 +421,7 @@ class Kept(KeptRun):
         self._journals.do(lambda store: store.set_cpu(head.id, head.turn, used))
 
     def _changed(self, call: RecordedCall) -> None:
-        """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""
+        """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
             self._steps.add(pieces.request_piece(call, events))
@@ -429,7 +429,7 @@ class Kept(KeptRun):
             self._write_steps(pieces.answer_piece(call, events))
 
     def _write_steps(self, last: Piece) -> None:
-        """Writes a step, behind those that are not written yet."""
+        """Writes a step of the run, behind the steps that are not written yet."""
         steps, taken = self._steps, 0
         steps.add(last)
 

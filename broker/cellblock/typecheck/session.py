@@ -30,10 +30,11 @@ EXIT_BOUND_SECONDS: Final = 5.0
 
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""A script within the checker's cap that has an error in every token gives about 6 MB."""
+"""Bounds a message of the compiler: a script within the checker's cap that has an error in every token gives about 6
+MB."""
 
 MAX_HEADER_BYTES: Final = 256
-"""A header is one `Content-Length: N` line, and perhaps a `Content-Type`."""
+"""Bounds a message's header, which is one `Content-Length: N` line, and perhaps a `Content-Type`."""
 
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length"
@@ -184,7 +185,7 @@ class CompilerSession:
             self._waiting.pop(number, None)
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tells, without an answer. Nothing happens when it is lost."""
+        """Sends a notification to the compiler, which has no answer. Nothing happens when it is lost."""
         self._send({"method": method, "params": params})
 
     def kill(self, why: str) -> None:

@@ -41,7 +41,7 @@ NUMBERED: Final = 0
 asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
-"""Name the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
+"""Name the finding of a text that holds JSON, and that is iterated, spread, or asked for its keys: it has no such
 (`views`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
@@ -294,7 +294,7 @@ def _read_of(node: Node) -> Node | None:
 
 
 def _short(read: Node | None, source: ParsedScript) -> str:
-    """Gives what is written, where it is a name, or a member's, that fits into a sentence."""
+    """Gives the text of what is read, where it is a name, or a member's, that fits into a sentence."""
     if read is None or read.type not in ("identifier", "member_expression"):
         return ""
     text = source.text(read)
