@@ -84,7 +84,7 @@ class Beside:
             self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._is_news)
 
     def close(self) -> None:
-        """Tells nobody any more."""
+        """Stops telling of changes in the server's lists."""
         if self._news is not None:
             self._news.cancel()
 

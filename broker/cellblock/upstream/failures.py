@@ -21,7 +21,7 @@ HTTP_REFUSED: Final = "Server returned an error response"
 """Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""
 
 HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
-"""Adds its words for a 404."""
+"""Repeats the SDK's words for an HTTP refusal, its words for a 404 included."""
 
 MOVED: Final = "cellblock: the server is handed on, and was not asked"
 """Words the JSON-RPC error of a call that a broker does not begin any more."""

@@ -91,7 +91,7 @@ class HeavyValue(str):
 
     @classmethod
     def make(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
-        """Makes one with its attributes."""
+        """Makes a text that stands for a large value."""
         made = cls("a large value")
         made.body, made.kind, made.no_form = body, kind, no_form
         return made

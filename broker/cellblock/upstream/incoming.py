@@ -25,7 +25,7 @@ TOO_LARGE_START: Final = "cellblock: the message "
 
 NO_PLACE: Final = "is larger than it may be for what was asked"
 ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
-"""Words what is said of a message that could not be read."""
+"""Words the reason why a message could not be read."""
 
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""

@@ -28,7 +28,7 @@ class TooLong:
     size: int
     answers: int | None
     why: str | None = None
-    """Says why, where it was not the cap that the line was over."""
+    """Says why the line was dropped, where that was not the cap."""
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:

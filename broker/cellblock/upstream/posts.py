@@ -68,7 +68,8 @@ class Post:
 
 
 current: ContextVar[Post | None] = ContextVar("cellblock_post", default=None)
-"""Holds the request for which this is done. The SDK handles a message in the context in which it was sent."""
+"""Holds the request that this task sends, or whose answer it reads. The SDK handles a message in the context in which
+it was sent."""
 
 
 class Posts:

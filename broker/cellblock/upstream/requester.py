@@ -92,7 +92,8 @@ class CallOrigin:
 
     @property
     def who(self) -> object:
-        """Returns what is one and the same for calls that a question may be of without a doubt whom to ask."""
+        """Returns the run, or else the requester: calls that have it in common leave no doubt whom a server's question
+        is for."""
         return self.run or self.requester
 
     @property

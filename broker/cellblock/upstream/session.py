@@ -159,7 +159,7 @@ class UpstreamSession:
 
     @property
     def client(self) -> Client | None:
-        """Gives the connection; None while there is none that takes calls."""
+        """Gives the SDK's client of the session; None while it takes no calls."""
         return self._client
 
     @property
@@ -169,7 +169,7 @@ class UpstreamSession:
 
     @property
     def call_seconds(self) -> float:
-        """Bounds a call."""
+        """Bounds the time of one call of the server."""
         return self._settings.call_timeout_ms / 1000
 
     @property

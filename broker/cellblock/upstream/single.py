@@ -28,7 +28,8 @@ HAND_ON_SECONDS: Final = 10.0
 """Bounds the time that calls under way have to end when a broker that is stopping hands a server on."""
 
 TELL_SECONDS: Final = 3.0
-"""Bounds the wait until others know what has ended here: a look, unless PostgreSQL is away; then they wait."""
+"""Bounds the wait until the other brokers know that a session has ended here: a look, unless PostgreSQL is away; then
+they wait."""
 
 MOVE_SECONDS: Final = TAKE_OVER_SECONDS + 10.0
 """Bounds how long calls wait for a server on its way to another broker: until that may begin, and has started it."""
@@ -69,7 +70,7 @@ class WayTransport(BrokerTransport):
     """Asks the broker at the end of a way; one that is not there has, to the session, no such session."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request."""
+        """Sends a request to the broker at the end of the way."""
         try:
             return await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
@@ -153,7 +154,7 @@ class Single:
 
     @property
     def holder(self) -> Claim | None:
-        """Returns whose the server is, or was last."""
+        """Returns the claim of the broker that has the server, or had it last."""
         return self._claims.claim(self.name)
 
     @contextlib.asynccontextmanager

@@ -82,7 +82,7 @@ class Record:
         return made
 
     def replace(self, **changes: Any) -> Self:
-        """Returns one with other values in some fields. Raises BadRecord."""
+        """Returns a copy of the record with other values in some fields. Raises BadRecord."""
         return self.read({**vars(self), **changes})
 
     def _take(self, values: Mapping[Any, Any]) -> None:

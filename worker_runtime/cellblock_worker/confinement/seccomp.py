@@ -144,7 +144,7 @@ def _leaf(branches: Sequence[Branch], otherwise: int) -> list[Op]:
 
 
 def _check(check: Check, distance: int) -> list[Op]:
-    """Goes on behind itself if the check holds, else jumps `distance` further."""
+    """Compiles a check: the program goes on behind it if the check holds, else it jumps `distance` further."""
     low = _OFFSET_ARGUMENTS + 8 * check.argument
     if check.pointer:
         [value] = check.among

@@ -17,7 +17,7 @@ BOUND_SECONDS: Final = 20.0
 """Bounds the whole test, which takes about 0.2 s; each attempt has 2 s of its own."""
 
 MIN_ATTEMPTS: Final = 20
-"""Fewer outcomes mean that the test itself did not run."""
+"""Bounds the number of outcomes from below: fewer mean that the test itself did not run."""
 
 ALLOWED: Final = "ALLOWED"
 
@@ -34,7 +34,7 @@ class SelfTestNotMade(RuntimeError):
 async def run_selftest(
     max_old_space_mb: int, deno_dir: str | None = None, launcher: Launcher | None = None
 ) -> dict[str, str]:
-    """Runs the test. Returns what was tried and how each was refused.
+    """Runs the self-test in a process made like a worker. Returns what was tried and how each was refused.
 
     Args:
         max_old_space_mb: As for `confinement.launch`.

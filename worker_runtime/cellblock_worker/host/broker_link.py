@@ -60,7 +60,7 @@ class BrokerLink:
         )
 
     def dial(self) -> None:
-        """Begins to connect. Raises zmq.ZMQError."""
+        """Begins to connect to the broker. Raises zmq.ZMQError."""
         self._socket.connect(self.endpoint)
 
     def send(self, token: bytes, raw_header: bytes, body: bytes = b"") -> None:

@@ -99,7 +99,7 @@ class HostConfig(Record):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     def to_json(self) -> str:
-        """Returns it as `from_json` reads it."""
+        """Returns the configuration as a line of JSON, as `from_json` reads it."""
         return json.dumps(vars(self), default=vars)
 
     @classmethod
@@ -115,7 +115,7 @@ class HostConfig(Record):
 
 
 class Host:
-    """Serves until told to stop.
+    """Serves its brokers with workers until it is told to stop.
 
     Args:
         config: From the broker; the endpoint and identity are those of `announce`.
@@ -362,7 +362,7 @@ class Host:
         self._balance()
 
     def _end_former_launchers(self) -> None:
-        """Closes those whose workers are gone."""
+        """Closes the former launchers that no worker has any more."""
         used = {worker.launcher for worker in self._workers}
         for launcher in self._former_launchers[:]:
             if launcher not in used:

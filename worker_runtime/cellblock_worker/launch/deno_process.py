@@ -287,7 +287,7 @@ class DenoProcess:
 
 
 def _pipes() -> list[tuple[int, int]]:
-    """Returns three pipes. Raises OSError, and leaves none."""
+    """Returns three pipes, for the standard streams of a process. Raises OSError, and leaves none."""
     pairs: list[tuple[int, int]] = []
     try:
         for _ in range(3):

@@ -176,7 +176,7 @@ class Launcher:
                 process.wait()
 
     def _begin(self) -> socket.socket:
-        """Starts the process. Raises OSError."""
+        """Starts the launcher's process. Raises OSError."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -245,7 +245,8 @@ class Launcher:
         each(answer)
 
     def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Ends one that does not answer: its orders are answered then, and another takes its place."""
+        """Ends a launcher's process that does not answer: its orders are answered then, and another takes its
+        place."""
         if process is not None and process is self._process:
             process.kill()
 
@@ -324,7 +325,7 @@ def _received(channel: socket.socket) -> Started | OSError:
 
 
 def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:
-    """Starts it from this process. What fails after the fork is the child's exit."""
+    """Starts the process of an order from this process. What fails after the fork is the child's exit."""
     if order.entries or order.group:
         return OSError(errno.ENOSYS, "without a launcher no worker can be put into a cgroup of its own")
     command = list(order.command)

@@ -46,7 +46,7 @@ class Scheduling:
 
     @property
     def is_lowered(self) -> bool:
-        """Says whether others go first: this process's priority cannot be raised again."""
+        """Says whether the run lets others go first: this process's priority cannot be raised again."""
         return self._nice > 0 or self._leaves_a_core
 
     def go_first(self) -> None:
@@ -65,7 +65,8 @@ class Scheduling:
         self._lower(LONG_RUN_NICE)
 
     def give_way(self, others: bool) -> None:
-        """Lets others go first, if there are any now. When there are none, the core is given back, the priority not."""
+        """Lets other runs go first, if there are any now. When there are none, the core is given back, the priority
+        not."""
         if others:
             self._lower(GIVE_WAY_NICE)
         self._leave_a_core(others)

@@ -83,18 +83,18 @@ class LoopSocket:
         self._look_soon()
 
     def bind(self, endpoint: str) -> None:
-        """Binds. Raises zmq.ZMQError."""
+        """Binds the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.bind(endpoint)
         self._look_soon()
 
     def unbind(self, endpoint: str) -> None:
-        """Stops listening there. Harmless when it does not."""
+        """Stops listening at an endpoint. Harmless when it does not."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.unbind(endpoint)
         self._look_soon()
 
     def connect(self, endpoint: str) -> None:
-        """Connects. Raises zmq.ZMQError."""
+        """Connects the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.connect(endpoint)
         self._look_soon()
 

@@ -17,10 +17,11 @@ from cellblock_worker.worker.usage import Usage, read_usage
 OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
 
 OVERFLOW_MARK: Final = b"has overflowed its stack"
-"""Rust's guard page was hit: no matter of the memory limit, however much was in use."""
+"""Matches the words of Rust's guard page: the death is no matter of the memory limit, however much was in use."""
 
 SHELL_SIGNAL_BASE: Final = 128
-"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
+"""Stands before a signal in an exit code: bubblewrap exits with this plus the number of the signal that killed what it
+watched over."""
 
 REFUSED_MEMORY_SIGNALS: Final = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL}

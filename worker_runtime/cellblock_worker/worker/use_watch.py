@@ -14,7 +14,7 @@ CPU_SAMPLE_MIN_SECONDS: Final = 0.01
 """Bounds the pause between two looks at a run's CPU time, from below."""
 
 CPU_SAMPLE_SHARE: Final = 0.25
-"""The next look comes after this share of the CPU time left, since V8's helper threads count too."""
+"""Sets after which share of the CPU time left the next look comes, since V8's helper threads count too."""
 
 BLIND_PAUSE_SECONDS: Final = 0.1
 """Sets the pause until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
@@ -97,7 +97,7 @@ class UseWatch:
         return True
 
     def now(self) -> Usage | None:
-        """Returns what the run has used by now; None when that cannot be read."""
+        """Returns the CPU time and memory that the run has used by now; None when that cannot be read."""
         try:
             usage = self._reader.read()
         except (OSError, ValueError):

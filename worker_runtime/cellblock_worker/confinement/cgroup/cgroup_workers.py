@@ -153,7 +153,7 @@ class WorkerGroup:
         return not left
 
     def remove(self) -> None:
-        """Ends what is in it, and removes it."""
+        """Ends the processes in the worker's group, and removes it."""
         for fd in (self._limit, self._usage, self._peak):
             if fd >= 0:
                 os.close(fd)
