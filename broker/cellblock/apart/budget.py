@@ -54,7 +54,7 @@ class ByteBudget:
         self.total += size
 
     def give_back(self, key: str, size: int) -> None:
-        """Counts out what `take` has counted."""
+        """Counts out bytes that `take` has counted."""
         self.total -= size
         self._held[key] -= size
         if not self._held[key]:

@@ -97,7 +97,7 @@ class Apart:
         self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
         self.free = AT_ONCE
-        """Counts the processes more that may work."""
+        """Counts how many processes more may work at once."""
 
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()

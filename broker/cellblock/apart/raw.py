@@ -60,7 +60,7 @@ class Splices:
             self.drop(token)
 
     def add(self, text: bytes, quote: bytes = b'"', on_gone: Callable[[], None] | None = None) -> str:
-        """Returns a token for a text.
+        """Returns a token that stands for a text until the message is written.
 
         Args:
             text: What is put in its place, and in that of the quotes around it.

@@ -136,7 +136,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _watched(self) -> Generator[None]:
-        """Looks at what a task takes as long as that lasts, and once more when it ends."""
+        """Looks at the CPU time and memory that a task takes as long as it lasts, and once more when it ends."""
         self._since_ms = self._used_ms()
         self._look()
         try:

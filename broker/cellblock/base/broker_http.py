@@ -51,7 +51,7 @@ class BrokerTransport(httpx2.AsyncHTTPTransport):
         self._for_tls = {} if name is None else {"sni_hostname": name}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request within the bounds."""
+        """Sends a request to another broker within the bounds."""
         bounds = {"connect": CONNECT_SECONDS, "pool": CONNECT_SECONDS, "write": WRITE_SECONDS, "read": None}
         request.extensions = {**request.extensions, "timeout": bounds, **self._for_tls}
         return await super().handle_async_request(request)

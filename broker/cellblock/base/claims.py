@@ -116,7 +116,7 @@ class Claims:
 
     @property
     def takes(self) -> bool:
-        """Says whether this broker claims what nobody has."""
+        """Says whether this broker claims servers that no broker has."""
         return self._url is not None
 
     @property
@@ -145,13 +145,14 @@ class Claims:
 
     @property
     def has_any(self) -> bool:
-        """Says whether this broker has something that it has not ended."""
+        """Says whether this broker holds a claim that it has not ended."""
         with self._turn:
             return self._held != self._over
 
     @property
     def held(self) -> bool:
-        """Says whether this broker has something, or has not yet been able to say that it has ended it."""
+        """Says whether this broker holds a claim, or has not yet been able to tell the others that it has ended
+        one."""
         return bool(self._held)
 
     # ---- inside: the thread --------------------------------------------------------------------------

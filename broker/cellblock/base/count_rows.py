@@ -89,7 +89,7 @@ class CountRows:
         return Counted(counted.period, counted.used + more, counted.now_ms)
 
     def came_through(self) -> bool:
-        """Says whether what has raised `Away` was done all the same. Raises Away. See `Database`."""
+        """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
         return self._database.came_through()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Database(Protocol):
         ...
 
     def transaction(self, key: str = "", *, safe: bool = False) -> AbstractContextManager[None]:
-        """Does the block's statements all or not at all.
+        """Runs a block whose statements are done all or not at all.
 
         Args:
             key: Names what the block is about: of two blocks with one key, the second waits for the first's end.

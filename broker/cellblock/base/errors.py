@@ -24,19 +24,19 @@ def first_few(names: Sequence[str], most: int) -> str:
 
 
 class Fault(Enum):
-    """Names who has to act."""
+    """Names the party that has to act on an error."""
 
     CALLER = "caller"
-    """The request or the configuration is wrong."""
+    """Blames the client: the request or the configuration is wrong."""
 
     SCRIPT = "script"
-    """The agent's code is wrong or took more than it was given."""
+    """Blames the script: the agent's code is wrong or took more than it was given."""
 
     UPSTREAM = "upstream"
-    """An MCP server failed, or answered with an error."""
+    """Blames the server: an MCP server failed, or answered with an error."""
 
     CELLBLOCK = "cellblock"
-    """A part of Cellblock or of this machine failed."""
+    """Blames Cellblock: a part of it or of this machine failed."""
 
 
 class Certainty(Enum):
@@ -206,7 +206,7 @@ class AuthenticationFailed(ToolCallError):
     summary = "refused for lack of valid credentials"
 
     login: NeededLogin | None = None
-    """Knows when a person has logged in, where that is what it takes."""
+    """Knows when a person has logged in, where a login helps."""
 
 
 class RunLimitReached(ScriptError):

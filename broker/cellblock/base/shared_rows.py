@@ -94,7 +94,7 @@ class SharedRows:
         return sorted(name for of, name in self._rows.copy() if of == kind)
 
     def version(self, kind: str, name: str) -> int | None:
-        """Returns a number that is another one after each write; None where there is no such row."""
+        """Returns the version of a row, another number after each write; None where there is no such row."""
         found = self._rows.get((kind, name))
         return None if found is None else found[0]
 
@@ -223,8 +223,8 @@ class SharedRows:
             self._closing.wait(LOOK_SECONDS)
 
     def _seal_anew(self) -> None:
-        """Seals what was sealed with the other key. Each broker does so once: two that change their key, one after the
-        other, would go on undoing it. Raises StoreError."""
+        """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their
+        key, one after the other, would go on undoing it. Raises StoreError."""
         for (kind, name), (version, sealed) in self._rows.copy().items():
             if not self._keys.is_newest(sealed):
                 with contextlib.suppress(WrongSeal):

@@ -40,7 +40,7 @@ class Shelf(Protocol):
         ...
 
     def wait(self) -> None:
-        """Waits, within a bound, until what is there is known; blocks."""
+        """Waits, within a bound, until the things of the shelf are known; blocks."""
         ...
 
     def where(self, name: str) -> str:
@@ -48,7 +48,7 @@ class Shelf(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Returns the names of all, in order. Raises OSError."""
+        """Returns the names of all things, in order. Raises OSError."""
         ...
 
     def stamp(self, name: str) -> Stamp | None:
@@ -102,7 +102,7 @@ class FileShelf:
         self._stem = stem
 
     def wait(self) -> None:
-        """Does nothing: a file is looked at."""
+        """Does nothing: files need no first look."""
 
     def path(self, name: str) -> Path:
         """Returns the file of a thing."""
@@ -113,7 +113,7 @@ class FileShelf:
         return str(self.path(name))
 
     def names(self) -> list[str]:
-        """Returns the names of all; without the folder there are none. See `Shelf`."""
+        """Returns the names of all things; without the folder there are none. See `Shelf`."""
         try:
             with Folder.inside(self._folder) as folder:
                 return [name.removesuffix(_SUFFIX) for name in folder.names() if name.endswith(_SUFFIX)]

@@ -74,7 +74,7 @@ _TOOLS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 
 MAX_SEARCHED: Final = 2_000
-"""Bounds the tools that are looked at for one that does it."""
+"""Bounds the tools that are looked at for one that does the work of an absent global."""
 
 
 def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> str | None:

@@ -69,7 +69,7 @@ class ConfigFile:
         return data or {}
 
     def change(self, changes: Mapping[KeyPath, Any]) -> None:
-        """Changes `text` as `edited` does; nothing is written yet.
+        """Changes the file's `text` as `edited` does; nothing is written yet.
 
         Raises:
             ConfigError: That is not possible without a change to something else.

@@ -58,7 +58,7 @@ class OwnFile(ConfigFile):
         return problems
 
     def _problems(self) -> list[Problem]:
-        """Returns what is wrong with what the file will say; nothing with one that is not there yet."""
+        """Returns the problems that the changed file will have; none for a file that is not there yet."""
         if not self.text.strip():
             return []
         source = Source(str(self.path), self.text, toml=self._format == "toml")

@@ -25,7 +25,7 @@ START_SECONDS: Final = 60.0
 """Bounds the time until a daemon serves, which takes a second, or until one that ends has ended."""
 
 LOOK_SECONDS: Final = 0.05
-"""Passes between two looks whether it serves."""
+"""Passes between two looks whether the daemon serves."""
 
 MAX_HANG_UPS: Final = 20
 """Bounds the looks at which who listens hangs up, as a daemon does that is just killed: another program goes on so."""

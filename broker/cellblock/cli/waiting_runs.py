@@ -136,7 +136,7 @@ def _fields(question: ParkedQuestion, redacted: Redacted) -> list[dict[str, Any]
 
 
 def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
-    """Returns what is shown of an input, and whether that is all of it."""
+    """Returns an input as it is shown, and whether that is all of it."""
     text: str = redacted(question.input)
     if question.bytes > SHOWN_BYTES:
         # A secret that is cut in two is not known for one: it can only stand at the end, which is left out.

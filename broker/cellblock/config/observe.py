@@ -108,5 +108,5 @@ class DashboardSettings(Section):
     """Says whether console output of scripts is kept with them and shown."""
 
     show_scripts: bool = False
-    """Says whether the scripts themselves are, up to 20,000 characters each. Whoever may open the dashboard sees those
-    of all clients."""
+    """Says whether scripts are shown, too, up to 20,000 characters each. Whoever may open the dashboard sees those of
+    all clients."""

@@ -111,11 +111,11 @@ class Quota(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     calls: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
-    """Says how many, of all tools together that the pattern fits."""
+    """Says how many calls the client may make, of all tools together that the pattern fits."""
 
     per_ms: Annotated[StrictInt, Field(ge=1_000, le=31 * 86_400_000)]
-    """Says in how long a period, in milliseconds. Periods follow each other from 1970 on: of a day, each begins at
-    midnight UTC."""
+    """Says how long the period is in which the calls count, in milliseconds. Periods follow each other from 1970 on:
+    of a day, each begins at midnight UTC."""
 
     strict: StrictBool = False
     """Asks the database before each call, a few milliseconds, and denies the call while that is away. Otherwise
@@ -133,7 +133,7 @@ class PolicySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     default: Grant = Grant()
-    """Holds for clients without an entry of their own."""
+    """Holds the grant of clients without an entry of their own."""
 
     clients: dict[str, Grant] = {}
     """Holds grants by `cli`, `embedding`, `token`, `anybody`, `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a

@@ -74,7 +74,7 @@ class SchemaSettings(Section):
     """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
     def for_tool(self, server: str, tool: str) -> SchemaRules:
-        """Returns what holds for a tool: as said for it, else for its server, else for all."""
+        """Returns the rules that hold for a tool: as said for it, else for its server, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
         own = self.servers.get(server)
         if own is None:

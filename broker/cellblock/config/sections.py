@@ -271,10 +271,10 @@ class PinSettings(Section):
     """Sets what happens when a server's tool definitions are not those that were seen first, or approved last."""
 
     reaction: Reaction = "warn"
-    """Holds for every server. `quarantine` also leaves out tools that are new since the first list."""
+    """Sets the reaction for every server. `quarantine` also leaves out tools that are new since the first list."""
 
     servers: dict[str, Reaction] = {}
-    """Holds other values for single servers, by their names in `mcpServers`."""
+    """Sets other reactions for single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> Reaction:
         """Returns the reaction for one server."""

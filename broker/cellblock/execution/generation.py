@@ -55,6 +55,6 @@ class Generation:
             await self._empty.wait()
 
     def _unfinished(self) -> Generation | None:
-        """Gives the latest generation up to this one that somebody is in."""
+        """Gives the latest generation up to this one that still has runs."""
         self._before = self._before._unfinished() if self._before is not None else None
         return self if self._inside else self._before

@@ -124,7 +124,7 @@ class Journaled:
         self._journal.answered(call_id, ok, body)
 
     def live(self) -> None:
-        """Hears that the script has seen all that is recorded."""
+        """Hears that the script has seen all events of the recording."""
         if self.is_live or self._journal.past is None:
             self._breach("it says twice that it is live")
             return

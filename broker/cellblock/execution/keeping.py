@@ -88,7 +88,7 @@ class KeptRun(Watcher, ABC):
 
     @abstractmethod
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        """Takes the answer of such a call, before its task ends."""
+        """Takes the answer of a call that goes on for a parked run, before its task ends."""
 
     def patience(self, *, client_leaves: bool) -> float | None:
         """Gives how long the run waits for a server's answer, or a login, in its process; None where that never parks

@@ -97,7 +97,7 @@ class Parking:
 
     @property
     def waiting(self) -> Waiting:
-        """Returns what the run waits for in this moment."""
+        """Returns the questions and calls that the run waits for in this moment."""
         return Waiting(dict(self.questions), dict(self.asked), self.at_work)
 
     @property

@@ -326,7 +326,7 @@ class Run:
 
     @property
     def _replays(self) -> bool:
-        """Says whether the run is still to come back to where it was."""
+        """Says whether the run still has to come back to the point from which it goes on."""
         return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
 
     def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:

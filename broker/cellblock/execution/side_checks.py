@@ -34,7 +34,7 @@ MAX_UNDER_WAY: Final = 32
 """Bounds the checks that wait for the compiler; a script that comes then is not checked this time."""
 
 MAX_CLIENTS: Final = 256
-"""Bounds the clients for which something waits that was found too late."""
+"""Bounds the clients for which diagnostics wait that were found too late."""
 
 MAX_LATE: Final = 3
 """Bounds the diagnostics of one script that wait for its client's next response."""
@@ -91,7 +91,7 @@ class SideChecks:
     # ---- for the checks ------------------------------------------------------------------------------
 
     def kept(self, key: _Key) -> Kept | None:
-        """Gives what was found the last time, if what was known then of the tools is still so."""
+        """Gives the findings of the last check of a script, if what was known then of the tools is still so."""
         held = self._kept.get(key)
         if held is None or self.checker is None:
             return None
@@ -263,7 +263,7 @@ class SideCheck:
         return self._script, tuple(map(id, self._servers)), got
 
     def _unlike(self) -> Got:
-        """Gives what this run has got that is not what was known."""
+        """Gives the answers of this run that are not as was known of the tools."""
         return self.answers.unlike(self._assumed) if self._assumed is not None else {}
 
     def _look_again(self) -> None:

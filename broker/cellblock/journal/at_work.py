@@ -164,7 +164,7 @@ class CallsAtWork:
         return [held.carrying for held in self._held.values() if held.carrying is not None]
 
     def is_all(self, run_id: str | None) -> bool:
-        """Says whether calls of a run are at work here, and it waits for nothing else."""
+        """Says whether a run waits for nothing but calls that are at work here."""
         held = None if run_id is None else self._held.get(run_id)
         return held is not None and not held.asks and not held.questions
 

@@ -177,7 +177,7 @@ class Journal:
 
     @property
     def request(self) -> dict[str, Any]:
-        """Gives the request that a run is made of which is not a new one."""
+        """Gives the request of a run that is not a new one."""
         assert self.past is not None
         if not self.offline:
             return self.past.request
@@ -351,7 +351,7 @@ class Journal:
         self._tell(noted)
 
     def live(self) -> Stop | None:
-        """Hears that the script has seen all that is recorded. Gives why the run must stop then."""
+        """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
         self.replaying = False
         if self.past is None or not self.offline or self._other_script is not None:
             return None

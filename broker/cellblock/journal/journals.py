@@ -37,7 +37,7 @@ SMALL_BYTES: Final = 4096
 """Estimates a run without its journal: its facts, or one small piece."""
 
 WRITE_BOUND_SECONDS: Final = 5.0
-"""Bounds how long a response, or a call, waits until it is written; a write takes about a millisecond."""
+"""Bounds how long a response, or a call, waits until the journal is written; a write takes about a millisecond."""
 
 READ_BOUND_SECONDS: Final = 20.0
 """Bounds how long a person waits for what is kept; the keyring may take 5 s of it."""
@@ -49,10 +49,10 @@ AWAY_SECONDS: Final = 0.5
 """Separates two tries to write while PostgreSQL is away."""
 
 TIDY_SECONDS: Final = 60.0
-"""Separates two looks at what is too old."""
+"""Separates two looks for journals that are too old."""
 
 CLOSE_BOUND_SECONDS: Final = 5.0
-"""Bounds the wait for what is still to be written at the end; the thread then ends with the process."""
+"""Bounds the wait for journals that are still to be written at the end; the thread then ends with the process."""
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Journals:
         return await self.is_over(writing, bound) and writing.result()
 
     async def is_over(self, writing: Future[Any], bound: float = WRITE_BOUND_SECONDS) -> bool:
-        """Waits as `is_written`, and says whether that has been tried to the end."""
+        """Waits as `is_written`, and says whether the writing has been tried to the end."""
         if not writing.done() and not self._hangs and self._place.trouble is None:
             self._hangs = not await is_done_within(writing, bound)
         return writing.done()
@@ -209,7 +209,7 @@ class Journals:
         )
 
     async def close(self) -> None:
-        """Writes what waits, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
+        """Writes the pieces that wait, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
         if self._timer is not None:
             self._timer.cancel()
         done = self._thread.submit(self._close)

@@ -34,7 +34,8 @@ class Place(Protocol):
         ...
 
     def keys(self, *, make: bool = True) -> Sequence[bytes]:
-        """Returns the keys, as `Cipher` takes them. Raises StoreError: There is none, and none is made."""
+        """Returns the keys of the journals, as `Cipher` takes them. Raises StoreError: There is none, and none is
+        made."""
         ...
 
     @property
@@ -73,7 +74,7 @@ class FilePlace:
 
     @property
     def trouble(self) -> None:
-        """Says nothing: a file is looked at."""
+        """Says nothing: a file can always be asked."""
 
 
 class SharedPlace:

@@ -44,8 +44,8 @@ class JournalRoom:
 
     @contextmanager
     def holding(self, client: str, size: int) -> Generator[None]:
-        """Counts what a run has on disk while it is read. More than a client's share counts as that: an earlier
-        release may have written it. Raises OverBudget as `take`."""
+        """Counts the bytes that a run has on disk while it is read. More than a client's share counts as that: an
+        earlier release may have written it. Raises OverBudget as `take`."""
         size = min(size, self._each)
         self.take(client, size)
         try:
@@ -55,4 +55,4 @@ class JournalRoom:
 
 
 ROOM: Final = JournalRoom()
-"""Counts what the journals of this process hold."""
+"""Counts the bytes that the journals of this process hold in memory."""

@@ -56,7 +56,7 @@ class Head:
 
     state: RunState = "ended"
     turn: int = 0
-    """Counts the rounds in which it was parked."""
+    """Counts the rounds in which the run was parked."""
 
     expires: float | None = None
     """Says until when a parked run waits."""
@@ -68,7 +68,7 @@ class Head:
     """Says what CPU time its script had used when it was parked."""
 
     resumed: int = 0
-    """Counts how often it has gone on in another process."""
+    """Counts how often the run has gone on in another process."""
 
     changed: float | None = None
     """Says when the run's row was last written; None before the first time."""
@@ -113,13 +113,13 @@ def asked_piece(question: ParkedQuestion) -> Piece:
 
 
 def sent_piece(call_id: int) -> Piece:
-    """Returns the piece that a call goes on with the answers to what it has asked."""
+    """Returns the piece which says that a call goes on with the answers to its questions."""
     return Piece("sent", str(call_id).encode())
 
 
 def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
-    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
-    be read by this release."""
+    """Returns what a parked run waits for, and the answers that were given. Raises WrongPiece: The run is not parked,
+    or cannot be read by this release."""
     bodies = [piece.body for piece in pieces if piece.kind == "parked"]
     if not bodies:
         raise WrongPiece("the run waits for nobody")

@@ -74,7 +74,7 @@ class Paces:
         return place == int(turn * GOLDEN_RATIO % 1 * self._sample_every)
 
     def unchanged(self, server: str, tool: str, results: int) -> None:
-        """Counts results that showed nothing new."""
+        """Counts results of a tool that showed nothing new."""
         self._unchanged[server, tool] += results
 
     def changed(self, server: str, tool: str) -> None:

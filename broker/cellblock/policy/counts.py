@@ -116,11 +116,11 @@ class Counts:
         self._tidy_at = 0.0
 
     def start(self) -> None:
-        """Begins; nothing is opened before there is something to count."""
+        """Starts the thread; the database is not opened before there is something to count."""
         self._thread = DaemonThread("cellblock-counts")
 
     async def close(self) -> None:
-        """Adds what is only here yet, and ends the thread; bounded."""
+        """Adds the uses that are only here yet, and ends the thread; bounded."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.wait([self._syncing])

@@ -45,7 +45,7 @@ EVERYTHING: Final = Grant()
 """Takes nothing away from what the policy grants."""
 
 NOTHING: Final = Grant(tools=[])
-"""Grants what a token has that is not good (any more): nothing."""
+"""Grants nothing: a token has it that is not good (any more)."""
 
 
 class _Record(BaseModel):

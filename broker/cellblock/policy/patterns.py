@@ -9,7 +9,7 @@ from cellblock.catalog.model import ToolEntry
 
 
 def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
-    """Says whether a pattern is of this tool. A server's id has no dot, so the first one ends it."""
+    """Says whether a pattern fits this tool. A server's id has no dot, so the first one ends it."""
     if pattern == "*":
         return True
     server, _, name = pattern.partition(".")

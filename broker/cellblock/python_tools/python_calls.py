@@ -94,7 +94,7 @@ class PythonCalls:
 
     @types.coroutine
     def _bounded(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Does the work in the task of the call, which has no need of another: most of it ends without a wait.
+        """Runs the function in the task of the call, which has no need of another: most of it ends without a wait.
 
         Work that goes on for a second after it was cancelled at its bound is left to a task of its own.
         """

@@ -23,7 +23,7 @@ MAX_IMPORTS: Final = 1_000
 """Bounds the imports of one script, static and dynamic; each costs the broker some work on its only thread."""
 
 PARSE_BOUND_SECONDS: Final = 2.0
-"""Bounds CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
+"""Bounds the CPU time of parsing. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
 
 BLANK_BOUND_SECONDS: Final = 0.15
 """Bounds the CPU time after parsing that taking the types out of a large script may cost: what a worker would lose

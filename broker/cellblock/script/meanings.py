@@ -84,10 +84,10 @@ _EACH: Final = frozenset(
 """Names methods of arrays whose callback is given an element first."""
 
 _NOT_BOUND: Final = re.compile(rb"\s{0,64}(?:\.|\?\.|\(|\[)")
-"""Fits what comes behind a name that is read there: called, say, or asked for a member."""
+"""Fits the text behind a name that is read there: called, say, or asked for a member."""
 
 _FUNCTION: Final = re.compile(rb"function\s*+\*?\s*+$")
-"""Fits what comes before a name that is declared there all the same."""
+"""Fits the text before a name that a function declares there all the same."""
 
 _FUNCTION_ROOM: Final = 32
 
@@ -98,7 +98,7 @@ _LETTERS: Final = frozenset(
 
 _Step = bytes | int
 _ANY: Final = b""
-"""Stands for the step to a member of which nothing is known but that it is one."""
+"""Stands for a member whose name is not known."""
 
 
 @dataclass(frozen=True, slots=True)

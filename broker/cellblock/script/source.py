@@ -33,7 +33,7 @@ _SPACES: Final = re.compile(rb"\s*")
 _KEYWORD: Final = "import"
 
 _IMPORT_ROOM: Final = 64
-"""Bounds the bytes in which that is looked for."""
+"""Bounds the bytes in which the opening of an `import(…)` is looked for."""
 
 _OPENINGS: Final = {"function": "export default ", "return": "export default async () => {"}
 

@@ -33,7 +33,7 @@ class _Reader:
         return self._views[offset]
 
     def end(self) -> None:
-        """Releases the views: the parser has come to its end."""
+        """Releases the reader's views: the parser has come to its end."""
         views, self._views = self._views or {}, None
         for view in views.values():
             view.release()

@@ -29,7 +29,7 @@ MAX_NAME_CHARS: Final = 256
 """Bounds a server's or tool's name as a script wrote it."""
 
 _BEGIN: Final = b'{"time": '
-"""Begins every line."""
+"""Begins every line of the audit log."""
 
 Line = dict[str, Any]
 

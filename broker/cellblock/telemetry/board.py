@@ -60,7 +60,7 @@ class Board(Watcher):
         self._live[run.id] = LiveRun(run)
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """Keeps the newest entries."""
+        """Keeps the newest console entries of a run."""
         live = self._live.get(run.id)
         if live is not None:
             live.logged += 1

@@ -128,7 +128,7 @@ class Keeper:
             return None
 
     def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
-        """Gives what watches a run that goes on, of what was written of it; it is written down as it goes."""
+        """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
         run = self._kept(head.principal, journal, head)
         run.keeps = self.settings.for_client(head.principal)
         run.is_durable = True
@@ -538,7 +538,7 @@ def head_data(head: Head) -> Data:
 
 
 def shown(head: Head, kept: list[Piece]) -> Data:
-    """Returns what is shown of a kept run; of one without an end, what is known of it.
+    """Returns a kept run as the dashboard shows it; of one without an end, what is known of it.
 
     Raises:
         UnreadableRecording: Another release has made it.

@@ -81,7 +81,7 @@ class TypeFault:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Holds what a check found; `gave_up` says why there was none, and then nothing is known."""
+    """Holds the findings of a check; `gave_up` says why there was none, and then nothing is known."""
 
     faults: tuple[TypeFault, ...] = ()
     gave_up: str | None = None
@@ -238,7 +238,7 @@ def hint_of(
     imports: Iterable[str],
     declarations: str = "",
 ) -> str | None:
-    """Gives one corrective action.
+    """Gives one corrective action for a complaint.
 
     Args:
         complaint: What counts.

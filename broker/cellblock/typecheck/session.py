@@ -171,7 +171,7 @@ class CompilerSession:
         self.notify("initialized", {})
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """Asks, and waits for the answer without a bound of its own. Raises SessionLost."""
+        """Sends a request to the compiler, and waits for the answer without a bound of its own. Raises SessionLost."""
         if self.lost is not None:
             raise SessionLost(self.lost)
         self._last_id += 1

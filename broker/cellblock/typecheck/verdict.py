@@ -50,7 +50,7 @@ KEY: Final = frozenset({2353, 2561})
 """Name the finding of a key of a literal that its type does not have."""
 
 REQUIRE: Final = 2591
-"""Holds what the compiler says of a `require` that it does not know."""
+"""Names the finding of a `require` that the compiler does not know."""
 
 # A script's own texts stand in messages: no name goes past what may be another beginning.
 _ON_TYPE: Final = re.compile(

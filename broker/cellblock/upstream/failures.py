@@ -64,7 +64,7 @@ def not_connected(
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
-    """Says that no answer came."""
+    """Says that the server's answer did not come in time."""
     return ToolCallError(
         f"{server} did not answer {tool} within {bound:g} s.",
         hint="Ask for less at a time, or raise upstream.call_timeout_ms.",

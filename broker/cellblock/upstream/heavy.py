@@ -51,7 +51,7 @@ MAX_VALUES: Final = 64
 """Bounds the values that wait for their message to reach its call; the next turn of the loop, as a rule."""
 
 DROPPED_BYTES_PER_SECOND: Final = 64 * 1024 * 1024
-"""Bounds how fast a server is read of what nobody has asked for."""
+"""Bounds how fast messages of a server are read that answer no call."""
 
 SERVER_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024

@@ -70,7 +70,7 @@ def _second_look(line: bytes, why: ValueError) -> types.JSONRPCMessage | Excepti
 
 
 def _well_formed(value: Any, depth: int = 0) -> Any:
-    """Raises ValueError where it is too deep."""
+    """Returns a value as it is, with well-formed texts; raises ValueError where it is nested too deep."""
     if depth > MAX_DEPTH:
         raise ValueError("nested too deep")
     if isinstance(value, str):

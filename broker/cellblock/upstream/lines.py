@@ -60,7 +60,7 @@ class LineSplitter:
         return self._size if self._size <= self._most else 0
 
     def throw_away(self, why: str) -> None:
-        """Lets go of the line under way, and of what comes of it yet."""
+        """Drops the line under way, and the rest of it that is yet to come."""
         self._most, self._why = 0, why
         self._add(b"")
 

@@ -125,7 +125,7 @@ class Listing:
         return False
 
     def close(self) -> None:
-        """Adds the notes on what all pages together had too much of."""
+        """Adds the notes on tools that are left out unnamed, or listed twice."""
         if self._unnamed:
             self.notes.append(f"{self._unnamed} more of its tools are left out.")
         if self._twice:

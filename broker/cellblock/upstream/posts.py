@@ -35,7 +35,7 @@ class Post:
         self._clocks: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """Stops what waits within `bounded`, since nobody waits for the answer any more."""
+        """Stops the waits within `bounded`, since nobody waits for the answer any more."""
         self.is_over = True
         for clock in self._clocks:
             if not clock.expired():

@@ -106,7 +106,7 @@ class Singles:
     own_turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def of(self, name: str) -> Single | None:
-        """Returns what is known of a server; None of one that each broker has for itself."""
+        """Returns the server as one that exists once; None where each broker has it for itself."""
         return Single(name, self) if name in self.claims.names else None
 
     def take(self, url: str) -> None:
@@ -114,7 +114,8 @@ class Singles:
         self.claims.take(self.signed(url))
 
     async def given_up(self) -> None:
-        """Claims nothing more, and waits until what this broker had is ended and others know it; bounded."""
+        """Claims no server any more, and waits until this broker's sessions have ended and the others know it;
+        bounded."""
         self.claims.let_go()
         for name in self.claims.names:
             # One that is between two attempts to connect has nothing to end.
@@ -248,7 +249,7 @@ class Single:
 
 
 async def while_true(is_so: Callable[[], bool], bound: float | None = None) -> None:
-    """Waits as long as something is so, at most `bound` seconds."""
+    """Waits as long as a condition holds, at most `bound` seconds."""
     loop = asyncio.get_running_loop()
     until = None if bound is None else loop.time() + bound
     while is_so():

@@ -186,7 +186,7 @@ class Folder:
                 os.unlink(name, dir_fd=self.descriptor)
 
     def replace(self, old: str, new: str) -> None:
-        """Renames a file in it, over another one of ours when there is one.
+        """Renames a file in the folder, over another one of ours when there is one.
 
         Raises:
             InTheWay: Something else is at one of the names.
@@ -197,7 +197,8 @@ class Folder:
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def link(self, old: str, new: str) -> None:
-        """Gives a file in it one more name. Raises OSError: FileExistsError when that is taken, by whatever."""
+        """Gives a file in the folder one more name. Raises OSError: FileExistsError when that is taken, by
+        whatever."""
         os.link(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
 
     def check(self, name: str, kind: int) -> None:

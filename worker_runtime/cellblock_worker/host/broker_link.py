@@ -13,7 +13,7 @@ from cellblock_worker.wire.wire_events import Watch
 
 
 class BrokerLink:
-    """Owns the DEALER; it is not dialled yet.
+    """Owns the DEALER socket to one broker; it is not dialled yet.
 
     Args:
         endpoint: The broker's.

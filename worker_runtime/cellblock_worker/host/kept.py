@@ -18,7 +18,7 @@ class Keepable(Protocol):
 
     @property
     def key(self) -> str:
-        """Returns the key of the runs that it may have."""
+        """Returns the key of the runs that the worker may have."""
         ...
 
     def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:

@@ -197,7 +197,8 @@ class Launcher:
         return ours
 
     def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
-        """Takes over a process that was tried. Without a room, or alone, where this machine does not let it be."""
+        """Takes over a launcher's process that was tried. Without a room, or alone, where this machine does not let it
+        be."""
         self._channel = channel
         if failed is not None:
             self.close()
@@ -286,7 +287,7 @@ def _tried(channel: socket.socket, room: Room | None) -> _Failed | None:
 
 
 def _try_start(channel: socket.socket, order: Order) -> None:
-    """Has a launcher start something that ends at once. Raises OSError."""
+    """Has a launcher start a program that ends at once. Raises OSError."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         socket.send_fds(channel, [_written(order)], [nothing] * 3)

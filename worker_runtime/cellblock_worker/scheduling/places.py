@@ -26,7 +26,7 @@ class _Share:
     running: int = 0
     waiting: int = 0
     limit: int = 0
-    """Bounds the places of the broker, as it was last told."""
+    """Bounds the places that the broker may have, as it was told last."""
     held: int = 0
     """Holds the bound that the broker has last repeated."""
     asked: deque[tuple[int, float]] = field(default_factory=deque[tuple[int, float]])

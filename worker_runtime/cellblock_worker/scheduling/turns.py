@@ -78,7 +78,7 @@ class Turns:
         return False
 
     def clear(self) -> list[Waiting]:
-        """Empties the queue; gives what was in it."""
+        """Empties the queue, and gives the runs that were in it."""
         waiting, self._waiting = self._waiting, []
         return waiting
 

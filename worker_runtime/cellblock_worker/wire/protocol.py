@@ -128,8 +128,8 @@ class Query(Message):
 
 
 class Took(Message):
-    """Says how many bytes of replies the sandbox has read since its last `Took`. The sandbox says so when they are more than
-    the cap on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
+    """Says how many bytes of replies the sandbox has read since its last `Took`. The sandbox says so when they are more
+    than the cap on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
 
     t: Literal["took"] = "took"
     bytes: Bytes

@@ -20,7 +20,7 @@ such as a chain of promises without end, keeps the process from saying it. Not t
 a core."""
 
 RETURN_LOOK_SECONDS: Final = 0.005
-"""Sets the pause between two looks at that."""
+"""Sets the pause between two looks at a process on its way from an outcome to `Ready`."""
 
 RETURN_LOOKS: Final = 200
 """Bounds those looks, to a second: a process that neither computes nor says it is of no use."""

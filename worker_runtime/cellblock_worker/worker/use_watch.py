@@ -85,7 +85,7 @@ class UseWatch:
         self._long_timer.cancel()
 
     def live(self) -> bool:
-        """Has the run's own cap begin; says whether it had not."""
+        """Has the run's own CPU cap begin; says whether it had not."""
         if self.live_at is not None:
             return False
         # What cannot be read counts as the script's own: it is about to end.

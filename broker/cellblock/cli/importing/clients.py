@@ -30,7 +30,7 @@ class Found:
     project: Path | None
     """Names the folder that the entry belongs to; None when it is the user's."""
     conversion: Entry = field(default_factory=lambda: Entry({}, ()))
-    """Holds what the file says of it beside the entry."""
+    """Holds the parts of the client's entry that were carried over, and those that were not."""
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ class Keyring:
             return None
 
     def get_now(self, entry: str) -> str | None:
-        """Returns what `get` does, and raises as it does."""
+        """Returns an entry's text as `get` does, and raises as it does; blocks."""
         return self._waited(partial(_get, entry))
 
     def set_now(self, entry: str, text: str) -> None:

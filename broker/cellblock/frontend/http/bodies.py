@@ -107,7 +107,7 @@ async def read_body(
 
 
 async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
-    """Returns what is to be decoded of a body that was read.
+    """Returns a body that was read, in the form that is then decoded.
 
     Raises:
         Refused: It is too large, or there is no memory for it.

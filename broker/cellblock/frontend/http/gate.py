@@ -87,7 +87,7 @@ SESSION_RETRY_SECONDS: Final = 30
 """Says after how many seconds a client may ask again for a session; sessions that nobody uses end by themselves."""
 
 CONNECTION_RETRY_SECONDS: Final = 1
-"""Says when to ask again on another connection; most are in use for milliseconds."""
+"""Says after how many seconds a client may ask again on another connection; most are in use for milliseconds."""
 
 TOO_MANY_SESSIONS: Final = (
     "You have as many MCP sessions open as one may have here. End those that you do not use with DELETE, or wait until "
@@ -279,7 +279,7 @@ class Gate:
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _quiet_with(self, beside: Callable[[], Awaitable[object]] | None) -> None:
-        """Waits until nothing is in flight, with a request or without."""
+        """Waits until no request is in flight, and what is waited for beside it is done."""
         other = None if beside is None else asyncio.ensure_future(beside())
         try:
             await self._quiet.wait()

@@ -45,5 +45,5 @@ def json_page(value: Any) -> Page:
 
 
 def text_page(status: int, body: bytes) -> Page:
-    """Makes an answer for people."""
+    """Makes an answer of plain text."""
     return page_of(body, "text/plain; charset=utf-8", status)

@@ -27,7 +27,7 @@ MAX_CALL: Final = 1 << 53
 """Bounds the number of a call in a decision."""
 
 ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
-"""Maps the words of paths to what they say to each call."""
+"""Maps the last words of paths to the answer that they give to each call."""
 
 CANCEL: Final = "cancel"
 
@@ -94,7 +94,7 @@ class ParkedPages:
         return json_page({"runs": runs, "decides": by is not None})
 
     async def decided(self, path: str, by: str | None, body: bytes) -> Page:
-        """Does what a person decides.
+        """Passes on what a person decides about a parked run.
 
         Args:
             path: The run and the decision, as `ID/approve`.

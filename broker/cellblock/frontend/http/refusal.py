@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 def busy(status: int, seconds: int, why: str | None = None) -> Refused:
-    """Makes a refusal of what may be asked again after some seconds."""
+    """Makes a refusal that says after how many seconds the client may ask again."""
     return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
 
 

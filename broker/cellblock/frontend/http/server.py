@@ -320,7 +320,7 @@ class HttpFrontend:
             await self._verifier.keys.keep_fresh()
 
     def _share_of(self, total: int) -> int:
-        """Returns what one principal may have where there are several: half, so that others have the rest."""
+        """Returns the share of one principal: half where there may be several, so that others have the rest."""
         return max(1, total // 2) if self._shared else total
 
     def _share(self) -> None:

@@ -141,7 +141,7 @@ class HeldRun:
             self.forget()
 
     def questions(self) -> tuple[types.InputRequests, float]:
-        """Returns what is asked, for the client to take with it, and how many seconds it has."""
+        """Returns the open questions of the run, for the client to take with it, and how many seconds it has."""
         now = asyncio.get_running_loop().time()
         open_ones = {key: asked for key, asked in self._questions.items() if not asked.answer.done()}
         for asked in open_ones.values():

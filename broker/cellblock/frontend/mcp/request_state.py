@@ -22,7 +22,7 @@ from cellblock.base.database import StoreError
 logger = logging.getLogger("cellblock.frontend")
 
 PURPOSE: Final = "request state"
-"""Names what the key is derived for."""
+"""Names the purpose for which the signing key is derived."""
 
 VERSION: Final = "v1"
 TAG_BYTES: Final = 32

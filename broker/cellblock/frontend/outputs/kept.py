@@ -21,7 +21,7 @@ Part = Literal["result", "logs"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Holds what is to be kept: UTF-8 text."""
+    """Holds one output that is to be kept: UTF-8 text."""
 
     part: Part
     mime_type: str

@@ -51,7 +51,7 @@ MIGRATIONS: Final[Sequence[str]] = (
 )
 
 TIDY_SECONDS: Final = 60.0
-"""Passes between two removals of what has expired; nobody can read it before."""
+"""Passes between two removals of expired outputs; nobody can read an expired one before."""
 
 ASK_SECONDS: Final = 20.0
 """Bounds the time to write or read one output; 16 MiB take a tenth of a second."""

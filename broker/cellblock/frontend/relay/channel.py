@@ -54,12 +54,12 @@ class Channel(Protocol):
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AbstractAsyncContextManager[Answer]:
-        """Sends one request; it is over when its answer is left. Raises Broken."""
+        """Sends one request to the daemon; it is over when its answer is left. Raises Broken."""
         ...
 
 
 async def whole(answer: Answer) -> bytes:
-    """Returns the whole body.
+    """Returns the whole body of an answer.
 
     Raises:
         Broken: It does not come, or is too large.

@@ -22,7 +22,8 @@ RELAYED_HEADER: Final = b"x-cellblock-relayed"
 """Names the header with the mark of a request that a replica passes on."""
 
 RETRY_SECONDS: Final = 2
-"""Says when to ask again while another broker cannot be reached: either it can by then, or it is known to be gone."""
+"""Says after how many seconds a client may ask again while another broker cannot be reached: either it can by then, or
+it is known to be gone."""
 
 MISDIRECTED: Final = 421
 """Says, as the status of an answer, that a broker does not answer this request, and has done nothing."""

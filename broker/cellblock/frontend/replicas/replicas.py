@@ -39,7 +39,8 @@ NAME_HEADER: Final = MCP_NAME_HEADER.lower().encode()
 LISTENS: Final = LISTEN.encode()
 
 RETRY_SECONDS: Final = 5
-"""Says when to ask again who has come to a broker that is stopping, and not to another one."""
+"""Says after how many seconds a client may ask again that has come to a broker that is stopping, and not to another
+one."""
 
 MAX_KEYS: Final = 16
 """Bounds the members of a body that are looked at: each costs as much as the longest word."""
@@ -99,7 +100,7 @@ class Replicas:
 
     @property
     def ready(self) -> bool:
-        """Says whether this broker has seen once who there is: before, it does not know whose a session is."""
+        """Says whether this broker has seen the others once: before, it does not know whose a session is."""
         return self._brokers.has_looked
 
     async def drain(self) -> None:

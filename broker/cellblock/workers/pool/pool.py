@@ -140,7 +140,7 @@ class Pool:
 
     @property
     def hosts(self) -> list[protocol.Hello]:
-        """Returns what the connected hosts said of themselves."""
+        """Returns the `Hello` of each connected host."""
         return [host.hello for host in self._hosts.values() if host.hello is not None]
 
     @property

@@ -78,7 +78,7 @@ class Fleet:
         return self._said
 
     def states(self) -> list[HostState]:
-        """Says how each host is that has answered."""
+        """Returns the state of each host that has answered."""
         return [host.state for host in self._hosts.values() if host.state is not None]
 
     def leave(self, broker: str) -> None:

@@ -225,7 +225,7 @@ class WorkerGroups:
             group.remove()
 
     def close(self) -> None:
-        """Removes all groups that were given back, and from now on those that are."""
+        """Removes all groups that were given back; from now on a group is removed when it is given back."""
         self._closed = True
         for group in self._left:
             group.remove()
