@@ -15,7 +15,7 @@ import { defineUrls } from "./urls.ts";
 
 const { toStringTag } = Symbol;
 
-/** Makes all of them, on `globalThis`. */
+/** Makes all classes of the web that a context has, on `globalThis`. */
 export function makeWeb(outer: Outer, setTimeout: SetTimer): WebClasses {
   /** Names the members that Deno's classes do not list: all others are enumerable. */
   const UNLISTED: Record<string, unknown> = {

@@ -20,7 +20,10 @@ export class Past {
   #at = 0;
   #reading = 0;
 
-  /** @param text As above. What is none of it ends it: nobody but the broker writes it. */
+  /**
+   * Reads the events of a recording. @param text As above. What is none of it ends it: nobody but the broker writes
+   * it.
+   */
   constructor(text: string) {
     let at = 0;
     let time = 0;
@@ -76,7 +79,7 @@ export class Past {
     this.#at++;
   }
 
-  /** The next reading of the clock, in milliseconds since 1970; undefined when none is left. */
+  /** Returns the next reading of the clock, in milliseconds since 1970; undefined when none is left. */
   reading(): number | undefined {
     if (this.#reading >= this.#times.length) return undefined;
     const time = this.#times[this.#reading];

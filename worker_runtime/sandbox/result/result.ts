@@ -68,7 +68,7 @@ function listed(walk: Walk): ResultIssue[] {
   return walk.issues;
 }
 
-/** The JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
+/** Returns the JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
 function clean(walk: Walk, value: unknown): unknown {
   switch (typeof value) {
     case "string":
@@ -141,7 +141,7 @@ function cleanObject(walk: Walk, found: object): unknown {
   return cleanElements(walk, plain, plain);
 }
 
-/** The depth at which `value` is being copied right now, or -1. */
+/** Returns the depth at which `value` is being copied right now, or -1. */
 function openAt(walk: Walk, value: object): number {
   for (let i = 0; i < walk.depth; i++) if (walk.open[i] === value) return i;
   return -1;
@@ -286,7 +286,7 @@ function dropPrototypes(copy: unknown): void {
   for (let i = 0; i < keys.length; i++) dropPrototypes((copy as Members)[keys[i]]);
 }
 
-/** Length in UTF-8 of text without lone surrogates; exact only where it is near `cap`. */
+/** Returns the length in UTF-8 of text without lone surrogates; exact only where it is near `cap`. */
 function utf8Length(text: string, cap: number): number {
   if (text.length > cap || text.length * 3 <= cap) return text.length;
   let bytes = text.length;

@@ -6,7 +6,7 @@
 
 import * as p from "../primordials.ts";
 
-/** `left`: UTF-8 bytes that still fit. `full`: something did not fit; every later write is ignored. */
+/** Collects text. `left`: UTF-8 bytes that still fit. `full`: something did not fit; every later write is ignored. */
 export interface Writer {
   text: string;
   left: number;
