@@ -163,7 +163,7 @@ class Apart:
             self._membership = None
 
     def refuse_all(self) -> None:
-        """Refuses everything that waits, and what comes from now on."""
+        """Refuses all tasks that wait, and those that come from now on."""
         self._closed = True
         for ticket in self._queue.clear():
             if not ticket.item.done():

@@ -20,7 +20,7 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGro
 from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
 WRITE_BYTES: Final = 256 * 1024
-"""Caps one write: the loop goes on between two."""
+"""Caps the bytes of one write to a process: the loop goes on between two."""
 
 READ_BYTES: Final = 1024 * 1024
 """Caps what is read ahead of an answer."""

@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         self.state_dir()
 
     def state_dir(self) -> None:
-        """Adds where state is kept."""
+        """Adds the option for the state directory."""
         self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
 
     def secrets(self, when: str = "") -> None:

@@ -51,7 +51,7 @@ class Checked:
         return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
 
     def usable(self) -> Settings:
-        """Returns the settings.
+        """Returns the settings of a file that can be used.
 
         Raises:
             ConfigProblems: The file has errors.

@@ -54,7 +54,7 @@ class ConfigFile:
         self.text = (self._old or "").removeprefix(self._mark)
         """Holds what the file will say, without a byte order mark: so far what it says."""
         self.data: Final[dict[str, Any]] = self._parsed()
-        """Holds what the file says."""
+        """Holds the file's content, parsed."""
 
     def _parsed(self) -> dict[str, Any]:
         try:
@@ -81,7 +81,7 @@ class ConfigFile:
 
     @property
     def changed(self) -> bool:
-        """Says whether there is something to write."""
+        """Says whether the file's text has changed, so that it is to be written."""
         return self._mark + self.text != (self._old or "")
 
     def difference(self, shown: str) -> list[str]:

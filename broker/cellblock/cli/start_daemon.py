@@ -172,7 +172,7 @@ class DaemonStart:
         )
 
     def _said(self, began: int) -> str:
-        """Returns the end of what the daemon has written."""
+        """Returns the end of the daemon's log."""
         try:
             with Folder.inside(self._state_dir / LOGS) as folder:
                 log = folder.open(DAEMON_LOG, os.O_RDONLY)

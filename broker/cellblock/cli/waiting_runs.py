@@ -73,7 +73,7 @@ class WaitingRuns:
         return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a run that waits."""
+        """Ends a parked run."""
         is_done = await self._broker.parked_runs.cancel(run_id)
         if is_done:
             self._tell(Decision(run=run_id, verdict="cancelled", calls=(), by=by))

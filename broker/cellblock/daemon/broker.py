@@ -583,7 +583,7 @@ class Broker:
     @property
     @internal
     def parked_runs(self) -> ParkedRuns:
-        """Gives the runs that wait. Raises HostUnavailable: The broker is not running."""
+        """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
         if self._parked is None:
             raise _not_running()
         return self._parked

@@ -75,7 +75,7 @@ class CallLoads:
             raise
 
     def leave(self, size: int) -> None:
-        """Notes that a call is over, and lets in those that wait."""
+        """Notes that a call is over, and lets in those inputs that wait."""
         self._decoded -= size
         self._let_in()
 

@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoginQuestion:
-    """Says which login a call needs.
+    """Asks the user for the login that a call needs.
 
     Args:
         said: What the server says, and how the user logs in.

@@ -79,7 +79,7 @@ class Imports:
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
-    """Parses a script.
+    """Finds the imports of a script, by parsing it.
 
     Args:
         source: UTF-8.

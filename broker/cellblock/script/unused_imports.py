@@ -54,7 +54,7 @@ class ImportedNames:
         self._exported: set[bytes] = set()
 
     def add_types(self, statement: Node) -> None:
-        """Takes an `import type`."""
+        """Takes the names of an `import type`."""
         clause = _child(statement, "import_clause")
         for child in clause.children if clause is not None else []:
             inner = child.named_children if child.type == "named_imports" else [child]

@@ -42,7 +42,7 @@ class Requester(Protocol):
     def progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Hears how far a call is. Must neither block nor raise."""
+        """Hears of the progress of a call. Must neither block nor raise."""
         ...
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:

@@ -265,7 +265,7 @@ def remove_folder(parent: Folder, name: str, contents: Contents) -> list[str]:
 
 
 def is_known(folder: Folder, contents: Contents) -> bool:
-    """Says whether all that is in a folder is known. Raises OSError."""
+    """Says whether a folder holds nothing but what is known. Raises OSError."""
     for name in folder.names():
         known = _known(name, contents)
         if known is None or (isinstance(known, int) and not folder.holds(name, known)):

@@ -76,7 +76,7 @@ class Op(NamedTuple):
 def assemble(
     machine: str, calls: Mapping[int, Sequence[Branch]], *, otherwise: int, above: int, unknown: int
 ) -> list[Op]:
-    """Makes a filter.
+    """Makes a seccomp filter.
 
     Args:
         machine: A name of `ARCHITECTURES`.

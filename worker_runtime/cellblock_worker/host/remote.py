@@ -116,7 +116,7 @@ class RemoteHost:
         self._stop.set()
 
     def end(self) -> None:
-        """Ends `serve` at once."""
+        """Has `serve` end at once."""
         self._now.set()
         self._stop.set()
 

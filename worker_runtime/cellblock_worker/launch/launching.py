@@ -69,7 +69,7 @@ class Order:
 
 
 class Room(NamedTuple):
-    """A room is what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
+    """Says what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
 
     Attributes:
         command: Command line of bubblewrap, without a program.

@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
-        """Returns the entries to write."""
+        """Returns the entries of servers to write."""
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property

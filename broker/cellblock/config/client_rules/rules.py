@@ -85,7 +85,7 @@ class Files:
         return [*self._seen, *self._folders]
 
     def data(self, file: Path) -> Mapping[str, Any]:
-        """Returns what a file says; nothing where there is none."""
+        """Returns the content of a client's file, parsed; nothing where there is no file."""
         if file not in self._seen:
             self._seen[file] = self._read(file, lambda text: (text, format_of(file.name)))
         return self._seen[file]

@@ -65,7 +65,7 @@ class WaitingRuns(Protocol):
         ...
 
     async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a run that waits; says whether there was one. Raises StoreError."""
+        """Ends a parked run; says whether there was one. Raises StoreError."""
         ...
 
 

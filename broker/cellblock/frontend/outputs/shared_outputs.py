@@ -106,7 +106,7 @@ class SharedOutputs:
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page. See `OutputPlace`."""
+        """Returns one page of a kept output. See `OutputPlace`."""
         kept, body = await self._asked(self._read, owner, output_id, page)
         if body is None:
             raise IndexError(kept.pages)
