@@ -51,7 +51,7 @@ def _with_names(variables: dict[str, str]) -> dict[str, str]:
 
 
 _Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO_NUL)]
-"""A word is a string that a program is given: C strings end at a NUL character."""
+"""Holds a string that a program is given: C strings end at a NUL character."""
 
 _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
 

@@ -343,7 +343,7 @@ class Run:
 
     @property
     def _used_ms(self) -> int:
-        """Gives how much of its time the run has used, in all its processes."""
+        """Gives how many milliseconds of wall time the run has used, in all its processes."""
         past = None if self._context.journal is None else self._context.journal.past
         before = 0 if past is None else past.used_ms
         if not self._leased or self._replays:

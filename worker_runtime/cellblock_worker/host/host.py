@@ -115,7 +115,7 @@ class HostConfig(Record):
 
 
 class Host:
-    """Serves its brokers with workers until it is told to stop.
+    """Serves brokers with workers until it is told to stop.
 
     Args:
         config: From the broker; the endpoint and identity are those of `announce`.

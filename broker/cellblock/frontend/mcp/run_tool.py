@@ -38,7 +38,7 @@ PARK_SECONDS: Final = 2.0
 """Sets how long a run that is due to be parked is waited for."""
 
 Outcome = RunResponse | types.InputRequiredResult | Task
-"""A call comes to the response, to a question for the user, or to a task for later."""
+"""Holds what a call comes to: the response, a question for the user, or a task for later."""
 
 
 def states_of(service: RunService) -> RequestStates:
