@@ -35,7 +35,7 @@ VERB_FIRST = re.compile(
 )
 SEVERAL = re.compile(r"\s*(?:bound|give|name|read|set)\b", re.IGNORECASE)  # one docstring below several values
 NO_NOUN = re.compile(
-    r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|on|that|to|until|what|when|where|whether"
+    r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|often|on|that|to|until|what|when|where|whether"
     r"|which|why|with) )*(it|its|itself|them|they|their)\b",
     re.IGNORECASE,
 )

@@ -144,7 +144,7 @@ class ServerConfig(BaseModel):
         return self._missing
 
     def hold(self, referenced: frozenset[str], missing: str | None = None) -> None:
-        """Notes those values, and what is missing; for who reads the configuration."""
+        """Notes the values that references stand for, and what is missing; for who reads the configuration."""
         self._referenced = referenced
         self._missing = missing
 

@@ -178,7 +178,7 @@ class Settings(BaseModel):
         return self._warnings
 
     def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
-        """Notes those files and warnings; for who reads the configuration."""
+        """Notes the files and the warnings of a configuration; for who reads it."""
         self._files = tuple(files)
         self._warnings = tuple(warnings)
 

@@ -612,7 +612,8 @@ class Broker:
     @property
     @internal
     def presence(self) -> Presence | None:
-        """Returns what knows whether the shared PostgreSQL is there; None where nothing is shared."""
+        """Returns this broker's sign of life, which knows whether the shared PostgreSQL is there; None where nothing
+        is shared."""
         return self._presence
 
     @property
@@ -713,7 +714,8 @@ class Broker:
         return Grantee(self._policy.principal_of(client))
 
     def _forget(self) -> None:
-        """Takes nothing of a broker that has ended for running; what it has learnt of outputs can still be asked."""
+        """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
+        outputs can still be asked."""
         self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
             self._presence
         ) = None

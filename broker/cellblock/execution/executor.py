@@ -107,7 +107,7 @@ class _Order:
     late: list[Diagnostic] = field(default_factory=list[Diagnostic])
     """Tells what was found in earlier scripts of its client, too late for their own responses."""
     resumed: int = 0
-    """Counts how often its process was lost here, and it went on in another."""
+    """Counts how often the run's process was lost here, and the run went on in another."""
     lost_cpu_ms: int = 0
     """Counts the CPU milliseconds that the lost processes had used."""
 
@@ -423,7 +423,7 @@ class Executor:
     def _planned(
         self, order: _Order, found: Imports, share: Share, catalog: Catalog, generation: Generation
     ) -> tuple[RunContext, SideCheck]:
-        """Makes what the run is made of, and the check of its types. Raises _Refused."""
+        """Makes the context of a run, and the check of the script's types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
         quotas = self._policy.quotas_of(order.caller.grantee.principal)
         if order.grants is not None or quotas is not None:

@@ -150,17 +150,17 @@ class RunService(Protocol):
 
     @property
     def apart(self) -> Apart:
-        """Does what would hold the loop; the broker's to close."""
+        """Does work apart that would hold the loop; the broker closes it."""
         ...
 
     @property
     def shared(self) -> SharedState | None:
-        """Gives what the broker has of what it shares with others; None where it shares nothing."""
+        """Gives the PostgreSQL that the broker shares with others; None where it shares none."""
         ...
 
     @property
     def counts(self) -> Counts:
-        """Counts what clients use, with those that share it."""
+        """Gives the counts of what clients use of their quotas, with those that other brokers add."""
         ...
 
     @property

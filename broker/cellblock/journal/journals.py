@@ -166,7 +166,7 @@ class Journals:
             pass
 
     async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
-        """Returns what the file says, or `default` where there is none yet: a look makes nothing.
+        """Returns what the store answers, or `default` where there is none yet: a look makes nothing.
 
         Raises:
             StoreError: It cannot be used, or the disk, or the keyring, does not answer.

@@ -42,8 +42,8 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Tells what a list of runs shows of one. Times are Unix time in seconds; `ended` and `outcome` are None until the
-    end is written, and stay so when the broker is lost."""
+    """Tells of one run what a list of runs shows. Times are Unix time in seconds; `ended` and `outcome` are None until
+    the end is written, and stay so when the broker is lost."""
 
     id: str
     principal: str
@@ -65,7 +65,7 @@ class Head:
     """Says whether there is an answer to all that a parked run waits for."""
 
     cpu_ms: int = 0
-    """Says what CPU time its script had used when it was parked."""
+    """Says how much CPU time the script had used when the run was parked."""
 
     resumed: int = 0
     """Counts how often the run has gone on in another process."""
@@ -77,7 +77,7 @@ class Head:
     """Names the broker that has it; of a parked one, whose calls are still with their tools."""
 
     adopted: int = 0
-    """Counts how often its broker was lost."""
+    """Counts how often the run's broker was lost."""
 
 
 class OneRunFailed(StoreError):

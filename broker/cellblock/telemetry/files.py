@@ -150,7 +150,8 @@ class LineWriter:
             self._wake.set()
 
     def close(self) -> None:
-        """Writes what waits, within `STOP_BOUND_SECONDS`, and closes the sink. Blocks: call it in a thread."""
+        """Writes the lines that wait, within `STOP_BOUND_SECONDS`, and closes the sink. Blocks: call it in a
+        thread."""
         if self._stop.is_set():
             return
         self._stop.set()

@@ -47,7 +47,7 @@ NO_END: Final = "no end"
 
 
 class Keeper:
-    """Opens what watches each run that may be kept, and gives those that are.
+    """Opens the watchers of runs that may be kept, and gives those runs that are.
 
     Args:
         journals: Where they are kept.

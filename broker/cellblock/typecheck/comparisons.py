@@ -222,7 +222,7 @@ def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> b
 
 
 def _beside(node: Node, of: Node) -> Iterator[str]:
-    """Gives what else the same is compared with, joined with this comparison, as JSON writes it."""
+    """Gives the other texts that the same value is compared with beside this comparison, as JSON writes them."""
     if node.type != "binary_expression":
         yield from _cases_beside(node)
         return

@@ -104,7 +104,7 @@ def heavy_value(result: types.Result) -> HeavyValue | None:
 
 
 def key_of(server: str) -> str:
-    """Says whose the work is that a server makes; no client has such a name."""
+    """Returns the key under which the work counts that a server makes; no client has such a name."""
     return f"server:{server}"
 
 

@@ -117,7 +117,7 @@ class StdoutLines:
         self._farewell = loop.call_later(FAREWELL_SECONDS, self._drop)
 
     def close(self) -> None:
-        """Drops what is not written, and gives fd 1 back."""
+        """Drops the lines that are not written, and gives fd 1 back."""
         if self._farewell is not None:
             self._farewell.cancel()
         self._drop()
