@@ -35,7 +35,7 @@ NICENESS: Final = 5
 ERROR_CHARS: Final = 300
 
 Work = Callable[..., tuple[Mapping[str, Any], Sequence[bytes]]]
-"""Does what a task names: takes facts and parts, and gives the same."""
+"""Does the work that a task names: takes facts and parts, and gives facts and parts."""
 
 
 def message(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> bytes:

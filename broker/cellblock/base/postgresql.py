@@ -33,7 +33,7 @@ UNSURE_SECONDS: Final = 5.0
 """Bounds the wait for an answer to whether a transaction was done whose connection was lost meanwhile."""
 
 AGAIN_SECONDS: Final = 0.1
-"""Separates two looks at whether such a transaction was done."""
+"""Separates two looks at whether a transaction was done whose connection was lost meanwhile."""
 
 DEFAULTS: Final = {
     "application_name": "cellblock",

@@ -19,7 +19,7 @@ from cellblock.catalog.search_text import MAX_QUERY_CHARS, MAX_QUERY_TERMS, STOP
 from cellblock.catalog.suggest import letter_pairs
 
 AMONG_TOOLS = 0.5
-"""Sets what a word that tools use counts for another such word of its group, beside 1 for itself."""
+"""Sets what a word that tools use counts for another word of its group that tools use, beside 1 for itself."""
 FROM_SPEECH = 0.8
 """Sets what a word that tools use counts for one that only people use: who says it can have meant nothing else."""
 FROM_TOOLS = 0.4

@@ -140,11 +140,13 @@ class PolicySettings(BaseModel):
     program calls its own clients, such as `team:readers`; in place of the default."""
 
     quotas: dict[str, Annotated[dict[Pattern, Quota], Field(max_length=MAX_PATTERNS)]] = {}
-    """Holds by the same names what a client may call in a period; under `default`, for each client without an entry of
-    its own. They are counted in the PostgreSQL of `state.url`, or in a file of the state directory."""
+    """Holds quotas by the names of clients, as `clients` has them: what a client may call in a period; under
+    `default`, for each client without an entry of its own. They are counted in the PostgreSQL of `state.url`, or in a
+    file of the state directory."""
 
     reuse: dict[str, Reuse] = {}
-    """Says by the same names whether a client's runs may have one process, in place of `pool.reuse`."""
+    """Says by the names of clients, as `clients` has them, whether a client's runs may have one process, in place of
+    `pool.reuse`."""
 
     retry: Patterns = []
     """Lists tools whose calls may be made again by a run that goes on, where it is not known whether they have run. An

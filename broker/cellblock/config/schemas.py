@@ -29,7 +29,7 @@ class ToolSchemaSettings(Section):
 
 
 class ServerSchemaSettings(ToolSchemaSettings):
-    """Sets the same for one server of `mcpServers`, and for its tools by their MCP names."""
+    """Sets what one server of `mcpServers` does otherwise, and its tools by their MCP names."""
 
     tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
     """Holds exceptions for single tools, by their MCP names."""

@@ -267,7 +267,8 @@ def _misplaced(
 
 
 def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
-    """Returns the same of data that are no settings: pydantic looks at the whole only when every part is sound."""
+    """Returns the problems of exceptions for servers in data that are no settings: pydantic looks at the whole only
+    when every part is sound."""
     servers = plain.get(SERVERS_KEY, {})
     if not is_object(servers):
         return []

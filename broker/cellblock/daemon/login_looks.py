@@ -19,7 +19,7 @@ LOGIN_LOOKS: Final = 5
 bounds of its own."""
 
 LOGIN_PAGE: Final = 100
-"""Bounds the runs that one such look reads at once: others wait for the file."""
+"""Bounds the runs that one look after a login reads at once: others wait for the file."""
 
 
 class Logins(Protocol):

@@ -47,7 +47,8 @@ NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
 
 NOTED_BYTES: Final = 256 * 1024
-"""Bounds the bytes of those answers likewise: one large answer is told of at once."""
+"""Bounds the bytes of the answers that a run keeps until who learns from them is told: one large answer is told of at
+once."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
 

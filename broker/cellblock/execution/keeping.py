@@ -96,7 +96,8 @@ class KeptRun(Watcher, ABC):
         return self.park_asked_seconds if self.park_seconds is None and client_leaves else self.park_seconds
 
     def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
-        """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
+        """Takes a question of the server of a call that goes on for a parked run; one that comes when the run is
+        parked is not written yet."""
 
     async def sends(self, call_id: int) -> None:
         """Waits until the journal says that a call, which asks in rounds, goes on with its answers."""

@@ -32,8 +32,8 @@ _IMAGES: Final = {
     "image/gif": re.compile(rb"GIF8"),
     "image/webp": re.compile(rb"RIFF....WEBP", re.S),
 }
-"""Maps the types that the APIs of models take to how such an image begins: for another one, or one that is not what it
-says, they refuse the whole conversation."""
+"""Maps the types of images that the APIs of models take to how such an image begins: for another one, or one that is
+not what it says, they refuse the whole conversation."""
 
 
 class Media(NamedTuple):

@@ -128,7 +128,7 @@ class Queries:
             self._refuse(query, failure)
 
     def _encoded(self, query: _Query) -> Generator[None, None, bytes]:
-        """Gives the answer; of one that was asked just before, the same bytes."""
+        """Gives the answer to a discovery request; to one that was asked just before, the same bytes."""
         if self._last is not None and self._last[:2] == (query.op, query.body):
             return self._last[2]
         arguments: object = payload.decode(query.body)

@@ -270,7 +270,7 @@ class Kept(KeptRun):
         self.is_durable, self.journal.on_change = False, None
 
     async def _is_given_up(self) -> bool:
-        """Says whether the run was marked as lost, so that no broker goes on with it from its journal."""
+        """Says whether no broker goes on with the run from its journal, in which it then counts as lost."""
         try:
             return await self._journals.asked(
                 lambda store: store.give_up(self.run_id, self._owner.name, LOST), default=True

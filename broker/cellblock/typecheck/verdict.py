@@ -41,7 +41,7 @@ NUMBERED: Final = 0
 asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
-"""Name the finding of a text that holds JSON, and that is iterated, spread, or asked for its keys: it has no such
+"""Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
 (`views`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"

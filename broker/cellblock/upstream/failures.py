@@ -225,5 +225,5 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException, redactor: Redactor) -> str:
-    """Returns the same without the server's secrets, no longer than `MAX_REASON_CHARS`."""
+    """Returns the text of an error without the server's secrets, no longer than `MAX_REASON_CHARS`."""
     return redactor.text(text_of(error))[:MAX_REASON_CHARS]

@@ -281,7 +281,7 @@ async def other_page(
     request: types.PaginatedRequest[Any],
     result: type[Listed],
 ) -> Listed:
-    """Returns a page of another list likewise."""
+    """Returns a page of another list than that of tools: asked for, or, of a list that was large, here already."""
     cursor = request.params.cursor if request.params is not None else None
     return await _further(heavy, cursor, result) or await client.session.send_request(request, result)
 

@@ -40,7 +40,7 @@ EXIT_REFUSED: Final = 3
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 
 CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
-"""Begins the last line that such a host writes to its stderr."""
+"""Begins the last line that a host which will not serve writes to its stderr."""
 
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""

@@ -124,7 +124,7 @@ class Launcher:
         self._take(channel, _tried(channel, self.room))
 
     async def opened(self) -> None:
-        """Does the same as `open`, but holds no loop meanwhile. Raises OSError."""
+        """Opens the launcher as `open` does, but holds no loop meanwhile. Raises OSError."""
         if self._alone or self._channel is not None:
             return
         channel = self._begin()

@@ -22,7 +22,8 @@ LONG_RUN_NICE: Final = 5
 With less it would starve beside other programs of the machine."""
 
 GIVE_WAY_NICE: Final = 10
-"""Adds the same for a run whose client gives way to others: a tenth."""
+"""Adds to the host's nice value for a run whose client gives way to others: a tenth of a short run's share of a busy
+core."""
 
 GO_FIRST_SECONDS: Final = 0.01
 """Bounds how long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""

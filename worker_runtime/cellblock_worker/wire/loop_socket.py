@@ -28,7 +28,7 @@ LOOK_BATCH: Final = 256
 waiting."""
 
 LOOK_SECONDS: Final = 0.01
-"""Bounds the time of one turn likewise, for messages that take long."""
+"""Bounds the time of one turn, for messages that take long."""
 
 # Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
 _EVENTS: Final = int(zmq.EVENTS)

@@ -21,7 +21,8 @@ HOST_SHARE: Final = 0.03
 meanwhile. Messages of every other kind are counted, and few."""
 
 HOST_ALLOWANCE_SECONDS: Final = 0.05
-"""Allows the host to spend so much on such a run beside its share: tens of thousands of entries at once."""
+"""Allows the host to spend so much CPU time on a run whose logs are dropped, beside its share: tens of thousands of
+entries at once."""
 
 LONGEST_REST_SECONDS: Final = 0.1
 """Sets the pause between two looks at the output of a run that floods: its exit, too, is only seen by looking."""

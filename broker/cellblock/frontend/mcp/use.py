@@ -37,7 +37,8 @@ HALF_LIFE_DAYS: Final = 14.0
 """Sets the days after which a use counts half."""
 
 DAY_SECONDS: Final = 24 * 3600.0
-"""Counts the seconds of a day: for so long a client is shown the same, since its model's prompt cache depends on it."""
+"""Counts the seconds of a day: for so long a client is shown the same servers, since its model's prompt cache depends
+on it."""
 
 _CONTENT: Final = "usesOfServers"
 """Marks the file of uses as Cellblock's."""

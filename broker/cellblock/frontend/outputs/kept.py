@@ -49,7 +49,7 @@ class Kept:
 
 
 class NotKept(Exception):
-    """Tells that there is no such output for this client (any more)."""
+    """Tells that the client has no output of this id (any more)."""
 
 
 class OutputPlace(Protocol):
