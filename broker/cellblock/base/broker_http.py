@@ -22,7 +22,7 @@ CONNECT_SECONDS: Final = 3.0
 """Bounds the time until another broker has taken a connection; in one network it takes a millisecond."""
 
 WRITE_SECONDS: Final = 30.0
-"""Bounds the time in which it takes nothing of a body: as much as a client has for its own."""
+"""Bounds the time in which another broker takes nothing of a body: as much as a client has for its own."""
 
 
 class BrokerTransport(httpx2.AsyncHTTPTransport):

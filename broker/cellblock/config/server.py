@@ -168,7 +168,7 @@ class ServerConfig(BaseModel):
         return _named_in(self.ask_tools, tool, export)
 
     def idle_names(self, tools: Collection[tuple[str, str]]) -> list[str]:
-        """Returns the names in its lists that are of none of these tools, each with its key."""
+        """Returns the names in the entry's lists that are of none of these tools, each with its key."""
         lists = {
             "enabledTools": self.enabled_tools or [],
             "disabledTools": self.disabled_tools,

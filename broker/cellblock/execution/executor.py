@@ -103,9 +103,9 @@ class _Order:
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
     losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells of each time that its process was lost."""
+    """Tells of each time that the run's process was lost."""
     late: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells what was found in earlier scripts of its client, too late for their own responses."""
+    """Tells what was found in earlier scripts of the client, too late for their own responses."""
     resumed: int = 0
     """Counts how often the run's process was lost here, and the run went on in another."""
     lost_cpu_ms: int = 0

@@ -70,7 +70,7 @@ class ParkedQuestion:
 
     @property
     def is_of_server(self) -> bool:
-        """Says whether a server asks it during its call, which a broker has: it is over when the call is."""
+        """Says whether a server asks the question during its call, which a broker has: it is over when the call is."""
         return self.kind in ("elicitation", "sampling", "roots")
 
 

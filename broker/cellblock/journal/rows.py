@@ -74,7 +74,7 @@ class Head:
     """Says when the run's row was last written; None before the first time."""
 
     owner: str | None = None
-    """Names the broker that has it; of a parked one, whose calls are still with their tools."""
+    """Names the broker that has the run; of a parked one, the broker whose calls are still with their tools."""
 
     adopted: int = 0
     """Counts how often the run's broker was lost."""

@@ -96,7 +96,7 @@ class Script:
 
     @property
     def specifiers(self) -> list[str]:
-        """Lists the specifiers of its imports, without those that it computes."""
+        """Lists the specifiers of the script's imports, without those that it computes."""
         return [*(found.specifier for found in self.static), *self.dynamic]
 
     def has_namespace(self, name: str) -> bool:

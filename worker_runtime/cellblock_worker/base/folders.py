@@ -114,7 +114,7 @@ class Folder:
         return seen is not None and stat.S_IFMT(seen.st_mode) == kind and seen.st_uid == os.geteuid()
 
     def make(self, name: str) -> bool:
-        """Makes a folder in it, with mode 0700; False when something has that name. Raises OSError."""
+        """Makes a folder inside of this one, with mode 0700; False when something has that name. Raises OSError."""
         try:
             os.mkdir(name, 0o700, dir_fd=self.descriptor)
         except FileExistsError:
@@ -122,7 +122,7 @@ class Folder:
         return True
 
     def below(self, name: str, *, make: bool = False) -> Folder:
-        """Opens a folder in it, which must be this user's and not be open to writing by all.
+        """Opens a folder inside of this one, which must be this user's and not be open to writing by all.
 
         Raises:
             InTheWay: It is not, or something else has its name.
@@ -141,7 +141,7 @@ class Folder:
         return folder
 
     def open(self, name: str, flags: int, *, alone: bool = False) -> int:
-        """Opens a plain file of this user in it; a new one has mode 0600. Gives its descriptor.
+        """Opens a plain file of this user in the folder; a new one has mode 0600. Gives its descriptor.
 
         Args:
             name: Its name.
@@ -167,7 +167,7 @@ class Folder:
         return descriptor
 
     def beginning(self, name: str, size: int) -> bytes:
-        """Returns the first `size` bytes of a plain file of this user in it. Raises as `open` does."""
+        """Returns the first `size` bytes of a plain file of this user in the folder. Raises as `open` does."""
         with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
             return file.read(size)
 

@@ -30,7 +30,7 @@ class _Share:
     held: int = 0
     """Holds the bound that the broker has last repeated."""
     asked: deque[tuple[int, float]] = field(default_factory=deque[tuple[int, float]])
-    """Lists the grants that it has not repeated yet, each with its time."""
+    """Lists the grants that the broker has not repeated yet, each with its time."""
     served: int = 0
     """Says when the broker last began a run; unique among brokers that have."""
     retired: bool = False

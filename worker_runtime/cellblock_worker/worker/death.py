@@ -29,8 +29,8 @@ REFUSED_MEMORY_SIGNALS: Final = frozenset(
 """Names the signals that a process dies of that was refused memory. SIGKILL is not among them: someone else sent it."""
 
 NEAR_LIMIT_SHARE: Final = 0.75
-"""Sets the share of the run's memory at which a worker that died of one of these signals is taken to have been refused
-more. V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
+"""Sets the share of the run's memory at which a worker that died of one of `REFUSED_MEMORY_SIGNALS` is taken to have
+been refused more. V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
 
 REUSED_NEAR_SHARE: Final = 0.4
 """Sets the share of the run's memory for a process that has served other runs: V8 keeps room of earlier runs that is

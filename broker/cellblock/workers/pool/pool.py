@@ -98,7 +98,7 @@ class _Host:
     grants: deque[int] = field(default_factory=deque[int])
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
-    """Says whether the last message to it could be sent: one whose death is not noticed yet gets no run."""
+    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
 
 class _Waiting(NamedTuple):
