@@ -1,5 +1,5 @@
 /**
- * `@codemode/discovery`: what servers and tools there are (Code Mode specification, section 4).
+ * Tells scripts, as `@codemode/discovery`, what servers and tools there are (Code Mode specification, section 4).
  *
  * Answers come from the catalog that the run started with.
  *

@@ -1,5 +1,5 @@
 /**
- * `@codemode/errors`: what a tool call can throw (Code Mode specification, section 7).
+ * Holds, as `@codemode/errors`, what a tool call can throw (Code Mode specification, section 7).
  *
  * @example
  * ```ts ignore

@@ -1,5 +1,5 @@
 /**
- * Bindings of `@codemode/servers/*`: one async function a tool (Code Mode specification, section 5).
+ * Binds the modules `@codemode/servers/*`: one async function a tool (Code Mode specification, section 5).
  *
  * The module of a server is generated text that calls `bindServer` and exports what it returns.
  *

@@ -1,6 +1,6 @@
 /**
- * The program of a worker that may serve one principal's runs, one after the other: each in a V8 context that is made
- * for it, or, where the host says so, a single one in the process's own realm.
+ * Runs, as its program, in a worker that may serve one principal's runs, one after the other: each in a V8 context
+ * that is made for it, or, where the host says so, a single one in the process's own realm.
  *
  * Contexts keep what one run leaves from the next. They are no wall: that is the process.
  *

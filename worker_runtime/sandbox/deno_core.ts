@@ -1,5 +1,5 @@
 /**
- * The way to Deno's core, for the rooms that need more than Deno's public names have.
+ * Finds the way to Deno's core, for the rooms that need more than Deno's public names have.
  *
  * @module
  */

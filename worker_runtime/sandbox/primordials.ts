@@ -1,5 +1,5 @@
 /**
- * Intrinsics captured before agent code runs.
+ * Captures intrinsics before agent code runs.
  *
  * Agent code may replace every method of every built-in. What runs after it (serialising console arguments,
  * reading the result, keeping timers) uses only what is captured here, and keeps to these rules: no `for…of`,

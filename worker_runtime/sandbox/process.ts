@@ -1,5 +1,5 @@
 /**
- * A run in the process's own realm: the one that Deno made.
+ * Carries a run in the process's own realm: the one that Deno made.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * One run in one realm: makes the world that its script sees, imports the script, sends the outcome.
+ * Carries one run in one realm: makes the world that its script sees, imports the script, sends the outcome.
  *
  * Nothing here is a control against hostile code: the host trusts no byte of this process.
  *

@@ -1,6 +1,6 @@
 /**
- * The classes of the web that the sandbox needs itself: in the process's own realm Deno's, as they were before a script
- * could replace them; in a context its own, which are made when they are first needed.
+ * Has the classes of the web that the sandbox needs itself: in the process's own realm Deno's, as they were before a
+ * script could replace them; in a context its own, which are made when they are first needed.
  *
  * @module
  */

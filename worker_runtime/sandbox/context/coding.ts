@@ -1,5 +1,5 @@
 /**
- * `TextEncoder` and `TextDecoder`: the tables of encodings are those of the realm around.
+ * Makes `TextEncoder` and `TextDecoder`: the tables of encodings are those of the realm around.
  *
  * @module
  */

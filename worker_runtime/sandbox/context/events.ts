@@ -1,5 +1,5 @@
 /**
- * Events and what cancels with them, as the DOM standard has it, for targets that stand in no tree.
+ * Makes events and what cancels with them, as the DOM standard has it, for targets that stand in no tree.
  *
  * @module
  */

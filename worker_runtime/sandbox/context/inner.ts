@@ -1,6 +1,6 @@
 /**
- * A run in a context of its own, inside of a process that has served others: everything here is evaluated in the
- * context, so that all that a script can reach belongs to it.
+ * Carries a run in a context of its own, inside of a process that has served others: everything here is evaluated in
+ * the context, so that all that a script can reach belongs to it.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * `URL` and `URLSearchParams`: the realm around parses, in strings.
+ * Makes `URL` and `URLSearchParams`: the realm around parses, in strings.
  *
  * @module
  */

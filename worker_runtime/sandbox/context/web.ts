@@ -1,5 +1,5 @@
 /**
- * Classes of the web, made of the context's own language: a new context has none.
+ * Makes the classes of the web out of the context's own language: a new context has none.
  *
  * They are made when they are first needed: before a script whose text may name one, or when the sandbox needs one.
  *

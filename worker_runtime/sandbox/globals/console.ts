@@ -1,5 +1,5 @@
 /**
- * The script's `console`: each call is one log entry (Code Mode specification, sections 3.3.1 and 9).
+ * Makes the script's `console`: each call is one log entry (Code Mode specification, sections 3.3.1 and 9).
  *
  * @module
  */

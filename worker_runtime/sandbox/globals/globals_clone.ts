@@ -1,5 +1,5 @@
 /**
- * `structuredClone` for the language's own types, as the HTML standard has it.
+ * Makes `structuredClone` for the language's own types, as the HTML standard has it.
  *
  * Deno's own is not exposed: a forged object makes it revive Blobs and cryptographic keys, or ends the process
  * with a panic. This one knows no platform object at all, and has no `transfer` option.

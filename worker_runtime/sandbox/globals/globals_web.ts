@@ -1,7 +1,7 @@
 /**
- * The few web functions that are made anew, because Deno's own would hand out internals: its `setTimeout` returns
- * an object of Node's (and loads 6 ms of Node's code when first touched), its `AbortSignal.timeout` keeps the
- * runtime's timer list on the signal, its `atob` loads late, in a world that the script may have changed.
+ * Makes a few web functions anew, because Deno's own would hand out internals: its `setTimeout` returns an object of
+ * Node's (and loads 6 ms of Node's code when first touched), its `AbortSignal.timeout` keeps the runtime's timer list
+ * on the signal, its `atob` loads late, in a world that the script may have changed.
  *
  * All are methods of object literals: without `prototype`, as built-ins are.
  *

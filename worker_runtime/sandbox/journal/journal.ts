@@ -1,6 +1,6 @@
 /**
- * The journal of a run: what its script sees from outside is noted in the order in which the script sees it, or given
- * to it in the order in which another process noted it.
+ * Journals a run: what its script sees from outside is noted in the order in which the script sees it, or given to it
+ * in the order in which another process noted it.
  *
  * Live, what is ready waits in line, and is delivered one after the other, each when no microtask is left of the one
  * before. In a replay it is held until its event comes; after the last event the rest goes on live.

@@ -1,5 +1,5 @@
 /**
- * The events of a recording, as text and as what a replay goes by.
+ * Holds the events of a recording, as text and as what a replay goes by.
  *
  * The text is a row of events, each a letter and a whole number: `a3` the answer to request 3, `t2` timer 2, `i1` the
  * end of the first `import(…)`, `i0` that of the script's own, `e1` its end; and of the clock `c5*3`, three readings 5 ms

@@ -1,5 +1,6 @@
 /**
- * Randomness of a journaled run: ChaCha20 (RFC 8439) keyed with the run's seed, so that a replay draws the same.
+ * Draws the randomness of a journaled run: ChaCha20 (RFC 8439) keyed with the run's seed, so that a replay draws the
+ * same.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The value of `globalThis.__codemode_result__` as JSON text (Code Mode specification, section 3.2.2), with one
- * issue for everything that JSON cannot carry, so that nothing is lost in silence.
+ * Turns the value of `globalThis.__codemode_result__` into JSON text (Code Mode specification, section 3.2.2), with
+ * one issue for everything that JSON cannot carry, so that nothing is lost in silence.
  *
  * How: the value is copied into plain objects and arrays, each member read exactly once, and the copy goes to the
  * engine's own `JSON.stringify`. What was checked is therefore what is written, whatever getters and proxies do,

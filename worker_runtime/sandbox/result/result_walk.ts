@@ -1,6 +1,6 @@
 /**
- * The bookkeeping of one walk over a script's result: where it is, how large the text gets, what went wrong;
- * and the reading of members of which a getter may throw.
+ * Keeps the books of one walk over a script's result: where it is, how large the text gets, what went wrong; and
+ * reads members of which a getter may throw.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Console arguments as one message (Code Mode specification, section 3.3.1).
+ * Turns console arguments into one message (Code Mode specification, section 3.3.1).
  *
  * - Arguments are joined by one space. Format specifiers (`%s`, `%o` …) are text like any other: the
  *   specification says that all arguments are serialised and concatenated.

@@ -1,5 +1,5 @@
 /**
- * The forms in which `console.*` shows objects that JSON has no form for (see serialize.ts).
+ * Says in which forms `console.*` shows objects that JSON has no form for (see serialize.ts).
  *
  * | value | inside JSON | as an argument of its own |
  * |---|---|---|

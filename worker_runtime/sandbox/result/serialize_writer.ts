@@ -1,5 +1,5 @@
 /**
- * Text with a cap in UTF-8 bytes: what does not fit is cut at a character, and nothing is kept after it.
+ * Writes text with a cap in UTF-8 bytes: what does not fit is cut at a character, and nothing is kept after it.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * A stack as an agent can use it: only frames of its own code, without the script's base64 and without paths of
+ * Words a stack as an agent can use it: only frames of its own code, without the script's base64 and without paths of
  * the machine.
  *
  * @module

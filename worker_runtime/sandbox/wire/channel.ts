@@ -1,6 +1,6 @@
 /**
- * The script's only way out, whichever that is: the process's own pipes (`pipes.ts`), or the realm around a context
- * (`../context/inner.ts`).
+ * Holds the script's only way out, whichever that is: the process's own pipes (`pipes.ts`), or the realm around a
+ * context (`../context/inner.ts`).
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The frames on the worker's pipes, without I/O: the twin of `cellblock_worker/wire/frames.py`. `scripts/fuzz_frames`
- * compares the two.
+ * Encodes and takes the frames on the worker's pipes, without I/O: the twin of `cellblock_worker/wire/frames.py`.
+ * `scripts/fuzz_frames` compares the two.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The channel of a worker's process: length-prefixed frames on its stdin and stdout (see
+ * Gives a worker's process its channel: length-prefixed frames on its stdin and stdout (see
  * `cellblock_worker/wire/frames.py`).
  *
  * @module

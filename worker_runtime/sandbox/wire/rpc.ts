@@ -1,5 +1,5 @@
 /**
- * Calls from the script to the broker and their answers.
+ * Carries calls from the script to the broker and their answers.
  *
  * @module
  */
