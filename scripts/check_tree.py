@@ -33,10 +33,11 @@ VERB_FIRST = re.compile(
     r"|logins|names|pages|parts|results|runs|seconds|threads|tools|values|words) (?:of|that|which)\b)[A-Z][a-z]*s\b",
     re.IGNORECASE,
 )
-SEVERAL = re.compile(r"\s*(?:bound|give|name|read|set)\b", re.IGNORECASE)  # one docstring below several values
+# One docstring may stand below several values.
+SEVERAL = re.compile(r"\s*(?:bound|give|name|read|set)\b", re.IGNORECASE)
 NO_NOUN = re.compile(
-    r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|often|on|that|to|until|what|when|where|whether"
-    r"|which|why|with) )*(it|its|itself|them|they|their)\b",
+    r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|often|on|that|to|until|what"
+    r"|when|where|whether|which|why|with) )*(it|its|itself|them|they|their)\b",
     re.IGNORECASE,
 )
 TOOLS_OF_THE_DEMO = "broker/cellblock/cli/demo/"  # their docstrings are descriptions that agents read
@@ -100,8 +101,12 @@ def word_findings(root: Path, files: Iterable[Path]) -> list[str]:
             if (first := NO_FIRST_WORD.match(text)) is not None:
                 found.append(f"{file}:{line}: a docstring begins with {first[1]!r}: {start}")
             elif (first := NO_NOUN.match(text)) is not None:
-                found.append(f"{file}:{line}: a docstring says {first[1]!r} before it names anything: {start}")
-            elif of and not in_demo and not (VERB_FIRST.match(text) or (of == "value" and SEVERAL.match(text))):
+                found.append(
+                    f"{file}:{line}: a docstring says {first[1]!r} before it names anything: {start}"
+                )
+            elif (
+                of and not in_demo and not (VERB_FIRST.match(text) or (of == "value" and SEVERAL.match(text)))
+            ):
                 found.append(f"{file}:{line}: a {of}'s docstring begins with no verb: {start}")
     return found
 
