@@ -65,7 +65,7 @@ class SchemaSettings(Section):
     one."""
 
     sample_every: Positive = 16
-    """Sets how many results later come to each one that is observed."""
+    """Sets how many results come to one that is observed, once `stable_after` is reached."""
 
     overlays: Path | None = None
     """Names the folder of the overlay files; `overlays` in the state directory when absent."""
