@@ -1,21 +1,21 @@
 /**
- * `@codemode/discovery`: what servers and tools there are (Code Mode specification, section 4).
+ * Tells scripts, as `@codemode/discovery`, what servers and tools there are (Code Mode specification, section 4).
  *
  * Answers come from the catalog that the run started with.
  *
  * @module
  */
 
-/** Version of the Code Mode specification that this module follows (section 12.1). */
+/** Names the version of the Code Mode specification that this module follows (section 12.1). */
 export const SPEC_VERSION = "1.0.0";
 
-/** Asks the broker. */
+/** Asks the broker's catalog. */
 export type AskCatalog = (
   op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools",
   args: unknown[],
 ) => Promise<unknown>;
 
-/** The exports of the module. */
+/** Makes the exports of the module `@codemode/discovery`. */
 export function makeDiscovery(ask: AskCatalog) {
   return {
     specVersion: SPEC_VERSION,

@@ -1,5 +1,5 @@
 /**
- * `@codemode/errors`: what a tool call can throw (Code Mode specification, section 7).
+ * Holds, as `@codemode/errors`, what a tool call can throw (Code Mode specification, section 7).
  *
  * @example
  * ```ts ignore
@@ -30,14 +30,17 @@ export interface ErrorDetails {
 const define = Object.defineProperty;
 const keysOf = Object.keys;
 
-/** Base of all errors of `@codemode/*`. */
+/** Stands for any error of `@codemode/*`: the base of all of them. */
 export class CodemodeError extends Error {
   declare hint: string;
   declare code?: string;
   declare serverId?: string;
   declare toolName?: string;
 
-  /** A script may make one without details, which then has no hint; the sandbox and the broker always give one. */
+  /**
+   * Makes an error: without details, as a script may make it, it has no hint; the sandbox and the broker always give
+   * one.
+   */
   constructor(message?: string, details: Partial<ErrorDetails> = {}) {
     super(message);
     const keys = keysOf(details) as (keyof ErrorDetails)[];
@@ -51,34 +54,36 @@ export class CodemodeError extends Error {
   }
 }
 
-/** The input does not fit the tool's schema (section 7.2). */
+/** Tells that the input does not fit the tool's schema (section 7.2). */
 export class SchemaValidationError extends CodemodeError {
   declare exportName?: string;
-  /** JSON Pointer to the failing property. */
+  /** Points to the failing property, as a JSON Pointer. */
   declare path?: string;
   declare expected?: string;
   declare received?: string;
-  /** A minimal payload that would pass. */
+  /** Holds a minimal payload that would pass. */
   declare example?: unknown;
 }
 
-/** The server has no such tool. */
+/** Tells that the server has no such tool. */
 export class ToolNotFoundError extends CodemodeError {}
 
-/** The server is not connected. */
+/** Tells that the server is not connected. */
 export class ServerNotFoundError extends CodemodeError {}
 
-/** The tool answered with an error, or the call could not be completed; `certainty` says what is known. */
+/**
+ * Tells that the tool answered with an error, or that the call could not be completed; `certainty` says what is known.
+ */
 export class ToolCallError extends CodemodeError {
   declare certainty?: string;
-  /** The full MCP result, where the server sent one. */
+  /** Holds the full MCP result, where the server sent one. */
   declare result?: unknown;
 }
 
-/** The server refused the call for lack of valid credentials. */
+/** Tells that the server refused the call for lack of valid credentials. */
 export class AuthenticationError extends ToolCallError {}
 
-/** A limit of the run is used up. */
+/** Tells that a limit of the run is used up. */
 export class SandboxLimitError extends CodemodeError {}
 
 const classes = {
@@ -98,7 +103,7 @@ for (let index = 0; index < names.length; index++) {
   define(prototype, "name", { value: names[index], configurable: true, writable: true });
 }
 
-/** The exports of the module. */
+/** Holds the exports of the module `@codemode/errors`. */
 export const errorClasses: Record<string, typeof CodemodeError | undefined> = classes;
 
 /** Makes the error that a reply of the broker describes. */

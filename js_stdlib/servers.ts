@@ -1,5 +1,5 @@
 /**
- * Bindings of `@codemode/servers/*`: one async function a tool (Code Mode specification, section 5).
+ * Binds the modules `@codemode/servers/*`: one async function a tool (Code Mode specification, section 5).
  *
  * The module of a server is generated text that calls `bindServer` and exports what it returns.
  *
@@ -11,9 +11,9 @@ export type CallTool = (server: string, tool: string, exportName: string, input:
 
 /** Holds what the generated module of one server works with. */
 export interface ServerBinder {
-  /** The function of one tool; `arity` is its `length`: 1 with an input schema, 0 without. */
+  /** Makes the function of one tool; `arity` is its `length`: 1 with an input schema, 0 without. */
   tool(toolName: string, exportName: string, arity: number): (input?: unknown) => Promise<unknown>;
-  /** `__meta__` from its JSON text, frozen all the way down. */
+  /** Makes `__meta__` from its JSON text, frozen all the way down. */
   meta(json: string): unknown;
 }
 

@@ -4,8 +4,9 @@
   rule; the number only asks.
 - ``paths``: a path such as the place of somebody's checkout works on one machine only and tells who was there.
 - ``words``: the first sentence of a docstring of the product has a subject and a verb and can be read alone. What can
-  be checked of that is how it begins: "Of one run." and "Whether it fits." with one of ``NO_FIRST_WORD``; and a
-  function's with a verb in the third person, whose subject is the function: "Returns names.", not "Names of tools.".
+  be checked of that is how it begins: not with one of ``NO_FIRST_WORD`` ("Of one run.", "Whether it fits."); not with
+  a verb and a pronoun that stands for nothing yet ("Closes it.", "Waits for its end."); and a function's or a value's
+  with a verb in the third person, whose subject is the function or the value: "Returns names.", not "Names of tools.".
 """
 
 from __future__ import annotations
@@ -28,8 +29,15 @@ NO_FIRST_WORD = re.compile(
     re.IGNORECASE,
 )
 VERB_FIRST = re.compile(
-    r"\s*(?!(?:always|these|this)\b|(?:bounds|calls|characters|definitions|files|hours|keys|keywords|levels|lines|logins|names|pages|results"
-    r"|runs|threads|tools|values|words) (?:of|that|which)\b)[A-Z][a-z]*s\b",
+    r"\s*(?!(?:always|these|this)\b|(?:bounds|bytes|calls|characters|definitions|fields|files|hours|items|keys|keywords|kinds|levels|lines"
+    r"|logins|names|pages|parts|results|runs|seconds|threads|tools|values|words) (?:of|that|which)\b)[A-Z][a-z]*s\b",
+    re.IGNORECASE,
+)
+# One docstring may stand below several values.
+SEVERAL = re.compile(r"\s*(?:bound|give|name|read|set)\b", re.IGNORECASE)
+NO_NOUN = re.compile(
+    r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|often|on|that|to|until|what"
+    r"|when|where|whether|which|why|with) )*(it|its|itself|them|they|their)\b",
     re.IGNORECASE,
 )
 TOOLS_OF_THE_DEMO = "broker/cellblock/cli/demo/"  # their docstrings are descriptions that agents read
@@ -88,19 +96,24 @@ def word_findings(root: Path, files: Iterable[Path]) -> list[str]:
             continue
         tree = ast.parse((root / file).read_bytes(), str(file))
         in_demo = file.as_posix().startswith(TOOLS_OF_THE_DEMO)
-        for line, text, of_function in sorted(_docstrings(tree)):
+        for line, text, of in sorted(_docstrings(tree)):
+            start = repr(text.strip()[:60])
             if (first := NO_FIRST_WORD.match(text)) is not None:
-                found.append(f"{file}:{line}: a docstring begins with {first[1]!r}: {text.strip()[:60]!r}")
-            elif of_function and not in_demo and VERB_FIRST.match(text) is None:
+                found.append(f"{file}:{line}: a docstring begins with {first[1]!r}: {start}")
+            elif (first := NO_NOUN.match(text)) is not None:
                 found.append(
-                    f"{file}:{line}: a function's docstring begins with no verb: {text.strip()[:60]!r}"
+                    f"{file}:{line}: a docstring says {first[1]!r} before it names anything: {start}"
                 )
+            elif (
+                of and not in_demo and not (VERB_FIRST.match(text) or (of == "value" and SEVERAL.match(text)))
+            ):
+                found.append(f"{file}:{line}: a {of}'s docstring begins with no verb: {start}")
     return found
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yield line and text of each docstring, of modules, classes, functions, and of the assignment above it; and
-    whether it is a function's own."""
+    whether it is a function's or a value's."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -113,7 +126,8 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
                 and (number == 0 or isinstance(before, ast.Assign | ast.AnnAssign))
             ):
                 of_function = number == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                yield statement.lineno, statement.value.value, of_function
+                of = "function" if of_function else "value" if number else ""
+                yield statement.lineno, statement.value.value, of
             before = statement
 
 

@@ -1,5 +1,5 @@
 /**
- * The program of a worker, which runs before agent code: it says `ready`, waits for its one `start`, runs it, sends the
+ * Runs in a worker, as its program, before agent code: says `ready`, waits for its one `start`, runs it, sends the
  * outcome.
  *
  * @module

@@ -1,6 +1,6 @@
 /**
- * The program of a worker that may serve one principal's runs, one after the other: each in a V8 context that is made
- * for it, or, where the host says so, a single one in the process's own realm.
+ * Runs, as its program, in a worker that may serve one principal's runs, one after the other: each in a V8 context
+ * that is made for it, or, where the host says so, a single one in the process's own realm.
  *
  * Contexts keep what one run leaves from the next. They are no wall: that is the process.
  *
@@ -19,7 +19,7 @@ import type { Header } from "./wire/msgpack.ts";
 import { nextTurn, pipes, receive, textOf } from "./wire/pipes.ts";
 import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 
-/** The source of `context/inner.ts`, bundled; the build puts it there. */
+/** Holds the source of `context/inner.ts`, bundled; the build puts it there. */
 declare const CELLBLOCK_INNER: string;
 
 interface Module {
@@ -68,10 +68,10 @@ const PARTS = [
   "hash",
 ] as const;
 
-/** What a context has of the engine that no script may have; it is the same in each. */
+/** Names what a context has of the engine and no script may have; it is the same in each context. */
 let unwanted: string[] | undefined;
 
-/** One V8 context and what it has asked for. */
+/** Holds one V8 context and what it has asked for. */
 class Context {
   readonly world: object;
   readonly inner: Inner;
@@ -99,7 +99,7 @@ class Context {
     delete world.__cellblock_inner__;
   }
 
-  /** Takes back what it still waits for: from here on nothing of it is called. */
+  /** Takes back what the context still waits for: from here on nothing of it is called. */
   end(): void {
     this.over = true;
     for (const timer of this.#timers.values()) core.cancelTimer(timer);
@@ -254,10 +254,10 @@ function parseUrl(text: string, base: string, set: string, value: string): strin
 let next: Context | undefined;
 let current: Context | undefined;
 let plain = false;
-/** Whether Deno has kept something of a run for good: then this process has no other one. */
+/** Says whether Deno has kept something of a run for good: then this process has no other one. */
 let spent = false;
 
-/** After a run: what is left of it ends, the next context is made ahead, and the host is told. */
+/** Ends what is left of a run, makes the next context ahead, and tells the host. */
 async function renew(after: Context): Promise<void> {
   after.end();
   if (current === after) current = undefined;

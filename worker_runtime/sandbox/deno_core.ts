@@ -1,17 +1,19 @@
 /**
- * The way to Deno's core, for the rooms that need more than Deno's public names have.
+ * Finds the way to Deno's core, for the rooms that need more than Deno's public names have.
  *
  * @module
  */
 
-/** The parts of Deno's core that are used. They are internal to Deno: the tests of globals.ts guard an upgrade. */
+/**
+ * Lists the parts of Deno's core that are used. They are internal to Deno: the tests of globals.ts guard an upgrade.
+ */
 export interface Core {
   createTimer(run: () => void, ms: number, args: undefined, repeat: boolean, ref: boolean): object;
   cancelTimer(timer: object): void;
   queueImmediate(immediate: object): void;
-  /** Does what is left of microtasks, as the end of a turn of the loop does. */
+  /** Runs the microtasks that are left, as the end of a turn of the loop does. */
   runMicrotasks(): void;
-  /** The text of UTF-8 bytes, without a mark at their beginning; what is no UTF-8 becomes U+FFFD. */
+  /** Returns the text of UTF-8 bytes, without a mark at their beginning; what is no UTF-8 becomes U+FFFD. */
   decode(bytes: Uint8Array): string;
   /** Keeps the event loop from waiting for input while there is an immediate. */
   immediateRefCount(more: boolean): void;

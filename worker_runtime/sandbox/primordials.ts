@@ -1,5 +1,5 @@
 /**
- * Intrinsics captured before agent code runs.
+ * Captures intrinsics before agent code runs.
  *
  * Agent code may replace every method of every built-in. What runs after it (serialising console arguments,
  * reading the result, keeping timers) uses only what is captured here, and keeps to these rules: no `for…of`,
@@ -69,7 +69,10 @@ function getter(prototype: object, name: PropertyKey): (self: unknown) => unknow
 }
 
 export const sort = uncurryThis(ArrayPrototype.sort);
-/** `toSpliced(array, 0, 0)`: a copy made without `Symbol.species`, each element read once, holes as undefined. */
+/**
+ * Copies an array as `toSpliced(array, 0, 0)` does: without `Symbol.species`, each element read once, holes as
+ * undefined.
+ */
 export const toSpliced = uncurryThis(ArrayPrototype.toSpliced);
 export const bigIntValueOf = uncurryThis(BigIntPrototype.valueOf);
 export const booleanValueOf = uncurryThis(BooleanPrototype.valueOf);
@@ -102,7 +105,7 @@ export const typedArrayBuffer = getter(TypedArrayPrototype, "buffer") as (self: 
 export const typedArrayByteLength = getter(TypedArrayPrototype, "byteLength") as (self: unknown) => number;
 export const typedArrayByteOffset = getter(TypedArrayPrototype, "byteOffset") as (self: unknown) => number;
 export const typedArrayLength = getter(TypedArrayPrototype, "length") as (self: unknown) => number;
-/** The typed array's class name, or undefined for anything else; it never throws. */
+/** Returns the typed array's class name, or undefined for anything else; it never throws. */
 export const typedArrayTag = getter(TypedArrayPrototype, Symbol.toStringTag) as (
   self: unknown,
 ) => string | undefined;
@@ -110,7 +113,10 @@ export const toBase64 = uncurryThis(
   (Uint8Array.prototype as unknown as { toBase64(): string }).toBase64,
 );
 export const regExpSource = getter(RegExpPrototype, "source") as (self: unknown) => string;
-/** `RegExp.prototype.flags` looks its parts up by name, so each part is captured: `[letter, getter]…`. */
+/**
+ * Captures each part of a regular expression's flags, as `RegExp.prototype.flags` looks them up by name:
+ * `[letter, getter]…`.
+ */
 export const regExpFlags: readonly (readonly [string, (self: unknown) => unknown])[] = [
   ["d", getter(RegExpPrototype, "hasIndices")],
   ["g", getter(RegExpPrototype, "global")],

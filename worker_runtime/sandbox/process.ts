@@ -1,5 +1,5 @@
 /**
- * A run in the process's own realm: the one that Deno made.
+ * Carries a run in the process's own realm: the one that Deno made.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { settle } from "./wire/rpc.ts";
 const preventDefault = uncurryThis<() => void>(Event.prototype.preventDefault);
 const listen = globalThis.addEventListener.bind(globalThis);
 
-/** Makes the world of a script in this realm. */
+/** Makes the world of a script in the process's own realm. */
 export function prepareProcess(): void {
   useChannel(pipes);
   useJournal(journalOfProcess);

@@ -1,5 +1,5 @@
 /**
- * One run in one realm: makes the world that its script sees, imports the script, sends the outcome.
+ * Carries one run in one realm: makes the world that its script sees, imports the script, sends the outcome.
  *
  * Nothing here is a control against hostile code: the host trusts no byte of this process.
  *
@@ -91,7 +91,7 @@ export function fail(kind: Failed["kind"], error: unknown): void {
   send({ t: "failed", ms, kind }, utf8(stringify(describeFailure(error, moduleNames()))));
 }
 
-/** The script that is replayed is not the one that was recorded. */
+/** Ends the run: the script that is replayed is not the one that was recorded. */
 function diverged(what: string, place: string): void {
   if (over) return;
   over = true;
@@ -99,7 +99,7 @@ function diverged(what: string, place: string): void {
   send({ t: "failed", ms: 0, kind: "diverged" }, utf8(stringify(failure)));
 }
 
-/** Made when a run has failed, so that no other pays for it. */
+/** Names the run's modules; called when a run has failed, so that no other pays for it. */
 function moduleNames(): ModuleNames {
   const names = { __proto__: null, [main]: SCRIPT_TOKEN } as unknown as Table<string>;
   const specifiers = keysOf(modules);
@@ -197,7 +197,7 @@ async function resultOf(script: Table<unknown>): Promise<void> {
   if (world.__codemode_result__ === undefined) world.__codemode_result__ = value;
 }
 
-/** Says whether it is a function and no class, whose `prototype` alone cannot be replaced. */
+/** Says whether a value is a function and no class, whose `prototype` alone cannot be replaced. */
 function isCallable(value: unknown): value is () => unknown {
   return typeof value === "function" && propertyOf(value, "prototype")?.writable !== false;
 }

@@ -5,12 +5,12 @@
  * @module
  */
 
-/** Kinds of events that come from outside of the script, each in its own turn; `journal/past.ts` says which. */
+/** Names the kinds of events that come from outside of the script, each in its own turn; `journal/past.ts` says which. */
 export type Kind = "a" | "t" | "i" | "e";
 
 /** Holds what the plan of a journaled run says. */
 export interface Terms {
-  /** 64 hex digits. */
+  /** Holds the seed of the run's randomness, 64 hex digits. */
   seed: string;
   /** Holds the events of a recording, to be replayed first; "" for a new run. */
   events: string;
@@ -44,7 +44,7 @@ export interface Run {
   diverged(what: string, place: string): void;
 }
 
-/** A journal, or none. */
+/** Stands for a journal, or for none. */
 export interface Seam {
   /** Goes along the way of a journaled run once, so that V8 has compiled it. Only before a run. */
   rehearse(): Promise<void>;
@@ -61,7 +61,7 @@ export interface Seam {
   takeEvents(stackOf: () => string): string;
   /** Sends the events that no frame has carried yet: so a recording that has a console entry has what led to it. */
   beforeEntry(): void;
-  /** Sends them before the run's end; after it, nothing is sent. */
+  /** Sends the events that no frame has carried yet before the run's end; after it, nothing is sent. */
   sendLast(): void;
   /** Delivers `go` in its turn: the answer to a request, the end of an `import(…)`, the end of the script. */
   deliver(kind: Kind, id: number, go: () => void): void;
@@ -89,7 +89,7 @@ const none: Seam = {
 
 export let journal: Seam = none;
 
-/** Names the journal. Call once, before a run. */
+/** Names the journal that the run uses. Call once, before a run. */
 export function useJournal(seam: Seam): void {
   journal = seam;
 }

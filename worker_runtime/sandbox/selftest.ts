@@ -1,6 +1,6 @@
 /**
- * The program that a host runs once, at its start, in a process made exactly like a worker's: every way out is tried,
- * and the outcome of each is printed as one JSON object: name → "refused: …" or "ALLOWED". Nothing of the sandbox's
+ * Runs once for a host, at the host's start, in a process made exactly like a worker's: every way out is tried, and
+ * the outcome of each is printed as one JSON object: name → "refused: …" or "ALLOWED". Nothing of the sandbox's
  * hygiene is in force here, so what is refused is refused by Deno and the kernel.
  *
  * @module

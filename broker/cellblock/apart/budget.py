@@ -13,11 +13,11 @@ ALL_BYTES: Final = 128 * 1024 * 1024
 
 
 class OverBudget(Exception):
-    """A budget does not allow more bytes; the text says whose, and how many, without a full stop."""
+    """Tells that a budget does not allow more bytes; the text says whose, and how many, without a full stop."""
 
 
 class ByteBudget:
-    """Counts bytes by whose they are. Nothing waits: what is over a bound is refused.
+    """Counts bytes in memory under the key of whoever holds them. Nothing waits: what is over a bound is refused.
 
     Args:
         each: Most bytes for one key.
@@ -33,7 +33,7 @@ class ByteBudget:
         self._what = what
         self._held: Counter[str] = Counter()
         self.total = 0
-        """Counts the bytes that are held now."""
+        """Counts the bytes that all keys hold now."""
 
     def held_for(self, key: str) -> int:
         """Returns how many bytes are held now for one key."""
@@ -54,7 +54,7 @@ class ByteBudget:
         self.total += size
 
     def give_back(self, key: str, size: int) -> None:
-        """Counts out what `take` has counted."""
+        """Counts out bytes that `take` has counted."""
         self.total -= size
         self._held[key] -= size
         if not self._held[key]:

@@ -77,7 +77,7 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
 
 @lru_cache(maxsize=256)
 def _slots_of(kind: type) -> tuple[str, ...]:
-    """Returns what instances have beside their `__dict__`."""
+    """Returns the names of the slots that instances of a class have beside their `__dict__`."""
     found: list[str] = []
     for base in kind.__mro__:
         slots: Iterable[str] | str = base.__dict__.get("__slots__", ())

@@ -33,7 +33,8 @@ RESERVED: Final = 1
 """Keeps so many processes for those that have none: one client's bodies take seconds each if they are made for that."""
 
 QUEUE_SIZES: Final = (256, 128)
-"""Bounds what may wait, in all and of one, but scripts: those count in the queue of runs."""
+"""Bounds the tasks that may wait, in all and of one client or server, but scripts: those count in the queue of
+runs."""
 
 QUEUE_WAIT_MS: Final = 30_000
 
@@ -45,7 +46,7 @@ GROUP_CAPS: Final = cgroup.Caps(memory_bytes=AT_ONCE * 1024 * cgroup.MIB, tasks=
 """Caps all processes together, where they have cgroups: as much as ordinary work of each may take."""
 
 IDLE_SECONDS: Final = 60.0
-"""A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
+"""Passes until a process that has nothing to do is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
 
 
 class Bill:
@@ -57,11 +58,11 @@ class Bill:
 
     @property
     def cpu_ms(self) -> int:
-        """Returns what there is so far."""
+        """Returns the CPU milliseconds that the bill has so far."""
         return round(self._cpu_ms)
 
     def add(self, cpu_ms: float) -> None:
-        """Adds milliseconds."""
+        """Adds CPU milliseconds to the bill."""
         with self._lock:
             self._cpu_ms += cpu_ms
 
@@ -96,7 +97,7 @@ class Apart:
         self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
         self.free = AT_ONCE
-        """Counts the processes more that may work."""
+        """Counts how many processes more may work at once."""
 
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
@@ -162,7 +163,7 @@ class Apart:
             self._membership = None
 
     def refuse_all(self) -> None:
-        """Refuses everything that waits, and what comes from now on."""
+        """Refuses all tasks that wait, and those that come from now on."""
         self._closed = True
         for ticket in self._queue.clear():
             if not ticket.item.done():

@@ -26,7 +26,8 @@ HEAD: Final = struct.Struct(">I")
 """Stands before each message: the length of its JSON, which says how many parts follow, and how long they are."""
 
 RETIRE_BYTES: Final = 160 * 1024 * 1024
-"""A process that is still so large after its answer ends. What it imports for messages takes 70 MiB."""
+"""Bounds the memory with which a process may go on after its answer; a larger one ends. What it imports for messages
+takes 70 MiB."""
 
 NICENESS: Final = 5
 """Leaves to the loop and the workers, which are waited for, what they want."""
@@ -34,7 +35,7 @@ NICENESS: Final = 5
 ERROR_CHARS: Final = 300
 
 Work = Callable[..., tuple[Mapping[str, Any], Sequence[bytes]]]
-"""Does what a task names: takes facts and parts, and gives the same."""
+"""Does the work that a task names: takes facts and parts, and gives facts and parts."""
 
 
 def message(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> bytes:

@@ -27,11 +27,11 @@ class RawJson:
     refusal: str | None = None
 
     def decoded(self) -> Any:
-        """Returns the value. On the loop, for whoever asks for it and so waits for it."""
+        """Returns the value that the JSON stands for. On the loop, for whoever asks for it and so waits for it."""
         return from_json(self.raw)
 
     def beginning(self, chars: int) -> str:
-        """Returns the first characters."""
+        """Returns the first characters of the JSON text."""
         return self.raw[: 4 * chars].decode("utf-8", "ignore")[:chars]
 
 
@@ -60,7 +60,7 @@ class Splices:
             self.drop(token)
 
     def add(self, text: bytes, quote: bytes = b'"', on_gone: Callable[[], None] | None = None) -> str:
-        """Returns a token for a text.
+        """Returns a token that stands for a text until the message is written.
 
         Args:
             text: What is put in its place, and in that of the quotes around it.

@@ -43,8 +43,8 @@ class Answer:
 
 
 class ApartFailed(CellblockError):
-    """A process did not give an answer: it was over a bound, or was killed. The task has had no effect."""
+    """Tells that a process did not give an answer: it was over a bound, or was killed. The task has had no effect."""
 
 
 class TookTooLong(ApartFailed):
-    """The answer did not come in time."""
+    """Tells that the answer of a process did not come in time."""

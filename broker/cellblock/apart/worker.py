@@ -20,7 +20,7 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGro
 from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
 WRITE_BYTES: Final = 256 * 1024
-"""Caps one write: the loop goes on between two."""
+"""Caps the bytes of one write to a process: the loop goes on between two."""
 
 READ_BYTES: Final = 1024 * 1024
 """Caps what is read ahead of an answer."""
@@ -35,7 +35,7 @@ LOOK_SECONDS: Final = 0.1
 """Sets the pause between two looks at what a task has taken: one that ends with its process cannot say it."""
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Names all that the processes get of the broker's environment."""
+"""Names the variables that a process apart gets of the broker's environment, and nothing else of it."""
 
 
 class Worker:
@@ -85,7 +85,7 @@ class Worker:
         self._timer = asyncio.get_running_loop().call_later(seconds, action, self)
 
     async def do(self, task: Task, facts: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]) -> Answer:
-        """Does one task.
+        """Has the process do one task.
 
         Raises:
             EOFError, OSError: It has died.
@@ -117,12 +117,12 @@ class Worker:
         return Answer(answer.get("facts", {}), out, answer.get("error"), answer["last"])
 
     def kill(self) -> None:
-        """Kills it; `end` must follow."""
+        """Kills the process; `end` must follow."""
         if self._process.returncode is None:
             kill(self._process, group=False)
 
     async def end(self) -> None:
-        """Kills and reaps it."""
+        """Kills and reaps the process."""
         self.keep()
         self.kill()
         # Reaped here: a loop that closes before it would leave that to no one.
@@ -136,7 +136,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _watched(self) -> Generator[None]:
-        """Looks at what a task takes as long as that lasts, and once more when it ends."""
+        """Looks at the CPU time and memory that a task takes as long as it lasts, and once more when it ends."""
         self._since_ms = self._used_ms()
         self._look()
         try:

@@ -26,7 +26,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     silence: float = SILENT_SECONDS
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
-        """Waits as psycopg does. Raises psycopg.OperationalError: The server was silent for too long."""
+        """Waits for PostgreSQL as psycopg does. Raises psycopg.OperationalError: The server was silent for too
+        long."""
         return super().wait(self._heard(gen), *args, **options)
 
     def _heard(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

@@ -22,7 +22,7 @@ CONNECT_SECONDS: Final = 3.0
 """Bounds the time until another broker has taken a connection; in one network it takes a millisecond."""
 
 WRITE_SECONDS: Final = 30.0
-"""Bounds the time in which it takes nothing of a body: as much as a client has for its own."""
+"""Bounds the time in which another broker takes nothing of a body: as much as a client has for its own."""
 
 
 class BrokerTransport(httpx2.AsyncHTTPTransport):
@@ -51,7 +51,7 @@ class BrokerTransport(httpx2.AsyncHTTPTransport):
         self._for_tls = {} if name is None else {"sni_hostname": name}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request within the bounds."""
+        """Sends a request to another broker within the bounds."""
         bounds = {"connect": CONNECT_SECONDS, "pool": CONNECT_SECONDS, "write": WRITE_SECONDS, "read": None}
         request.extensions = {**request.extensions, "timeout": bounds, **self._for_tls}
         return await super().handle_async_request(request)

@@ -38,6 +38,6 @@ class Listeners:
         return remove
 
     def tell(self) -> None:
-        """Calls them all."""
+        """Calls all listeners."""
         for listener in list(self._all.values()):
             tell(listener)

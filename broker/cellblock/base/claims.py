@@ -109,14 +109,14 @@ class Claims:
         self._presence.wake()
 
     def let_go(self) -> None:
-        """Claims nothing more; what is held is given up when it has `ended`."""
+        """Stops claiming things; what this broker holds is given up when it has `ended`."""
         with self._turn:
             self._url = None
         self._presence.wake()
 
     @property
     def takes(self) -> bool:
-        """Says whether this broker claims what nobody has."""
+        """Says whether this broker claims servers that no broker has."""
         return self._url is not None
 
     @property
@@ -126,7 +126,7 @@ class Claims:
         return self._presence.trouble if unusable is None else str(unusable)
 
     def claim(self, name: str) -> Claim | None:
-        """Returns whose something is, as it was known last; None where it was nobody's yet."""
+        """Returns the claim to a thing, as it was known last; None where no broker had one yet."""
         return self._known.get(name)
 
     def epoch(self, name: str) -> int | None:
@@ -145,13 +145,14 @@ class Claims:
 
     @property
     def has_any(self) -> bool:
-        """Says whether this broker has something that it has not ended."""
+        """Says whether this broker holds a claim that it has not ended."""
         with self._turn:
             return self._held != self._over
 
     @property
     def held(self) -> bool:
-        """Says whether this broker has something, or has not yet been able to say that it has ended it."""
+        """Says whether this broker holds a claim, or has not yet been able to tell the others that it has ended
+        one."""
         return bool(self._held)
 
     # ---- inside: the thread --------------------------------------------------------------------------

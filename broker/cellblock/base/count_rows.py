@@ -59,7 +59,7 @@ class CountRows:
         self._database, self._now = database, now
 
     def take(self, name: str, period_ms: int, most: int) -> tuple[bool, Counted]:
-        """Counts one more where that is not too much, and says whether it did. Raises StoreError.
+        """Counts one more under a name where that is not too much, and says whether it did. Raises StoreError.
 
         Args:
             name: The count's.
@@ -89,7 +89,7 @@ class CountRows:
         return Counted(counted.period, counted.used + more, counted.now_ms)
 
     def came_through(self) -> bool:
-        """Says whether what has raised `Away` was done all the same. Raises Away. See `Database`."""
+        """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
         return self._database.came_through()
 
     def close(self) -> None:

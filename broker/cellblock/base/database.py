@@ -11,26 +11,26 @@ from typing import Any, Protocol
 
 
 class StoreError(Exception):
-    """The store cannot be read or written; the text says why."""
+    """Tells that the store cannot be read or written; the text says why."""
 
 
 class Away(StoreError):
-    """PostgreSQL does not answer. What was to be written can be written when it is back."""
+    """Tells that PostgreSQL does not answer. What was to be written can be written when it is back."""
 
 
 class Unusable(StoreError):
-    """PostgreSQL answers, and this broker must not use what is there."""
+    """Tells that PostgreSQL answers, and that this broker must not use what is there."""
 
 
 class Database(Protocol):
     """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the database."""
         ...
 
     def transaction(self, key: str = "", *, safe: bool = False) -> AbstractContextManager[None]:
-        """Does the block's statements all or not at all.
+        """Runs a block whose statements are done all or not at all.
 
         Args:
             key: Names what the block is about: of two blocks with one key, the second waits for the first's end.
@@ -60,7 +60,8 @@ class Database(Protocol):
         ...
 
     def used_bytes(self) -> int | None:
-        """Returns what is used of the disk; None where that is not to be known. Raises StoreError."""
+        """Returns the bytes that the database uses of the disk; None where that is not to be known. Raises
+        StoreError."""
         ...
 
     def give_back(self, pages: int) -> None:

@@ -24,19 +24,19 @@ def first_few(names: Sequence[str], most: int) -> str:
 
 
 class Fault(Enum):
-    """Names who has to act."""
+    """Names the party that has to act on an error."""
 
     CALLER = "caller"
-    """The request or the configuration is wrong."""
+    """Blames the client: the request or the configuration is wrong."""
 
     SCRIPT = "script"
-    """The agent's code is wrong or took more than it was given."""
+    """Blames the script: the agent's code is wrong or took more than it was given."""
 
     UPSTREAM = "upstream"
-    """An MCP server failed, or answered with an error."""
+    """Blames the server: an MCP server failed, or answered with an error."""
 
     CELLBLOCK = "cellblock"
-    """A part of Cellblock or of this machine failed."""
+    """Blames Cellblock: a part of it or of this machine failed."""
 
 
 class Certainty(Enum):
@@ -68,25 +68,25 @@ class CellblockError(Exception):
 
 
 class ConfigError(CellblockError):
-    """The configuration cannot be used."""
+    """Tells that the configuration cannot be used."""
 
     fault = Fault.CALLER
 
 
 class InvalidRequest(CellblockError):
-    """A `codemode.run` request is malformed; no worker was used."""
+    """Tells that a `codemode.run` request is malformed; no worker was used."""
 
     fault = Fault.CALLER
 
 
 class Overloaded(CellblockError):
-    """The admission queue is full, or a place in it was waited for too long; nothing was started."""
+    """Tells that the admission queue is full, or that a run waited too long for a place in it; nothing was started."""
 
     fault = Fault.CELLBLOCK
 
 
 class HostUnavailable(CellblockError):
-    """A run finds no worker host that can take it."""
+    """Tells that a run finds no worker host that can take it."""
 
 
 class ScriptError(CellblockError):
@@ -119,28 +119,28 @@ class ScriptError(CellblockError):
 
 
 class SchemaValidationError(ScriptError):
-    """The input does not fit the tool's schema (Code Mode specification, section 7.2)."""
+    """Tells that the input does not fit the tool's schema (Code Mode specification, section 7.2)."""
 
     error_class = "SchemaValidationError"
     summary = "the input does not fit the tool's schema"
 
 
 class ToolNotFound(ScriptError):
-    """The server has no such tool."""
+    """Tells that the server has no such tool."""
 
     error_class = "ToolNotFoundError"
     summary = "no such tool"
 
 
 class ServerNotFound(ScriptError):
-    """The server is not connected."""
+    """Tells that the server is not connected."""
 
     error_class = "ServerNotFoundError"
     summary = "no such server"
 
 
 class ToolCallError(ScriptError):
-    """The tool answered with an error, or the call could not be completed."""
+    """Tells that the tool answered with an error, or that the call could not be completed."""
 
     error_class = "ToolCallError"
     fault = Fault.UPSTREAM
@@ -166,7 +166,7 @@ class ToolCallError(ScriptError):
 
 
 class CallDenied(ToolCallError):
-    """The policy does not allow a call, or the user who was asked does not; it was not started.
+    """Tells that the policy does not allow a call, or the user who was asked does not; it was not started.
 
     Args:
         message: What happened.
@@ -200,16 +200,16 @@ class NeededLogin(Protocol):
 
 
 class AuthenticationFailed(ToolCallError):
-    """The server refused the call for lack of valid credentials."""
+    """Tells that the server refused the call for lack of valid credentials."""
 
     error_class = "AuthenticationError"
     summary = "refused for lack of valid credentials"
 
     login: NeededLogin | None = None
-    """Knows when a person has logged in, where that is what it takes."""
+    """Knows when a person has logged in, where a login helps."""
 
 
 class RunLimitReached(ScriptError):
-    """A limit of the run is used up; the run ends."""
+    """Tells that a limit of the run is used up; the run ends."""
 
     error_class = "SandboxLimitError"

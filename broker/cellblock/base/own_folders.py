@@ -69,7 +69,7 @@ class OwnFolder:
         return self.folder.path
 
     def restore(self) -> None:
-        """Makes it anew under its name, where someone has removed or moved it, or removed its lock.
+        """Makes the folder anew under its name, where someone has removed or moved it, or removed its lock.
 
         Raises:
             InTheWay: Something else has its name.
@@ -86,7 +86,8 @@ class OwnFolder:
         parent.close()
 
     def close(self) -> None:
-        """Removes it with what is ours in it, then gives up its lock; and the parent, when this was the last."""
+        """Removes the folder with what is ours in it, then gives up its lock; and the parent, when this was the
+        last."""
         try:
             _remove(self.parent, self.folder, self._contents)
             _give_back(self.parent)

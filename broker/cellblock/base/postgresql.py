@@ -33,7 +33,7 @@ UNSURE_SECONDS: Final = 5.0
 """Bounds the wait for an answer to whether a transaction was done whose connection was lost meanwhile."""
 
 AGAIN_SECONDS: Final = 0.1
-"""Separates two tries."""
+"""Separates two looks at whether a transaction was done whose connection was lost meanwhile."""
 
 DEFAULTS: Final = {
     "application_name": "cellblock",
@@ -125,7 +125,7 @@ class PostgresServer:
         self._closed = False
 
     def close(self) -> None:
-        """Closes the connections that nobody uses now, and later those that somebody does."""
+        """Closes the connections that nobody uses now, and the others when they are given back."""
         self._closed = True
         while self._idle:
             with contextlib.suppress(IndexError):
@@ -279,7 +279,7 @@ class PostgresDatabase:
         """Returns nothing: a table's size counts what is deleted, too."""
 
     def give_back(self, pages: int) -> None:
-        """Does nothing: the server does it."""
+        """Does nothing: the PostgreSQL server gives free space back by itself."""
 
     def came_through(self) -> bool:
         """Says whether the last transaction was done although its connection was lost. Raises Away. See `Database`."""

@@ -71,7 +71,7 @@ class Presence:
         self._thread = threading.Thread(target=self._serve, name="cellblock-presence", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Starts the thread that connects to PostgreSQL."""
         self._thread.start()
 
     def does_beside(self, work: Callable[[Connection, int], None]) -> None:
@@ -84,7 +84,7 @@ class Presence:
         self._beside = work
 
     def wake(self) -> None:
-        """Looks at PostgreSQL at once."""
+        """Has PostgreSQL looked at at once."""
         self._woken.set()
 
     @property
@@ -97,7 +97,7 @@ class Presence:
 
     @property
     def was_reached(self) -> bool:
-        """Says whether PostgreSQL was there once."""
+        """Says whether PostgreSQL was reached once."""
         return self._session > 0
 
     def hold(self) -> None:
@@ -113,7 +113,7 @@ class Presence:
             raise self.unusable.with_traceback(None)
 
     def is_own(self, name: str) -> bool:
-        """Says whether a name is this one."""
+        """Says whether a name is this broker's."""
         return name == self.name
 
     def lives(self, name: str) -> bool:

@@ -64,12 +64,12 @@ class SharedRows:
         self._closing = threading.Event()
 
     def start(self) -> None:
-        """Begins to follow what others write."""
+        """Starts the thread that follows what other brokers write."""
         self._closing.clear()
         threading.Thread(target=self._follow, name="cellblock-shared", daemon=True).start()
 
     def close(self) -> None:
-        """Follows no more."""
+        """Stops following what other brokers write."""
         self._closing.set()
 
     @property
@@ -79,11 +79,11 @@ class SharedRows:
 
     @property
     def is_known(self) -> bool:
-        """Says whether they were read once."""
+        """Says whether the rows were read once."""
         return self._known.is_set()
 
     def wait(self) -> None:
-        """Waits until they were read once; blocks. Raises Away: They are not soon."""
+        """Waits until the rows were read once; blocks. Raises Away: They are not soon."""
         if not self._known.wait(FIRST_SECONDS):
             raise Away("what brokers share has not been read yet: PostgreSQL has not answered")
 
@@ -94,12 +94,12 @@ class SharedRows:
         return sorted(name for of, name in self._rows.copy() if of == kind)
 
     def version(self, kind: str, name: str) -> int | None:
-        """Returns a number that is another one after each write; None where there is no such row."""
+        """Returns the version of a row, another number after each write; None where there is no such row."""
         found = self._rows.get((kind, name))
         return None if found is None else found[0]
 
     def body(self, kind: str, name: str) -> bytes | None:
-        """Returns what a row holds; None where there is none. Raises WrongSeal."""
+        """Returns the opened bytes of a row; None where there is no such row. Raises WrongSeal."""
         found = self._rows.get((kind, name))
         return None if found is None else self._keys.opened((kind, name), found[1])
 
@@ -167,7 +167,7 @@ class SharedRows:
         return connection
 
     def read(self) -> None:
-        """Reads what others have written. Raises StoreError."""
+        """Reads the rows that other brokers have written. Raises StoreError."""
         with self._turn:
             database = self._database()
             changes = database.changes()
@@ -223,8 +223,8 @@ class SharedRows:
             self._closing.wait(LOOK_SECONDS)
 
     def _seal_anew(self) -> None:
-        """Seals what was sealed with the other key. Each broker does so once: two that change their key, one after the
-        other, would go on undoing it. Raises StoreError."""
+        """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their
+        key, one after the other, would go on undoing it. Raises StoreError."""
         for (kind, name), (version, sealed) in self._rows.copy().items():
             if not self._keys.is_newest(sealed):
                 with contextlib.suppress(WrongSeal):

@@ -17,7 +17,7 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
     key_check.KIND: key_check.MIGRATIONS,
     shared_rows.KIND: shared_rows.MIGRATIONS,
 }
-"""Holds the migrations of what is here, by kind."""
+"""Holds the migrations of the shared tables, by kind."""
 
 
 class SharedState:
@@ -55,7 +55,7 @@ class SharedState:
         return self.presence
 
     def close(self) -> None:
-        """Closes connections, and follows no more."""
+        """Closes the connections, and stops following what other brokers write."""
         self.rows.close()
         if self.presence is not None:
             self.presence.close()
@@ -63,7 +63,7 @@ class SharedState:
         self.server.close()
 
     def hold(self) -> None:
-        """Returns when what is there may be used; blocks. Raises StoreError."""
+        """Returns when the shared PostgreSQL may be used; blocks. Raises StoreError."""
         if self.presence is not None:
             self.presence.hold()
             return

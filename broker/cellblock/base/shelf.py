@@ -25,7 +25,7 @@ _SUFFIX: Final = ".json"
 
 
 class NotShared(OSError):
-    """Shared state cannot be used now; `strerror` says why."""
+    """Tells that shared state cannot be used now; `strerror` says why."""
 
     def __init__(self, why: object) -> None:
         super().__init__(errno.EIO, str(why))
@@ -40,7 +40,7 @@ class Shelf(Protocol):
         ...
 
     def wait(self) -> None:
-        """Waits, within a bound, until what is there is known; blocks."""
+        """Waits, within a bound, until the things of the shelf are known; blocks."""
         ...
 
     def where(self, name: str) -> str:
@@ -48,7 +48,7 @@ class Shelf(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Returns the names of all, in order. Raises OSError."""
+        """Returns the names of all things, in order. Raises OSError."""
         ...
 
     def stamp(self, name: str) -> Stamp | None:
@@ -56,7 +56,7 @@ class Shelf(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """Returns what a thing holds. Raises OSError: It cannot be read; FileNotFoundError when there is none."""
+        """Returns the bytes of a thing. Raises OSError: It cannot be read; FileNotFoundError when there is none."""
         ...
 
     def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
@@ -102,7 +102,7 @@ class FileShelf:
         self._stem = stem
 
     def wait(self) -> None:
-        """Does nothing: a file is looked at."""
+        """Does nothing: files need no first look."""
 
     def path(self, name: str) -> Path:
         """Returns the file of a thing."""
@@ -113,7 +113,7 @@ class FileShelf:
         return str(self.path(name))
 
     def names(self) -> list[str]:
-        """Returns the names of all; without the folder there are none. See `Shelf`."""
+        """Returns the names of all things; without the folder there are none. See `Shelf`."""
         try:
             with Folder.inside(self._folder) as folder:
                 return [name.removesuffix(_SUFFIX) for name in folder.names() if name.endswith(_SUFFIX)]
@@ -121,22 +121,22 @@ class FileShelf:
             return []
 
     def stamp(self, name: str) -> FileStamp | None:
-        """Looks at the file. See `Shelf`."""
+        """Returns the stamp of a thing's file. See `Shelf`."""
         return stamp_of(self.path(name))
 
     def read(self, name: str) -> bytes:
-        """Reads the file. See `Shelf`, and `read_private`."""
+        """Reads a thing's file. See `Shelf`, and `read_private`."""
         with Folder.inside(self._folder) as folder:
             return read_private(folder, self.path(name).name, self._max_bytes, secret=self._secret)
 
     def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
-        """Writes the file. See `Shelf`, and `write_private`."""
+        """Writes a thing's file. See `Shelf`, and `write_private`."""
         assert not isinstance(only, int)
         with Folder.inside(self._folder, make=True) as folder:
             return write_private(folder, self.path(name).name, data, replace=replace, only=only)
 
     def remove(self, name: str) -> None:
-        """Removes the file. See `Shelf`."""
+        """Removes a thing's file. See `Shelf`."""
         with Folder.inside(self._folder) as folder:
             if folder.look(self.path(name).name) is None:
                 raise FileNotFoundError
@@ -167,20 +167,20 @@ class SharedShelf:
             self._rows.wait()
 
     def where(self, name: str) -> str:
-        """Names the row."""
+        """Names the row of a thing, for people."""
         return f"{self._stem(name)} among the {self._kind} in PostgreSQL"
 
     def names(self) -> list[str]:
-        """Returns what is known. See `Shelf`."""
+        """Returns the names of the shelf's things, as the rows are known here. See `Shelf`."""
         self._know()
         return self._rows.names(self._kind)
 
     def stamp(self, name: str) -> int | None:
-        """Returns the version that is known. See `Shelf`."""
+        """Returns the version of a thing's row, as it is known here. See `Shelf`."""
         return self._rows.version(self._kind, self._stem(name))
 
     def read(self, name: str) -> bytes:
-        """Opens what is known. See `Shelf`."""
+        """Opens the sealed row of a thing, as it is known here. See `Shelf`."""
         self._know()
         with _worded():
             found = self._rows.body(self._kind, self._stem(name))

@@ -15,7 +15,8 @@ from cellblock.base.state_dir import RUN, SOCKET_NAME, SOCKETS, in_the_way
 from cellblock_worker.base.folders import InTheWay
 
 SOCKET_PATH_CAP: Final = 100
-"""sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
+"""Bounds the path of a broker's socket: `sockaddr_un` holds 108 bytes on Linux and 104 on macOS, including the file's
+name."""
 
 LONGEST_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 """Bounds the path of a socket, as the system does."""

@@ -104,7 +104,7 @@ class SqliteDatabase:
             return _pragma(self.connection, "data_version")
 
     def used_bytes(self) -> int:
-        """Returns what is used of the file. Raises StoreError."""
+        """Returns the bytes that the file uses. Raises StoreError."""
         with named_errors():
             pages, free, size = (
                 _pragma(self.connection, name) for name in ("page_count", "freelist_count", "page_size")

@@ -24,15 +24,15 @@ from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 logger = logging.getLogger("cellblock")
 
 RUN: Final = "run"
-"""Each broker has a folder of its own in it, for its sockets."""
+"""Names the folder in which each broker has a folder of its own, for its sockets."""
 
 SOCKET_NAME: Final = "hosts.sock"
 
 SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
-"""Tells what is in such a folder."""
+"""Tells what may be in the folder of one broker's sockets."""
 
 OUTPUTS: Final = "outputs"
-"""Each front-end has a folder of its own in it, for large outputs."""
+"""Names the folder in which each front-end has a folder of its own, for large outputs."""
 
 OUTPUT_NAME: Final = "[A-Za-z0-9_-]{32}"
 """Matches the names of the files there: the ids of the outputs."""

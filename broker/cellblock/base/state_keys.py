@@ -20,7 +20,7 @@ ID_BYTES: Final = 8
 
 
 class WrongSeal(StoreError):
-    """Sealed bytes were changed, are another place's, or were sealed with a key that is not known here."""
+    """Tells that sealed bytes were changed, are another place's, or were sealed with a key that is not known here."""
 
 
 class StateKeys:
@@ -44,7 +44,7 @@ class StateKeys:
         return bytes.fromhex(self.ids[0]) + nonce + sealed
 
     def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
-        """Returns what was sealed for a place. Raises WrongSeal."""
+        """Returns the bytes that were sealed for a place. Raises WrongSeal."""
         from cryptography.exceptions import InvalidTag
 
         named, nonce = sealed[:ID_BYTES].hex(), sealed[ID_BYTES : ID_BYTES + NONCE_BYTES]

@@ -24,7 +24,7 @@ class TaskSet:
         return task
 
     def cancel(self) -> None:
-        """Cancels what is under way, without waiting for it."""
+        """Cancels the tasks that are under way, without waiting for them."""
         for task in self._tasks:
             task.cancel()
 

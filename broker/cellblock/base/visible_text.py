@@ -39,9 +39,7 @@ _PRESENTATION: Final = frozenset("\ufe0e\ufe0f")
 
 
 def is_visible(character: str) -> bool:
-    """Says whether one sees a character and it does nothing else: an ordinary space is visible, other white space is
-    not.
-    """
+    """Says whether a character is seen, and does nothing else: a plain space is visible, other white space is not."""
     return character.isprintable() and character not in _UNSEEN
 
 

@@ -74,7 +74,7 @@ _TOOLS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 
 MAX_SEARCHED: Final = 2_000
-"""Bounds the tools that are looked at for one that does it."""
+"""Bounds the tools that are looked at for one that does the work of an absent global."""
 
 
 def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> str | None:
@@ -139,7 +139,8 @@ def _tools_hint(name: str, catalog: Catalog | None) -> str | None:
 
 
 def _tool_for(pattern: re.Pattern[str], catalog: Catalog) -> str | None:
-    """Gives a connected server's tool that does it, the first by name: the same whatever the order of servers."""
+    """Gives a connected server's tool that does the work of an absent global, the first by name: the same whatever the
+    order of servers."""
     names = (
         (tool.export_name, server.server_id) for server in catalog.servers.values() for tool in server.tools
     )

@@ -115,7 +115,7 @@ def list_servers(catalog: Catalog) -> dict[str, Any]:
 
 
 class NoSuchTool(ConfigError):
-    """The name that was asked for is that of no tool."""
+    """Tells that no tool has the name that was asked for."""
 
 
 def inspect_tool(

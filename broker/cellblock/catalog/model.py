@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from cellblock.base.errors import first_few
 
 JsonSchema = Mapping[str, Any] | bool
-"""A JSON Schema document is an object, or one of the boolean schemas `True` and `False`."""
+"""Describes a JSON Schema document: an object, or one of the boolean schemas `True` and `False`."""
 
 
 Effect = Literal["read", "write", "destructive"]

@@ -22,7 +22,8 @@ RESERVED_WORDS: Final = frozenset(_RESERVED.split())
 """Holds the words of section 6.1."""
 
 FURTHER_RESERVED: Final = frozenset({"then"})
-"""A module with an export `then` is a thenable: `await import(…)` would call the tool."""
+"""Names exports that no tool may have: a module with an export `then` is a thenable, so that `await import(…)` would
+call the tool."""
 
 OWN_EXPORTS: Final = frozenset({"__meta__"})
 """Holds the exports that every server module has beside its tools."""

@@ -19,7 +19,7 @@ from cellblock.catalog.search_text import MAX_QUERY_CHARS, MAX_QUERY_TERMS, STOP
 from cellblock.catalog.suggest import letter_pairs
 
 AMONG_TOOLS = 0.5
-"""Sets what a word that tools use counts for another such word of its group, beside 1 for itself."""
+"""Sets what a word that tools use counts for another word of its group that tools use, beside 1 for itself."""
 FROM_SPEECH = 0.8
 """Sets what a word that tools use counts for one that only people use: who says it can have meant nothing else."""
 FROM_TOOLS = 0.4
@@ -34,7 +34,8 @@ VERB_SHARE = 0.9
 GENERAL_NEAR = 0.5
 """Sets what a word of a tool counts for one that the general word list has in one set with it."""
 GENERAL_FAR = 0.3
-"""Sets the same of one whose set stands above, or has a word derived from it."""
+"""Sets what a word of a tool counts for one whose set in the general word list stands above, or has a word derived
+from it."""
 MAX_PHRASE_WORDS = 3
 
 _FILE = Path(__file__).with_name("search_words.txt")
@@ -106,9 +107,9 @@ def _relate(related: dict[str, dict[str, float]], one: str, others: list[str], s
 
 
 MIN_TYPO_CHARS = 4
-"""Shorter words are not corrected: one slip in three letters leaves too little to go by."""
+"""Bounds from below the words that are corrected: one slip in three letters leaves too little to go by."""
 MAX_TYPO_CHARS = 32
-"""Longer words are not corrected, so that the quadratic comparison stays bounded."""
+"""Bounds the words that are corrected, so that the quadratic comparison stays bounded."""
 MIN_SIMILARITY = 0.75
 """Sets the least `SequenceMatcher.ratio` of a correction: about one slip in four letters, two in eight."""
 MAX_CORRECTIONS = 2

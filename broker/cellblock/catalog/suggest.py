@@ -36,7 +36,7 @@ def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[
 
 
 def did_you_mean(names: Iterable[str], otherwise: str = "") -> str:
-    """Asks whether one of some names was meant; gives `otherwise` where there are none."""
+    """Asks in a sentence whether one of some names was meant; gives `otherwise` where there are no names."""
     listed = " or ".join(names)
     return f"Did you mean {listed}?" if listed else otherwise
 

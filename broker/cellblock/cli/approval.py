@@ -38,7 +38,8 @@ _ABSENT: Final = object()
 
 @dataclass(slots=True)
 class Approval:
-    """An approval says what was found and done. `text` is for people; a terminal acts on nothing in it."""
+    """Says how one server's tools differ from their pins, and what was pinned. `text` is for people; a terminal acts
+    on nothing in it."""
 
     text: str
     differing: list[str] = field(default_factory=list[str])

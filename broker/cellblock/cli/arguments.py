@@ -17,7 +17,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 
 
 class UsageError(Exception):
-    """Arguments cannot be used; the text says why."""
+    """Tells that arguments cannot be used; the text says why."""
 
 
 def default_file() -> Path:
@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         self.state_dir()
 
     def state_dir(self) -> None:
-        """Adds where state is kept."""
+        """Adds the option for the state directory."""
         self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
 
     def secrets(self, when: str = "") -> None:

@@ -102,7 +102,7 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
 
 
 def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the token. Returns what relays until the client closes standard input."""
+    """Reads the token of the daemon. Returns what relays until the client closes standard input."""
     given = parsed.config is not None and Path(parsed.config) != default_file()
     config = config_mark(parsed.config) if given and not parsed.no_start else None
 
@@ -117,8 +117,8 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 
 async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first: Found | ConfigError) -> int:
-    """Relays. What is wrong with the configuration is looked for when the client has its first answer, or when all is
-    over.
+    """Relays between the client and the daemon. What is wrong with the configuration is looked for when the client has
+    its first answer, or when all is over.
     """
     looking: list[asyncio.Future[None]] = []
 

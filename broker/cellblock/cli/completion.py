@@ -27,7 +27,7 @@ MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Prints what a shell is to read to ask this program."""
+    """Prints the code by which a shell asks this program for completions."""
     sys.stdout.write(shellcode([PROGRAM], shell=parsed.shell))
     return EXIT_OK
 

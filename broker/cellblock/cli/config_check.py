@@ -51,7 +51,7 @@ class Checked:
         return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
 
     def usable(self) -> Settings:
-        """Returns the settings.
+        """Returns the settings of a file that can be used.
 
         Raises:
             ConfigProblems: The file has errors.
@@ -67,7 +67,7 @@ class Checked:
         return [f"{problem.text(self.file)} {problem.hint}" for problem in self.problems]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what was found, for machines."""
+        """Returns the problems and the servers of the file, for machines."""
         return {
             "file": self.file,
             "ok": not self.errors,
@@ -77,7 +77,7 @@ class Checked:
 
 
 def check(parsed: argparse.Namespace) -> int:
-    """Prints what was found.
+    """Prints the problems of a configuration file.
 
     Raises:
         ConfigError: No file is named, or it cannot be read.

@@ -28,7 +28,7 @@ _QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
 class UnreadableFile(ConfigError):
-    """A configuration file cannot be read; `why` is the reason without the file's name."""
+    """Tells that a configuration file cannot be read; `why` is the reason without the file's name."""
 
     def __init__(self, path: Path, why: str, hint: str) -> None:
         super().__init__(f"{path} cannot be read: {why}.", hint=hint)
@@ -54,7 +54,7 @@ class ConfigFile:
         self.text = (self._old or "").removeprefix(self._mark)
         """Holds what the file will say, without a byte order mark: so far what it says."""
         self.data: Final[dict[str, Any]] = self._parsed()
-        """Holds what the file says."""
+        """Holds the file's content, parsed."""
 
     def _parsed(self) -> dict[str, Any]:
         try:
@@ -69,7 +69,7 @@ class ConfigFile:
         return data or {}
 
     def change(self, changes: Mapping[KeyPath, Any]) -> None:
-        """Changes `text` as `edited` does; nothing is written yet.
+        """Changes the file's `text` as `edited` does; nothing is written yet.
 
         Raises:
             ConfigError: That is not possible without a change to something else.
@@ -81,7 +81,7 @@ class ConfigFile:
 
     @property
     def changed(self) -> bool:
-        """Says whether there is something to write."""
+        """Says whether the file's text has changed, so that it is to be written."""
         return self._mark + self.text != (self._old or "")
 
     def difference(self, shown: str) -> list[str]:

@@ -31,7 +31,7 @@ STATE_DIR: Final = ("state_dir",)
 """Names where a daemon keeps its token."""
 
 SERVICE: Final = (("http", "drain_ms"), ("pool", "realtime"))
-"""Names what a service's unit says of a daemon, beside that."""
+"""Names the settings that a service's unit needs beside the state directory."""
 
 
 def load_needed(

@@ -95,7 +95,7 @@ class _Tail:
         self._at = 0
 
     def news(self) -> str | None:
-        """Returns what was written since the last look; None where there is no log.
+        """Returns the part of the log that was written since the last look; None where there is no log.
 
         Raises:
             ConfigError: It cannot be read.

@@ -63,7 +63,7 @@ class Report:
     problems: list[str] = field(default_factory=list[str])
 
     def note(self, problem: str | None, *warnings: str | None) -> None:
-        """Adds what was found, where something was."""
+        """Adds a problem and warnings to the report, where they are given."""
         self.problems += [problem] if problem else []
         self.warnings += [warning for warning in warnings if warning]
 
@@ -104,7 +104,7 @@ def _examined(parsed: argparse.Namespace) -> Checked | None:
 
 @reading(_examined)
 async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
-    """Prints the report.
+    """Prints the report on this machine.
 
     Raises:
         ConfigError: The configuration has errors, or the address cannot be used.

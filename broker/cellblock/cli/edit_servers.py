@@ -90,7 +90,7 @@ def disable(parsed: argparse.Namespace) -> int:
 
 
 def _known(file: OwnFile, name: str) -> KeyPath:
-    """Returns the keys to a server that is there.
+    """Returns the keys to a server that the file has.
 
     Raises:
         ConfigError: There is none of this name.

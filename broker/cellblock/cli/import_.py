@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def agreed(question: str) -> bool:
-    """Asks on the terminal."""
+    """Asks a yes-or-no question on the terminal."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
@@ -82,7 +82,7 @@ def agreed(question: str) -> bool:
 
 
 def place_for(secrets: int, agreed: Callable[[str], bool]) -> Place:
-    """Asks where secrets are to go, where nothing is said of that."""
+    """Asks where secrets are to go, where no option says so."""
     keyring = NamedSecrets().place
     if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):
         return "keyring"

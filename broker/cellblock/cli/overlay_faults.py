@@ -54,7 +54,7 @@ class OverlayFault:
 
     @property
     def where(self) -> str:
-        """Returns `file:line:column`."""
+        """Returns the place of the fault as `file:line:column`."""
         return f"{self.file}:{self.place[0]}:{self.place[1]}"
 
     @property

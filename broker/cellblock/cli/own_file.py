@@ -16,7 +16,7 @@ from cellblock.config.file.problems import ConfigProblems, Problem, Source
 
 
 class OwnFile(ConfigFile):
-    """Cellblock's configuration file, the one that `--config` names or the user's own; it need not be there.
+    """Holds Cellblock's configuration file, the one that `--config` names or the user's own; it need not be there.
 
     Args:
         config: What `--config` says.
@@ -29,7 +29,7 @@ class OwnFile(ConfigFile):
         super().__init__(Path(config) if config else default_file())
         known = normal(self.data)
         self.servers: Final = known.entries()
-        """Holds the entries that are there already."""
+        """Holds the entries of the servers that the file has already."""
         self.ignored: Final = ignored_keys(known)
         """Holds the keys of entries that the file says are another program's."""
         self._origins = known.origins
@@ -58,7 +58,7 @@ class OwnFile(ConfigFile):
         return problems
 
     def _problems(self) -> list[Problem]:
-        """Returns what is wrong with what the file will say; nothing with one that is not there yet."""
+        """Returns the problems that the changed file will have; none for a file that is not there yet."""
         if not self.text.strip():
             return []
         source = Source(str(self.path), self.text, toml=self._format == "toml")

@@ -36,7 +36,7 @@ class Progress(Watcher):
         self._run, self._since = run, run.accepted
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """Shows the newest entry."""
+        """Shows the newest console entry."""
         self._log = entry.message
 
     def line(self, width: int) -> str:

@@ -37,7 +37,7 @@ MAX_TOLD: Final = 8
 
 
 def record(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads what `run` reads. Returns what runs the script and writes the recording.
+    """Reads the script and the options, as `run` does. Returns what runs the script and writes the recording.
 
     Raises:
         UsageError: Something cannot be read, or the recording cannot have its name.

@@ -69,7 +69,7 @@ class _Watch:
         self._seen = self._stamp()
 
     async def run(self) -> None:
-        """Watches until it is cancelled."""
+        """Watches the configuration file until it is cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):

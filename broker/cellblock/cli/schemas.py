@@ -153,7 +153,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @reading(with_state_dir)
 async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Forgets what was observed. Raises ConfigError: The store cannot be used."""
+    """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
     with _opened(settings, "Nothing was forgotten") as store:
         count = store.clear(parsed.server, parsed.tool)
     if parsed.json:

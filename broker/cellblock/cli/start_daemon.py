@@ -25,7 +25,7 @@ START_SECONDS: Final = 60.0
 """Bounds the time until a daemon serves, which takes a second, or until one that ends has ended."""
 
 LOOK_SECONDS: Final = 0.05
-"""Passes between two looks whether it serves."""
+"""Passes between two looks whether the daemon serves."""
 
 MAX_HANG_UPS: Final = 20
 """Bounds the looks at which who listens hangs up, as a daemon does that is just killed: another program goes on so."""
@@ -123,7 +123,7 @@ class DaemonStart:
         return daemon
 
     def _start(self, lock: int) -> int:
-        """Starts it, with the lock as its own. Returns where its words begin in the log."""
+        """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
         words = [
             sys.executable,
             "-P",
@@ -172,7 +172,7 @@ class DaemonStart:
         )
 
     def _said(self, began: int) -> str:
-        """Returns the end of what the daemon has written."""
+        """Returns the end of the daemon's log."""
         try:
             with Folder.inside(self._state_dir / LOGS) as folder:
                 log = folder.open(DAEMON_LOG, os.O_RDONLY)

@@ -73,7 +73,7 @@ class WaitingRuns:
         return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a run that waits."""
+        """Ends a parked run."""
         is_done = await self._broker.parked_runs.cancel(run_id)
         if is_done:
             self._tell(Decision(run=run_id, verdict="cancelled", calls=(), by=by))
@@ -136,7 +136,7 @@ def _fields(question: ParkedQuestion, redacted: Redacted) -> list[dict[str, Any]
 
 
 def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
-    """Returns what is shown of an input, and whether that is all of it."""
+    """Returns an input as it is shown, and whether that is all of it."""
     text: str = redacted(question.input)
     if question.bytes > SHOWN_BYTES:
         # A secret that is cut in two is not known for one: it can only stand at the end, which is left out.

@@ -71,7 +71,7 @@ def check_pattern(pattern: str) -> str:
 
 
 Pattern = Annotated[StrictStr, AfterValidator(check_pattern)]
-"""A pattern is `server.tool`; `*` stands for any characters within either part. The server is the id that scripts
+"""Names tools as `server.tool`; `*` stands for any characters within either part. The server is the id that scripts
 import, the tool its name at the server or its function's name."""
 
 Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]

@@ -29,14 +29,14 @@ class ToolSchemaSettings(Section):
 
 
 class ServerSchemaSettings(ToolSchemaSettings):
-    """Sets the same for one server of `mcpServers`, and for its tools by their MCP names."""
+    """Sets what one server of `mcpServers` does otherwise, and its tools by their MCP names."""
 
     tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
     """Holds exceptions for single tools, by their MCP names."""
 
 
 class SchemaRules(NamedTuple):
-    """Tells what holds for one tool."""
+    """Tells which rules on schemas hold for one tool."""
 
     learn: bool
     unwrap: Unwrap
@@ -74,7 +74,7 @@ class SchemaSettings(Section):
     """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
     def for_tool(self, server: str, tool: str) -> SchemaRules:
-        """Returns what holds for a tool: as said for it, else for its server, else for all."""
+        """Returns the rules that hold for a tool: as said for it, else for its server, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
         own = self.servers.get(server)
         if own is None:

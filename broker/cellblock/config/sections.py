@@ -36,10 +36,10 @@ class LimitRange(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
 
     default: Annotated[int, Field(ge=0)]
-    """Sets what a run gets that asks for nothing."""
+    """Sets the limit of a run that asks for none."""
 
     maximum: Annotated[int, Field(ge=0)]
-    """Bounds what a run gets."""
+    """Bounds the limit that a run may ask for."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LimitRange:
@@ -277,7 +277,7 @@ class PinSettings(Section):
     until it is approved, and also leaves out tools that are new since the first list. `off` keeps no pins."""
 
     servers: dict[str, Reaction] = {}
-    """Holds other values for single servers, by their names in `mcpServers`."""
+    """Sets other reactions for single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> Reaction:
         """Returns the reaction for one server."""

@@ -51,7 +51,7 @@ def _with_names(variables: dict[str, str]) -> dict[str, str]:
 
 
 _Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO_NUL)]
-"""A word is a string that a program is given: C strings end at a NUL character."""
+"""Holds a string that a program is given: C strings end at a NUL character."""
 
 _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
 
@@ -71,7 +71,7 @@ _ToolName = Annotated[str, AfterValidator(_tool_name), Field(json_schema_extra={
 
 
 def _named_in(names: Iterable[str], *tool: str) -> bool:
-    """Says whether one of the names, with `*` for any characters, is one of a tool's."""
+    """Says whether one of the patterns, with `*` for any characters, fits one of a tool's names."""
     return any(
         pattern == name
         or ("*" in pattern and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.S))
@@ -144,7 +144,7 @@ class ServerConfig(BaseModel):
         return self._missing
 
     def hold(self, referenced: frozenset[str], missing: str | None = None) -> None:
-        """Notes those values, and what is missing; for who reads the configuration."""
+        """Notes the values that references stand for, and what is missing; for who reads the configuration."""
         self._referenced = referenced
         self._missing = missing
 
@@ -168,7 +168,7 @@ class ServerConfig(BaseModel):
         return _named_in(self.ask_tools, tool, export)
 
     def idle_names(self, tools: Collection[tuple[str, str]]) -> list[str]:
-        """Returns the names in its lists that are of none of these tools, each with its key."""
+        """Returns the names in the entry's lists that are of none of these tools, each with its key."""
         lists = {
             "enabledTools": self.enabled_tools or [],
             "disabledTools": self.disabled_tools,

@@ -179,7 +179,7 @@ class Settings(BaseModel):
         return self._warnings
 
     def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
-        """Notes those files and warnings; for who reads the configuration."""
+        """Notes the files and the warnings of a configuration; for who reads it."""
         self._files = tuple(files)
         self._warnings = tuple(warnings)
 
@@ -268,7 +268,8 @@ def _misplaced(
 
 
 def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
-    """Returns the same of data that are no settings: pydantic looks at the whole only when every part is sound."""
+    """Returns the problems of exceptions for servers in data that are no settings: pydantic looks at the whole only
+    when every part is sound."""
     servers = plain.get(SERVERS_KEY, {})
     if not is_object(servers):
         return []

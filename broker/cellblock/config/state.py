@@ -65,7 +65,7 @@ class StateSettings(Section):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """Returns the keys that are given, with the one first that is written with."""
+        """Returns the keys that are given; the first is the one that this broker seals with."""
         return tuple(_decoded(key) for key in (self.key, self.other_key) if key is not None)
 
 

@@ -406,7 +406,8 @@ class Broker:
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, as `Executor.call`. Raises HostUnavailable: The broker is not running."""
+        """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
+        running."""
         if self._executor is None:
             raise _not_running()
         return await self._executor.call(server, tool, arguments, caller, used)
@@ -463,13 +464,13 @@ class Broker:
     @property
     @internal
     def shared(self) -> SharedState | None:
-        """Gives what it has of what it shares with others; None where it shares nothing."""
+        """Gives the PostgreSQL that this broker shares with others; None where it shares none."""
         return self._shared
 
     @property
     @internal
     def counts(self) -> Counts:
-        """Counts what clients use."""
+        """Gives the counts of what clients use of their quotas."""
         return self._counts
 
     @property
@@ -580,7 +581,7 @@ class Broker:
     @property
     @internal
     def keeper(self) -> Keeper:
-        """Gives the runs that are kept. Raises HostUnavailable: The broker is not running."""
+        """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
         if self._keeper is None:
             raise _not_running()
         return self._keeper
@@ -588,7 +589,7 @@ class Broker:
     @property
     @internal
     def parked_runs(self) -> ParkedRuns:
-        """Gives the runs that wait. Raises HostUnavailable: The broker is not running."""
+        """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
         if self._parked is None:
             raise _not_running()
         return self._parked
@@ -617,7 +618,8 @@ class Broker:
     @property
     @internal
     def presence(self) -> Presence | None:
-        """Returns what knows whether the shared PostgreSQL is there; None where nothing is shared."""
+        """Returns this broker's sign of life, which knows whether the shared PostgreSQL is there; None where nothing
+        is shared."""
         return self._presence
 
     @property
@@ -718,7 +720,8 @@ class Broker:
         return Grantee(self._policy.principal_of(client))
 
     def _forget(self) -> None:
-        """Takes nothing of a broker that has ended for running; what it has learnt of outputs can still be asked."""
+        """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
+        outputs can still be asked."""
         self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
             self._presence
         ) = None

@@ -165,7 +165,7 @@ class GoingOn:
 
     @property
     def good_seconds(self) -> float:
-        """Says for how long a run waits at most."""
+        """Says for how many seconds a run stays parked at most."""
         return self._keeper.settings.parked_ttl_ms / 1000
 
     # ---- inside --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ LOGIN_LOOKS: Final = 5
 bounds of its own."""
 
 LOGIN_PAGE: Final = 100
-"""Bounds the runs that one such look reads at once: others wait for the file."""
+"""Bounds the runs that one look after a login reads at once: others wait for the file."""
 
 
 class Logins(Protocol):
@@ -54,8 +54,8 @@ class LoginLooks:
         self._left = LOGIN_LOOKS
 
     async def look(self) -> None:
-        """Lets calls be made that have waited for a login which somebody has given. Nothing is read while no login has
-        changed. Raises StoreError."""
+        """Lets those calls be made that have waited for a login which somebody has given. Nothing is read while no
+        login has changed. Raises StoreError."""
         stamps = self._logins.login_stamps()
         if stamps != self._seen:
             self._seen, self._left = stamps, LOGIN_LOOKS

@@ -133,14 +133,14 @@ class ParkedRuns(GoingOn):
     # ---- for programs that embed the broker ----------------------------------------------------------
 
     async def listed(self, principal: str | None) -> list[ParkedRun]:
-        """Returns what `Broker.parked` does."""
+        """Returns the parked runs, as `Broker.parked` does."""
         with _readable():
             return await self.waiting(principal)
 
     async def resume(
         self, run_id: str, answer: Answer | Mapping[int, Given], principal: str | None
     ) -> RunResponse:
-        """Returns what `Broker.resume` does."""
+        """Has a parked run go on, as `Broker.resume` does."""
         with _readable():
             found = await self.answer(run_id, answer, principal)
             if found is not None and found.questions:

@@ -20,7 +20,7 @@ from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecor
 from cellblock.policy.asking import Grantee
 
 MAX_DIFFERENCES: Final = 20
-"""Bounds what is told: the first ones say enough."""
+"""Bounds the differences that are told: the first ones say enough."""
 
 PARTS: Final = ("logs", "result", "diagnostics", "toolTrace")
 """Names the parts of a response that a replay must give again to the byte; `usage` is of the machine and the moment."""

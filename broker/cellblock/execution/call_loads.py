@@ -45,7 +45,7 @@ class CallLoads:
         return True
 
     def drop(self, size: int) -> None:
-        """Lets go of what `hold` has taken in."""
+        """Lets go of an input that `hold` has taken in."""
         self._held -= size
         if size > LIGHT_BYTES and self._share is not None:
             self._share.give_back(size)
@@ -58,7 +58,8 @@ class CallLoads:
         return True
 
     async def enter(self, size: int) -> None:
-        """Waits until it may be decoded, first come, first served; `leave` must follow when this has returned."""
+        """Waits until an input may be decoded, first come, first served; `leave` must follow when this has
+        returned."""
         if self.enters(size):
             return
         place = (size, asyncio.get_running_loop().create_future())
@@ -74,7 +75,7 @@ class CallLoads:
             raise
 
     def leave(self, size: int) -> None:
-        """Notes that a call is over, and lets in those that wait."""
+        """Notes that a call is over, and lets in those inputs that wait."""
         self._decoded -= size
         self._let_in()
 

@@ -13,7 +13,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Says for whom a run or a call is.
+    """Says for which client a run or a call is.
 
     Args:
         client: Whose it is; workers are shared fairly between clients.

@@ -47,7 +47,8 @@ NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
 
 NOTED_BYTES: Final = 256 * 1024
-"""Bounds their bytes likewise: one large answer is told of at once."""
+"""Bounds the bytes of the answers that a run keeps until who learns from them is told: one large answer is told of at
+once."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
 
@@ -144,7 +145,7 @@ class ToolCalls:
         return call
 
     def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
-        """Counts a call that is not made: it is answered from a recording, or had no answer there."""
+        """Counts a call that is not made: a recording has its answer, or says that it had none."""
         call = CallFacts(server_id, tool_name, time.monotonic(), duration_ms=facts.duration_ms)
         call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
         call.over = True
@@ -176,7 +177,7 @@ class ToolCalls:
     def leave(
         self, call_ids: Iterable[int], came: Callable[[int, CallFacts, bool, bytes], None]
     ) -> list[asyncio.Task[None]]:
-        """Abandons all but these calls, whose tools go on for a run that has no process meanwhile.
+        """Abandons all calls but the given ones, whose tools go on for a run that has no process meanwhile.
 
         Args:
             call_ids: Calls that are with their tools.
@@ -283,7 +284,7 @@ class ToolCalls:
         arguments: Any,
         function: Callable[[Any], Awaitable[Any]],
     ) -> Any:
-        """Makes a call in its turn, and again when somebody has logged in who had to."""
+        """Makes a call in its turn, and once more after a login that the call was refused for."""
         while True:
             try:
                 async with self._turns:

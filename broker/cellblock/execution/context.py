@@ -25,7 +25,7 @@ from cellblock.upstream.requester import Requester
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Holds what one run is made of: what it does, for whom, with what, and who hears of it.
+    """Holds what one run is made of: its plan, its limits, its tools, and who hears of it.
 
     Args:
         plan: What the worker is sent.

@@ -29,10 +29,10 @@ class _NoClock:
     """Stands in for a clock where there is no run whose time could stand still."""
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Does nothing: a call without a run has no clock to stop."""
 
     def go_on(self) -> None:
-        """Does nothing."""
+        """Does nothing: a call without a run has no clock that could go on."""
 
 
 class DirectCall:
@@ -120,7 +120,7 @@ class DirectCall:
 
 
 async def _in_own_task(work: Awaitable[Any]) -> Any:
-    """Waits for a call that its client may cancel: again and again, where it should hear of that once, and clean up."""
+    """Waits for a call that its client may cancel: the task of the call hears of that once, and cleans up."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task})

@@ -76,7 +76,7 @@ class RunFacts:
     worker_end: str | None = None
     """Says why the run's worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
     response: RunResponse | None = None
-    """Holds None after the end when the run was given up before it had a worker."""
+    """Holds the response when the run has ended; None then when the run was given up before it had a worker."""
 
     @property
     def state(self) -> str:
@@ -128,10 +128,10 @@ class Watcher:
         """Hears that a well-formed request has come. Called in the caller's context (`contextvars`)."""
 
     def run_queued(self, run: RunFacts) -> None:
-        """Says that the run is planned and wants a place."""
+        """Hears that the run is planned and wants a place."""
 
     def run_leased(self, run: RunFacts) -> None:
-        """Says that the run has a place at a host."""
+        """Hears that the run has a place at a host."""
 
     def run_started(self, run: RunFacts) -> None:
         """Hears that a worker has the script."""
@@ -144,10 +144,10 @@ class Watcher:
         called."""
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Says that a call is over, or was given up with the run."""
+        """Hears that a call is over, or was given up with the run."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """Says the last word on a run; `ended` is set."""
+        """Hears that the run is over; `ended` is set."""
 
     def run_decided(self, decision: Decision) -> None:
         """Hears what a person has said to a parked run."""
@@ -214,7 +214,7 @@ class RunWatch:
             self._tell("call_ended", call)
 
     def ended(self, response: RunResponse | None) -> None:
-        """Tells that the run is over; said again, it is not told again."""
+        """Tells once that the run is over."""
         if self.facts.ended is None:
             self.facts.ended = time.monotonic()
             self.facts.response = response

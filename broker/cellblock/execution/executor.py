@@ -103,13 +103,13 @@ class _Order:
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
     losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells of each time that its process was lost."""
+    """Tells of each time that the run's process was lost."""
     late: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells what was found in earlier scripts of its client, too late for their own responses."""
+    """Tells what was found in earlier scripts of the client, too late for their own responses."""
     resumed: int = 0
-    """Counts how often its process was lost here, and it went on in another."""
+    """Counts how often the run's process was lost here, and the run went on in another."""
     lost_cpu_ms: int = 0
-    """Counts what these processes had used."""
+    """Counts the CPU milliseconds that the lost processes had used."""
 
     def see(self, catalog: Catalog) -> Catalog:
         """Takes a snapshot, and gives what the run may see of it."""
@@ -298,7 +298,7 @@ class Executor:
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
+        """Makes one tool call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
 
         Args:
             server: The tool's server, of the newest snapshot.
@@ -405,7 +405,7 @@ class Executor:
         return True
 
     def _may_begin_anew(self, order: _Order) -> bool:
-        """Says whether a run of which nothing is written down may begin once more."""
+        """Says whether a run may begin once more of which nothing is written down."""
         kept = order.kept
         if order.resumed or self._keeper is None or (kept is None and order.journal is not None):
             return False
@@ -429,7 +429,7 @@ class Executor:
     def _planned(
         self, order: _Order, found: Imports, share: Share, catalog: Catalog, generation: Generation
     ) -> tuple[RunContext, SideCheck]:
-        """Makes what the run is made of, and the check of its types. Raises _Refused."""
+        """Makes the context of a run, and the check of the script's types. Raises _Refused."""
         request, settings, rules = order.request, self._settings, None
         quotas = self._policy.quotas_of(order.caller.grantee.principal)
         if order.grants is not None or quotas is not None:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Generation:
-    """Counts those who are inside; `ended` waits until there are none, here and in generations before.
+    """Counts the runs of one generation; `ended` waits until there are none, here and in generations before.
 
     Args:
         before: The generation before: its runs may use what this one's do, and outlast them.
@@ -55,6 +55,6 @@ class Generation:
             await self._empty.wait()
 
     def _unfinished(self) -> Generation | None:
-        """Gives the latest generation up to this one that somebody is in."""
+        """Gives the latest generation up to this one that still has runs."""
         self._before = self._before._unfinished() if self._before is not None else None
         return self if self._inside else self._before

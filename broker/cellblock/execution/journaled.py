@@ -116,7 +116,7 @@ class Journaled:
         return True
 
     def begun(self, call_id: int, facts: CallFacts) -> None:
-        """Takes what is known of a call that is being made."""
+        """Takes the facts of a call that is being made."""
         self._journal.begun(call_id, facts)
 
     def answered(self, call_id: int, ok: bool, body: bytes) -> None:
@@ -124,7 +124,7 @@ class Journaled:
         self._journal.answered(call_id, ok, body)
 
     def live(self) -> None:
-        """Hears that the script has seen all that is recorded."""
+        """Hears that the script has seen all events of the recording."""
         if self.is_live or self._journal.past is None:
             self._breach("it says twice that it is live")
             return

@@ -69,7 +69,7 @@ class KeptRun(Watcher, ABC):
 
     @abstractmethod
     async def before_call(self, call_id: int) -> None:
-        """Waits until it is written down that a call is made, where whoever goes on with the run must know; bounded.
+        """Waits until the journal says that a call is made, where whoever goes on with the run must know; bounded.
 
         Raises:
             ToolCallError: That is not certain, so the call is not made.
@@ -90,7 +90,7 @@ class KeptRun(Watcher, ABC):
 
     @abstractmethod
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        """Takes the answer of such a call, before its task ends."""
+        """Takes the answer of a call that goes on for a parked run, before its task ends."""
 
     def patience(self, *, client_leaves: bool) -> float | None:
         """Gives how long the run waits for a server's answer, or a login, in its process; None where that never parks
@@ -98,13 +98,14 @@ class KeptRun(Watcher, ABC):
         return self.park_asked_seconds if self.park_seconds is None and client_leaves else self.park_seconds
 
     def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
-        """Takes a question of the server of such a call; one that comes when the run is parked is not written yet."""
+        """Takes a question of the server of a call that goes on for a parked run; one that comes when the run is
+        parked is not written yet."""
 
     async def sends(self, call_id: int) -> None:
-        """Waits until it is written down that such a call, which asks in rounds, goes on with its answers."""
+        """Waits until the journal says that a call, which asks in rounds, goes on with its answers."""
 
     def asks_no_more(self, question: OpenQuestion) -> None:
-        """Hears that such a question needs no answer any more."""
+        """Hears that a server's question needs no answer any more."""
 
     @abstractmethod
     def given_up(self) -> None:

@@ -79,7 +79,7 @@ class LargeResult(RawJson):
 
 
 class UnreadableResult(Exception):
-    """There is no result; `diagnostic` says why."""
+    """Tells that a run has no result that can be read; `diagnostic` says why."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)

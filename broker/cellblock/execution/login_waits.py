@@ -28,7 +28,7 @@ FIRST: Final = 500
 
 
 class LoginWaits:
-    """Has the calls of one run wait.
+    """Has the calls of one run wait for logins.
 
     Args:
         kept: Writes the run down.
@@ -54,7 +54,8 @@ class LoginWaits:
     async def until_logged_in(
         self, call_id: int, server: str, tool: ToolEntry, arguments: Any, error: AuthenticationFailed
     ) -> None:
-        """Returns when a refused call may be made again. Raises the error that it was refused with."""
+        """Waits for the login that a refused call needs, and returns when the call may be made again. Raises the error
+        that it was refused with."""
         login = error.login
         self._waited[call_id] += 1
         if login is None or self._waited[call_id] > MAX_LOGINS:

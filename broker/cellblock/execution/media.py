@@ -12,7 +12,7 @@ MAX_BLOCKS: Final = 8
 """Bounds the blocks of one response."""
 
 MAX_CHARS: Final = 4 * 1024 * 1024
-"""Bounds their base64 together; what is over it stays where it is."""
+"""Bounds the base64 of all blocks of one response; a block that is over it stays where it is."""
 
 MAX_LEVELS: Final = 16
 """Bounds how deep a block is looked for."""
@@ -32,8 +32,8 @@ _IMAGES: Final = {
     "image/gif": re.compile(rb"GIF8"),
     "image/webp": re.compile(rb"RIFF....WEBP", re.S),
 }
-"""Maps the types that the APIs of models take to how such an image begins: for another one, or one that is not what it
-says, they refuse the whole conversation."""
+"""Maps the types of images that the APIs of models take to how such an image begins: for another one, or one that is
+not what it says, they refuse the whole conversation."""
 
 
 class Media(NamedTuple):
@@ -45,7 +45,7 @@ class Media(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Returns it as a `data:` URL."""
+        """Returns the image or sound as a `data:` URL."""
         return f"data:{self.mime_type};base64,{self.data}"
 
 

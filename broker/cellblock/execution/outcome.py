@@ -20,7 +20,7 @@ MAX_NAMED: Final = 5
 """Bounds the calls that a diagnostic names."""
 
 MAX_SAID_CHARS: Final = 500
-"""Bounds what it says of a login that is needed."""
+"""Bounds what a diagnostic says of a login that is needed."""
 
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
@@ -215,7 +215,7 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
 
 
 def not_back(replay_ms: int) -> Diagnostic:
-    """Says that a run which was to go on has not come to where it was."""
+    """Says that a run which was to go on has not come to the point where it was parked or lost."""
     return limit_diagnostic(
         "The run was to go on, and did not come back to where it was: its replay took over "
         f"{replay_ms} ms of CPU time, or {protocol.REPLAY_WALL_TIMES} times as long.",

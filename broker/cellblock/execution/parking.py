@@ -74,7 +74,7 @@ class Parking:
         self._waits(self._patience)
 
     def goes_on(self, call_id: int) -> None:
-        """Hears that a call waits no longer."""
+        """Hears that a call does not wait any longer for an approval or a login."""
         self.questions.pop(call_id, None)
         self._waits_no_more()
 
@@ -84,20 +84,20 @@ class Parking:
         self._waits(self._patience)
 
     def asks_nobody(self) -> asyncio.Future[None]:
-        """Hears that one of them cannot be asked now: the run is parked at once. Returns what is done where that cannot
-        be."""
+        """Hears that the client cannot be asked a question now: the run is parked at once. Returns what is done where
+        that cannot be."""
         self._waits(GATHER_SECONDS)
         return self._has_failed
 
     def asks_no_more(self, question: OpenQuestion) -> None:
-        """Hears that it has its answer, or needs none."""
+        """Hears that a server's question has its answer, or needs none."""
         self.asked.pop(question.asked.number, None)
         self._waits_no_more()
         self.look()
 
     @property
     def waiting(self) -> Waiting:
-        """Returns what the run waits for in this moment."""
+        """Returns the questions and calls that the run waits for in this moment."""
         return Waiting(dict(self.questions), dict(self.asked), self.at_work)
 
     @property
@@ -115,13 +115,13 @@ class Parking:
             self.goes_on(question.call_id)
 
     def begins(self, call_id: int) -> None:
-        """Hears that a call is with its tool now."""
+        """Hears that a tool is at work on a call from now on."""
         if self._tools_after is not None:
             self.working[call_id] = asyncio.get_running_loop().time() + max(self._tools_after, GATHER_SECONDS)
             self.look()
 
     def ends(self, call_id: int) -> None:
-        """Hears that a call has ended; what its server still asks needs no answer."""
+        """Hears that a call has ended; the questions that its server still asks need no answer."""
         self.working.pop(call_id, None)
         for number in [number for number, question in self.asked.items() if question.asked.call == call_id]:
             self.asked.pop(number).over()
@@ -175,7 +175,7 @@ class Parking:
             self._has_failed.set_result(None)
 
     def close(self) -> None:
-        """Ends the waiting: the run is over."""
+        """Ends the waiting, as the run is over."""
         self._parks = True
         self._stop_timer()
         if self._tools_timer is not None:
@@ -219,7 +219,7 @@ class Parking:
 
 
 def parked_question(question: Question) -> ParkedQuestion:
-    """Returns what is written down of a question."""
+    """Returns a question in the form that is written down."""
     arguments = question.arguments
     whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
     parked = ParkedQuestion(

@@ -26,7 +26,7 @@ STEP_WEIGHT: Final = 10_000
 
 
 class TooLong(Exception):
-    """There are more bytes than there may be; the error has how many at least."""
+    """Tells that a text has more bytes than it may; the error has how many at least."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -34,7 +34,7 @@ class TooLong(Exception):
 
 
 class PayloadError(ValueError):
-    """The bytes are no JSON, or nested deeper than `MAX_DEPTH`."""
+    """Tells that bytes are no JSON, or are nested deeper than `MAX_DEPTH`."""
 
 
 def decode(data: bytes) -> Any:

@@ -70,7 +70,7 @@ class Queries:
         return self._count >= MAX_QUERIES
 
     def begin(self, query_id: int, op: Operation, body: bytes) -> None:
-        """Answers one, in its turn."""
+        """Answers one discovery request, in its turn."""
         self._count += 1
         query = _Query(query_id, op, body)
         if self._waiting and self._waiting_bytes + len(body) > MAX_WAITING_BYTES:
@@ -87,12 +87,12 @@ class Queries:
         self.go_on()
 
     def go_on(self) -> None:
-        """Answers the next of those that wait, unless it does already."""
+        """Answers the next of the discovery requests that wait, unless one was answered in this turn of the loop."""
         if not self._answered_in_this_turn:
             self._next()
 
     def close(self) -> None:
-        """Answers none of those that wait."""
+        """Drops the discovery requests that wait, unanswered."""
         self._waiting.clear()
         self._waiting_bytes = 0
         self._answering = None
@@ -128,7 +128,7 @@ class Queries:
             self._refuse(query, failure)
 
     def _encoded(self, query: _Query) -> Generator[None, None, bytes]:
-        """Gives the answer; of one that was asked just before, the same bytes."""
+        """Gives the answer to a discovery request; to one that was asked just before, the same bytes."""
         if self._last is not None and self._last[:2] == (query.op, query.body):
             return self._last[2]
         arguments: object = payload.decode(query.body)

@@ -60,7 +60,7 @@ class Replies:
         return not self._waiting
 
     def room(self) -> Awaitable[object] | None:
-        """Gives what waits until there is some; None where there is."""
+        """Gives an awaitable that ends when there is room for further answers; None where there is room."""
         return None if self._room.is_set() else self._room.wait()
 
     def reply(self, call_id: int, ok: bool, body: bytes) -> None:
@@ -84,7 +84,7 @@ class Replies:
         return True
 
     def close(self) -> None:
-        """Sends none of those that wait."""
+        """Drops the answers that wait, unsent."""
         self._waiting.clear()
         self._held = 0
 

@@ -24,7 +24,7 @@ MAX_CAPABILITY_CHARS: Final = 200
 
 
 MIN_MEMORY_BYTES: Final = 8 * 1024 * 1024
-"""Below this a script of a few lines does not run."""
+"""Bounds `maxMemoryBytes` from below: with less, a script of a few lines does not run."""
 
 KEYS: Final = {
     "timeoutMs": ("timeout_ms", 1),
@@ -56,21 +56,22 @@ class RequestBody(BaseModel):
     """Lists the ids of servers that the script will want (section 3.2.3)."""
 
     grants: Grant | None = None
-    """Cellblock's own: what this script may call, of what its client is granted."""
+    """Adds to the specification what this script may call, of what its client is granted."""
 
     typecheck: TypecheckMode | None = None
-    """Cellblock's own: when this script is type-checked; the configuration says it where this does not."""
+    """Adds to the specification when this script is type-checked; the configuration says it where this does not."""
 
     durable: bool | None = None
-    """Cellblock's own: true has the run written down as it goes, so that it survives the loss of its process, and wait
-    for a person whom its client cannot ask."""
+    """Adds to the specification whether the run is written down as it goes, so that it survives the loss of its
+    process, and waits for a person whom its client cannot ask."""
 
     plan: bool | None = None
-    """Cellblock's own: true has the run stop before each call that is not known to be read-only, until the user allows
-    it."""
+    """Adds to the specification whether the run stops before each call that is not known to be read-only, until the
+    user allows it."""
 
     reuse: bool | None = None
-    """Cellblock's own: false has the script run in a process of its own, whatever the configuration says."""
+    """Adds to the specification whether the script may have the process of other runs; false: it has its own, whatever
+    the configuration says."""
 
 
 _HINTS = {

@@ -23,7 +23,8 @@ SESSION_CLIENT: Final = "http session "
 
 
 class ReuseKeys:
-    """Gives keys. What a key stands for is held, so that it can never stand for something else.
+    """Gives the keys by which runs may have one process. What a key stands for is held, so that it can never stand for
+    something else.
 
     Args:
         on_renewed: Told how all keys begin from now on, where others were given.

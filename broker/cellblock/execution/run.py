@@ -326,7 +326,7 @@ class Run:
 
     @property
     def _replays(self) -> bool:
-        """Says whether the run is still to come back to where it was."""
+        """Says whether the run still has to come back to the point from which it goes on."""
         return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
 
     def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
@@ -343,7 +343,7 @@ class Run:
 
     @property
     def _used_ms(self) -> int:
-        """Gives how much of its time the run has used, in all its processes."""
+        """Gives how many milliseconds of wall time the run has used, in all its processes."""
         past = None if self._context.journal is None else self._context.journal.past
         before = 0 if past is None else past.used_ms
         if not self._leased or self._replays:

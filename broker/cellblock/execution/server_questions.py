@@ -30,7 +30,7 @@ MAX_QUESTIONS: Final = 64
 """Bounds the questions of one call for which its run is parked: each is written down, and a person is to answer it."""
 
 MAX_OPEN: Final = 8
-"""Bounds those that wait at the same time."""
+"""Bounds the questions that wait at the same time."""
 
 TOO_MANY: Final = f"Its run is parked: a call may ask {MAX_QUESTIONS} questions then, {MAX_OPEN} at once."
 TOO_LARGE: Final = f"Its run is parked, and the question has more than {MAX_REQUEST_BYTES} bytes."

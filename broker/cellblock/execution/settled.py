@@ -34,7 +34,7 @@ class Settled:
         self.result: Any = None
         self.diagnostics: list[Diagnostic] = []
         self.failed = False
-        """Says whether there is no result."""
+        """Says whether the script ended without a result."""
         self.is_so = False
         """Says whether the script has ended by itself."""
 

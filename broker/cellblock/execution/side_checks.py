@@ -34,7 +34,7 @@ MAX_UNDER_WAY: Final = 32
 """Bounds the checks that wait for the compiler; a script that comes then is not checked this time."""
 
 MAX_CLIENTS: Final = 256
-"""Bounds the clients for which something waits that was found too late."""
+"""Bounds the clients for which diagnostics wait that were found too late."""
 
 MAX_LATE: Final = 3
 """Bounds the diagnostics of one script that wait for its client's next response."""
@@ -58,7 +58,8 @@ _Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
 
 @dataclass(slots=True)
 class Kept:
-    """Holds what was found in a script, and against what. The servers are held, so that their ids stay theirs."""
+    """Holds the findings of the check of one script, and what the script was checked against. The servers are held, so
+    that their ids stay theirs."""
 
     servers: tuple[ServerEntry, ...]
     assumed: list[Assumed]
@@ -83,14 +84,14 @@ class SideChecks:
         self._tasks = TaskSet()
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Ends the checks that are under way."""
         self._tasks.cancel()
         await self._tasks.ended()
 
     # ---- for the checks ------------------------------------------------------------------------------
 
     def kept(self, key: _Key) -> Kept | None:
-        """Gives what was found the last time, if what was known then of the tools is still so."""
+        """Gives the findings of the last check of a script, if what was known then of the tools is still so."""
         held = self._kept.get(key)
         if held is None or self.checker is None:
             return None
@@ -107,7 +108,7 @@ class SideChecks:
         return held
 
     def keep(self, key: _Key, found: Kept) -> None:
-        """Keeps what was found."""
+        """Keeps the findings of one check."""
         self._drop(key)
         self._kept[key] = found
         for server in found.servers:
@@ -203,7 +204,7 @@ class SideCheck:
 
     @property
     def is_about_tools(self) -> bool:
-        """Says whether the script can call any."""
+        """Says whether the script can call any tool."""
         return bool(self._servers)
 
     def begin(self) -> None:
@@ -262,7 +263,7 @@ class SideCheck:
         return self._script, tuple(map(id, self._servers)), got
 
     def _unlike(self) -> Got:
-        """Gives what this run has got that is not what was known."""
+        """Gives the answers of this run that are not as was known of the tools."""
         return self.answers.unlike(self._assumed) if self._assumed is not None else {}
 
     def _look_again(self) -> None:

@@ -10,19 +10,20 @@ class State(Enum):
     """Says where a run is between its lease and its response."""
 
     SENT = "sent"
-    """The host has the script; no worker has been promised yet."""
+    """Says that the host has the script, and that no worker has been promised yet."""
 
     RUNNING = "running"
-    """A worker has the script and the clock runs."""
+    """Says that a worker has the script, and that the clock runs."""
 
     PARKING = "parking"
-    """The run is being written down, so that it can go on later; what its worker says meanwhile is held back."""
+    """Says that the run is being written down, so that it can go on later; what its worker says meanwhile is held
+    back."""
 
     KILLING = "killing"
-    """The broker has asked for the worker's death."""
+    """Says that the broker has asked for the worker's death."""
 
     OVER = "over"
-    """The response can be made; nothing more is believed."""
+    """Says that the response can be made; nothing more is believed."""
 
 
 class Event(Enum):

@@ -29,7 +29,7 @@ MAX_QUOTED_CHARS: Final = 80
 """Bounds the characters of the line of an earlier script that is quoted."""
 
 MAX_INLINE_CHARS: Final = 8 * 1024
-"""A failed script up to this is parsed at once, in 3 ms; a larger one in a thread."""
+"""Bounds the failed scripts that are parsed at once, in 3 ms; a larger one is parsed in a thread."""
 
 _MISUSED: Final = re.compile(
     r"TypeError: .*(?:is not a function|is not iterable|of undefined|operator to search for)", re.DOTALL

@@ -15,7 +15,7 @@ Context = ServerRequestContext[dict[str, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Names whose a request is, and what comes of it.
+    """Names the principal and the connection that a request is from.
 
     `principal` is on whose behalf it is, as `cellblock.policy` knows clients. `client` is its connection, the same for
     all requests of one; clients share the workers fairly.

@@ -50,7 +50,7 @@ class Taken(NamedTuple):
 
 
 class NotTaken(Exception):
-    """Holds a message that is not decoded.
+    """Tells that a message is not decoded.
 
     Args:
         why: What its sender is told.

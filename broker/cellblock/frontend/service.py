@@ -81,7 +81,7 @@ class ParkedRuns(Protocol):
 
     @property
     def good_seconds(self) -> float:
-        """Says for how long a run waits at most."""
+        """Says for how many seconds a run stays parked at most."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class ParkedRuns(Protocol):
         ...
 
     async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
-        """Goes on with a run that was taken. Raises InvalidRequest."""
+        """Has a parked run go on that was taken. Raises InvalidRequest."""
         ...
 
     async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
@@ -154,17 +154,17 @@ class RunService(Protocol):
 
     @property
     def apart(self) -> Apart:
-        """Does what would hold the loop; the broker's to close."""
+        """Does work apart that would hold the loop; the broker closes it."""
         ...
 
     @property
     def shared(self) -> SharedState | None:
-        """Gives what the broker has of what it shares with others; None where it shares nothing."""
+        """Gives the PostgreSQL that the broker shares with others; None where it shares none."""
         ...
 
     @property
     def counts(self) -> Counts:
-        """Counts what clients use, with those that share it."""
+        """Gives the counts of what clients use of their quotas, with those that other brokers add."""
         ...
 
     @property
@@ -240,8 +240,8 @@ class RunService(Protocol):
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one call for a client, without a script: gives a `CallToolResult` or plain data, of a `RequestEntry`
-        its own result. Raises ScriptError."""
+        """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
+        `RequestEntry` its own result. Raises ScriptError."""
         ...
 
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:

@@ -51,10 +51,10 @@ class OpenQuestion:
 
     asked: ParkedQuestion
     answer: asyncio.Future[Given | None]
-    """Comes with the answer; with None where the call is over."""
+    """Holds the answer when it is there; None where the call is over."""
 
     def over(self) -> None:
-        """Hears that its call is over: there is no answer."""
+        """Hears that the call of the question is over: there is no answer."""
         if not self.answer.done():
             self.answer.set_result(None)
 
@@ -103,7 +103,7 @@ class CallsAtWork:
     def hold(
         self, run_id: str, turn: int, calls: Sequence[asyncio.Task[None]], *, asks: bool, is_waited_for: bool
     ) -> None:
-        """Takes over calls.
+        """Takes over the calls of a parked run whose tools are at work.
 
         Args:
             run_id: Their run.
@@ -142,7 +142,7 @@ class CallsAtWork:
             self._do(self._write(held))
 
     async def sends(self, run_id: str, call_id: int) -> None:
-        """Waits until it is written down that a call goes on with its answers: its server may do what it is to do."""
+        """Waits until the journal says that a call goes on with its answers: its server may do what it is to do."""
         if (held := self._held.get(run_id)) is not None:
             held.pieces.append(sent_piece(call_id))
             await self._write(held)
@@ -164,7 +164,7 @@ class CallsAtWork:
         return [held.carrying for held in self._held.values() if held.carrying is not None]
 
     def is_all(self, run_id: str | None) -> bool:
-        """Says whether calls of a run are at work here, and it waits for nothing else."""
+        """Says whether a run waits for nothing but calls that are at work here."""
         held = None if run_id is None else self._held.get(run_id)
         return held is not None and not held.asks and not held.questions
 

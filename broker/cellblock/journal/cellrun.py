@@ -36,7 +36,7 @@ _HINT: Final = "Give a file that `cellblock record` has made."
 
 
 def write(recording: Recording) -> str:
-    """Gives the text of a file. Nothing is redacted here."""
+    """Gives the text of a `.cellrun` file. Nothing is redacted here."""
     head = {"cellrun": FORMAT_VERSION} | {name: getattr(recording, name) for name in _HEAD}
     head["plan"] = json.loads(recording.body)
     lines = [head, *map(_call_line, recording.calls)]
@@ -162,7 +162,7 @@ def _hidden(value: Any, hide: Callable[[str], str], *, named: bool = False) -> A
 
 
 def _in_modules(hide: Callable[[str], str]) -> Callable[[str], str]:
-    """Looks into `data:` URLs, too."""
+    """Returns what hides as `hide` does, and inside of `data:` URLs, too."""
 
     def hidden(text: str) -> str:
         mark = ";base64,"

@@ -164,20 +164,20 @@ class Journal:
     # ---- for the executor ----------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Counts no more in its room: it is over, or another one has what it holds."""
+        """Gives back the journal's room: the run is over, or another journal has what it holds."""
         if self.room is not None and self.size:
             self.room.give_back(self._client, self.size)
             self.size = 0
 
     def forget(self) -> None:
-        """Holds nothing any more: the run is over here, and what is kept of it is written. The collector may take long
-        to come by, and calls of a parked run may take days."""
+        """Forgets all that the journal holds: the run is over here, and what is kept of it is written. The collector
+        may take long to come by, and calls of a parked run may take days."""
         self._lose("the run is over")
         self._noted, self._head, self._response, self.past = {}, None, None, None
 
     @property
     def request(self) -> dict[str, Any]:
-        """Gives the request that a run is made of which is not a new one."""
+        """Gives the request of a run that is not a new one."""
         assert self.past is not None
         if not self.offline:
             return self.past.request
@@ -187,7 +187,7 @@ class Journal:
 
     @property
     def plan_body(self) -> bytes | None:
-        """Gives what the worker is sent, where it is what another was sent before."""
+        """Gives the body of the plan that the worker is sent, where an earlier worker was sent the same."""
         return None if self.past is None or self._other_script is not None else self.past.body
 
     def catalog(self, newest: Catalog) -> Catalog:
@@ -336,7 +336,7 @@ class Journal:
         return None
 
     def begun(self, call_id: int, facts: Facts) -> None:
-        """Takes what is known of a call that is being made, and will be known of it."""
+        """Takes the facts of a call that is being made, in which further ones appear."""
         if (noted := self._noted.get(call_id)) is not None:
             noted.facts = facts
 
@@ -351,7 +351,7 @@ class Journal:
         self._tell(noted)
 
     def live(self) -> Stop | None:
-        """Hears that the script has seen all that is recorded. Gives why the run must stop then."""
+        """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
         self.replaying = False
         if self.past is None or not self.offline or self._other_script is not None:
             return None

@@ -30,14 +30,14 @@ logger = logging.getLogger("cellblock.journal")
 
 WAITING_BYTES: Final = 64 * 1024 * 1024
 WAITING_OF_ONE_BYTES: Final = 48 * 1024 * 1024
-"""Bound what waits to be written, of all and of one client, whose largest run and its result fit; a run for which there
-is no room is not kept."""
+"""Bound the bytes that wait to be written, of all and of one client, whose largest run and its result fit; a run for
+which there is no room is not kept."""
 
 SMALL_BYTES: Final = 4096
 """Estimates a run without its journal: its facts, or one small piece."""
 
 WRITE_BOUND_SECONDS: Final = 5.0
-"""Bounds how long a response, or a call, waits until it is written; a write takes about a millisecond."""
+"""Bounds how long a response, or a call, waits until the journal is written; a write takes about a millisecond."""
 
 READ_BOUND_SECONDS: Final = 20.0
 """Bounds how long a person waits for what is kept; the keyring may take 5 s of it."""
@@ -49,10 +49,10 @@ AWAY_SECONDS: Final = 0.5
 """Separates two tries to write while PostgreSQL is away."""
 
 TIDY_SECONDS: Final = 60.0
-"""Separates two looks at what is too old."""
+"""Separates two looks for journals that are too old."""
 
 CLOSE_BOUND_SECONDS: Final = 5.0
-"""Bounds the wait for what is still to be written at the end; the thread then ends with the process."""
+"""Bounds the wait for journals that are still to be written at the end; the thread then ends with the process."""
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Journals:
             self._tick()
 
     def use(self, settings: JournalSettings) -> None:
-        """Takes over other bounds for what is kept from now on, and for what is kept already."""
+        """Takes over new bounds for the runs that are kept from now on, and for those that are kept already."""
         self._settings = settings
         self._next_tidy = 0.0
         if self._timer is None:
@@ -140,7 +140,7 @@ class Journals:
         return await self.is_over(writing, bound) and writing.result()
 
     async def is_over(self, writing: Future[Any], bound: float = WRITE_BOUND_SECONDS) -> bool:
-        """Waits as `is_written`, and says whether that has been tried to the end."""
+        """Waits as `is_written`, and says whether the writing has been tried to the end."""
         if not writing.done() and not self._hangs and self._place.trouble is None:
             self._hangs = not await is_done_within(writing, bound)
         return writing.done()
@@ -148,24 +148,25 @@ class Journals:
     async def heads(
         self, principal: str | None = None, *, before: float | None = None, limit: int = 100
     ) -> list[Head]:
-        """Returns what `JournalStore.heads` does. Raises StoreError, also for a disk that does not answer."""
+        """Returns the heads of kept runs, as `JournalStore.heads` does. Raises StoreError, also for a disk that does
+        not answer."""
         return await self.asked(lambda store: store.heads(principal, before=before, limit=limit), [])
 
     async def read(self, run_id: str, principal: str | None = None) -> tuple[Head, list[Piece]] | None:
-        """Returns what `JournalStore.read` does. Raises as `heads`."""
+        """Returns a kept run and its pieces, as `JournalStore.read` does. Raises as `heads`."""
         return await self.asked(lambda store: store.read(run_id, principal), None)
 
     async def delete(self, run_id: str, principal: str | None = None) -> bool:
-        """Deletes as `JournalStore.delete` does. Raises as `heads`."""
+        """Deletes a kept run, as `JournalStore.delete` does. Raises as `heads`."""
         return await self.asked(lambda store: store.delete(run_id, principal), default=False)
 
     async def tidied(self) -> None:
-        """Waits until nothing is kept that is too old or too much. Raises StoreError."""
+        """Waits until the journals keep nothing that is too old or too much. Raises StoreError."""
         while await self.asked(lambda store: store.tidy(), default=False):
             pass
 
     async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
-        """Returns what the file says, or `default` where there is none yet: a look makes nothing.
+        """Returns what the store answers, or `default` where there is none yet: a look makes nothing.
 
         Raises:
             StoreError: It cannot be used, or the disk, or the keyring, does not answer.
@@ -179,7 +180,7 @@ class Journals:
         return await self._done(work)
 
     def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
-        """Does something behind what was written before. Never raises.
+        """Has work done with the store, behind what was written before. Never raises.
 
         Returns:
             What says whether it has been done, or cannot be; None where the broker is stopping.
@@ -208,7 +209,7 @@ class Journals:
         )
 
     async def close(self) -> None:
-        """Writes what waits, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
+        """Writes the pieces that wait, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
         if self._timer is not None:
             self._timer.cancel()
         done = self._thread.submit(self._close)

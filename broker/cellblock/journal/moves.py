@@ -296,7 +296,7 @@ class Moves(RunRows):
         return due, [run for run, _ in rows if run not in due]
 
     def count_parked(self) -> int:
-        """Counts the runs that wait. Raises StoreError."""
+        """Counts the parked runs. Raises StoreError."""
         ((count,),) = self._database.rows("SELECT count(*) FROM runs WHERE state = 'parked'")
         return count
 

@@ -14,11 +14,11 @@ class RunOwner(Protocol):
 
     @property
     def name(self) -> str:
-        """Returns the name. Raises OSError: There can be none."""
+        """Returns the name of this broker. Raises OSError: There can be none."""
         ...
 
     def is_own(self, name: str) -> bool:
-        """Says whether a name is this one."""
+        """Says whether a name is this broker's."""
         ...
 
     def lives(self, name: str) -> bool:
@@ -43,13 +43,13 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """Returns the name. Raises OSError: The lock cannot be made."""
+        """Returns the name of this broker. Raises OSError: The lock cannot be made."""
         if self._folder is None:
             self._folder = OwnFolder(self._parent, {})
         return self._folder.path.name
 
     def is_own(self, name: str) -> bool:
-        """Says whether a name is this one."""
+        """Says whether a name is this broker's."""
         return self._folder is not None and self._folder.path.name == name
 
     def lives(self, name: str) -> bool:

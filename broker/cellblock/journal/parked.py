@@ -70,7 +70,7 @@ class ParkedQuestion:
 
     @property
     def is_of_server(self) -> bool:
-        """Says whether a server asks it during its call, which a broker has: it is over when the call is."""
+        """Says whether a server asks the question during its call, which a broker has: it is over when the call is."""
         return self.kind in ("elicitation", "sampling", "roots")
 
 
@@ -106,12 +106,12 @@ class Parked:
     losses: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
-        """Encodes it, for the store."""
+        """Encodes what a parked run waits for, for the store."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Parked:
-        """Decodes what `pack` has made, of a later release, too: what that adds is left out."""
+        """Decodes the state of a parked run that `pack` has encoded; what a later release has added is left out."""
         found: Any = json.loads(data)
         questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
         working = tuple(WorkingCall(**one) for one in found.pop("working", ()))
@@ -150,7 +150,7 @@ def pack_question(question: ParkedQuestion) -> bytes:
 
 
 def unpack_question(data: bytes) -> ParkedQuestion:
-    """Decodes what `pack_question` has made."""
+    """Decodes a question that `pack_question` has encoded."""
     return ParkedQuestion(**json.loads(data))
 
 
@@ -160,6 +160,6 @@ def pack_answers(answers: Mapping[int, Given]) -> bytes:
 
 
 def unpack_answers(data: bytes) -> dict[int, Given]:
-    """Decodes what `pack_answers` has made."""
+    """Decodes the answers that `pack_answers` has encoded."""
     found: object = json.loads(data)
     return {int(number): cast("Given", given) for number, given in found.items()} if is_object(found) else {}

@@ -41,7 +41,7 @@ def events_piece(events: str) -> Piece:
 
 
 def sending_piece(call_id: int) -> Piece:
-    """Returns the piece of a call that is made now."""
+    """Returns the piece that says that a call is being made."""
     return _step(call_id, "", certainty=Certainty.MAY_HAVE_RUN.value)
 
 

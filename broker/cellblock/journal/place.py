@@ -24,7 +24,7 @@ class Place(Protocol):
     """Opens the journals, and has their key; `FilePlace` and `SharedPlace` do. All but `trouble` blocks."""
 
     def exists(self) -> bool:
-        """Says whether something may be kept there; a look makes nothing."""
+        """Says whether journals may be kept there; a look makes nothing."""
         ...
 
     def opened(
@@ -34,12 +34,13 @@ class Place(Protocol):
         ...
 
     def keys(self, *, make: bool = True) -> Sequence[bytes]:
-        """Returns the keys, as `Cipher` takes them. Raises StoreError: There is none, and none is made."""
+        """Returns the keys of the journals, as `Cipher` takes them. Raises StoreError: There is none, and none is
+        made."""
         ...
 
     @property
     def trouble(self) -> str | None:
-        """Says why nobody need ask now; None: one may."""
+        """Says why the journals cannot be asked now; None: they can."""
         ...
 
 
@@ -58,22 +59,22 @@ class FilePlace:
         self._keys = keys
 
     def exists(self) -> bool:
-        """Says whether there is the file."""
+        """Says whether the file of journals is there."""
         return journals_in(self._state_dir).exists()
 
     def opened(
         self, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
     ) -> JournalStore:
-        """Opens the file, or makes it. See `Place`."""
+        """Opens the file of journals, or makes it. See `Place`."""
         return opened_file(journals_in(self._state_dir), keys, settings, checked=checked)
 
     def keys(self, *, make: bool = True) -> Sequence[bytes]:
-        """Returns the keys. See `Place`."""
+        """Returns the keys of the file of journals. See `Place`."""
         return self._keys or (load_key(self._state_dir, self._auth, make=make),)
 
     @property
     def trouble(self) -> None:
-        """Says nothing: a file is looked at."""
+        """Says nothing: a file can always be asked."""
 
 
 class SharedPlace:
@@ -87,7 +88,7 @@ class SharedPlace:
         self._shared = shared
 
     def exists(self) -> bool:
-        """Says yes: others may have kept something."""
+        """Says yes: other brokers may have kept journals in the PostgreSQL."""
         return True
 
     def opened(
@@ -98,7 +99,7 @@ class SharedPlace:
         return JournalStore(PostgresDatabase(self._shared.server, KIND, POSTGRES_MIGRATIONS), keys, settings)
 
     def keys(self, *, make: bool = True) -> Sequence[bytes]:
-        """Returns the keys. See `Place`."""
+        """Returns the keys that the brokers share. See `Place`."""
         return self._shared.keys.keys
 
     @property

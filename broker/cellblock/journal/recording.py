@@ -29,7 +29,7 @@ Kind = Literal["call", "query"]
 
 
 class UnreadableRecording(CellblockError):
-    """The bytes are no recording that this release can replay; the message says why."""
+    """Tells that bytes are no recording that this release can replay; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class RecordedCall:
 
     @property
     def name(self) -> str:
-        """Names what was asked, for messages."""
+        """Names the tool or the request that was asked for, for messages."""
         return f"{self.server}.{self.tool}" if self.kind == "call" else self.tool
 
 
@@ -127,7 +127,7 @@ class Recording:
         return wall_ms if isinstance(wall_ms, int) else None
 
     def pack(self) -> bytes:
-        """Encodes all of it, for a store of one's own: nothing is redacted."""
+        """Encodes the whole recording, for a store of one's own: nothing is redacted."""
         data: dict[str, Any] = _adapter().dump_python(self)
         for call in data["calls"]:
             call["certainty"] = call["certainty"].value
@@ -203,7 +203,7 @@ def _check(found: Recording) -> None:
 
 
 def _is_plan(body: bytes) -> bool:
-    """Says whether it is what a worker was sent: a script, and the modules that it may import."""
+    """Says whether bytes are a plan as a worker is sent it: a script, and the modules that it may import."""
     plan: object = json.loads(body)
     if not is_object(plan):
         return False

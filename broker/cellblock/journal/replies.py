@@ -34,7 +34,7 @@ _WORDS: Final[dict[str, Answer]] = {action: word for word, action in _ACTIONS.it
 
 
 class WrongAnswer(InvalidRequest):
-    """An answer is none to its question, which stays open; nothing was written down."""
+    """Tells that an answer does not fit its question, which stays open; nothing was written down."""
 
 
 @cache
@@ -47,7 +47,7 @@ def _results() -> Mapping[QuestionKind, TypeAdapter[Any]]:
 
 
 def checked(question: ParkedQuestion, given: Given) -> Given:
-    """Returns what is written down of an answer. Raises WrongAnswer: It does not fit the question."""
+    """Returns an answer in the form that is written down. Raises WrongAnswer: It does not fit the question."""
     if not question.is_of_server:
         word = given if isinstance(given, str) else _WORDS.get(str(given.get("action")))
         if word is None:
@@ -87,7 +87,7 @@ def misfit(params: Mapping[str, Any], result: types.ElicitResult) -> str | None:
 
 
 def result_of(kind: QuestionKind, given: Given) -> BaseModel | types.ErrorData:
-    """Returns what the server gets that has asked."""
+    """Returns the result that goes to the server which has asked."""
     if isinstance(given, str) and kind != "elicitation":
         return types.ErrorData(code=types.INVALID_REQUEST, message=DECLINED)
     if isinstance(given, str):

@@ -14,11 +14,11 @@ from cellblock.base.database import StoreError
 
 
 class NoRoom(StoreError):
-    """A run does not go on for now: what it holds has no place beside what others hold."""
+    """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
 
 
 class JournalRoom:
-    """Counts what journals hold. Every thread may use it.
+    """Counts the bytes that journals hold in memory. Every thread may use it.
 
     Args:
         each: What those of one client may hold together.
@@ -39,13 +39,13 @@ class JournalRoom:
             self._budget.take(client, size)
 
     def give_back(self, client: str, size: int) -> None:
-        """Counts bytes no more. A collector may call it anywhere, also within `take`: so it takes no lock."""
+        """Takes bytes off the count. A collector may call it anywhere, also within `take`: so it takes no lock."""
         self._returned.append((client, size))
 
     @contextmanager
     def holding(self, client: str, size: int) -> Generator[None]:
-        """Counts what a run has on disk while it is read. More than a client's share counts as that: an earlier
-        release may have written it. Raises OverBudget as `take`."""
+        """Counts the bytes that a run has on disk while it is read. More than a client's share counts as that: an
+        earlier release may have written it. Raises OverBudget as `take`."""
         size = min(size, self._each)
         self.take(client, size)
         try:
@@ -55,4 +55,4 @@ class JournalRoom:
 
 
 ROOM: Final = JournalRoom()
-"""Counts what the journals of this process hold."""
+"""Counts the bytes that the journals of this process hold in memory."""

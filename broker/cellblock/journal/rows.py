@@ -29,8 +29,8 @@ WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "sent", "answers")
 """Names the pieces that say what a parked run waits for."""
 
 RunState = Literal["running", "parked", "ended"]
-"""Says where a run is that is written down. One that is `running` has an owner, and is taken from one that has died; a
-`parked` one waits for a person. Each becomes the other or `ended`."""
+"""Says in which state a run is that is written down. One that is `running` has an owner, and is taken from one that
+has died; a `parked` one waits for a person. Each becomes the other or `ended`."""
 
 
 class Piece(NamedTuple):
@@ -42,8 +42,8 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Tells what a list of runs shows of one. Times are Unix time in seconds; `ended` and `outcome` are None until the
-    end is written, and stay so when the broker is lost."""
+    """Tells of one run what a list of runs shows. Times are Unix time in seconds; `ended` and `outcome` are None until
+    the end is written, and stay so when the broker is lost."""
 
     id: str
     principal: str
@@ -52,11 +52,11 @@ class Head:
     outcome: str | None = None
     calls: int = 0
     bytes: int = 0
-    """Says what its pieces take on disk."""
+    """Says how many bytes the run's pieces take on disk."""
 
     state: RunState = "ended"
     turn: int = 0
-    """Counts the rounds in which it was parked."""
+    """Counts the rounds in which the run was parked."""
 
     expires: float | None = None
     """Says until when a parked run waits."""
@@ -65,40 +65,41 @@ class Head:
     """Says whether there is an answer to all that a parked run waits for."""
 
     cpu_ms: int = 0
-    """Says what CPU time its script had used when it was parked."""
+    """Says how much CPU time the script had used when the run was parked."""
 
     resumed: int = 0
-    """Counts how often it has gone on in another process."""
+    """Counts how often the run has gone on in another process."""
 
     changed: float | None = None
-    """Says when its row was last written; None before the first time."""
+    """Says when the run's row was last written; None before the first time."""
 
     owner: str | None = None
-    """Names the broker that has it; of a parked one, whose calls are still with their tools."""
+    """Names the broker that has the run; of a parked one, the broker whose calls are still with their tools."""
 
     adopted: int = 0
-    """Counts how often its broker was lost."""
+    """Counts how often the run's broker was lost."""
 
 
 class OneRunFailed(StoreError):
-    """One run cannot be written or read; the others can."""
+    """Tells that one run cannot be written or read; the others can."""
 
 
 class WrongPiece(OneRunFailed):
-    """A piece was changed, is another run's, or was written with another key."""
+    """Tells that a piece was changed, is another run's, or was written with another key."""
 
 
 class Foreign(WrongPiece):
-    """A run was written with another key than the one in use, or by a newer release; whoever has that can go on with
-    it."""
+    """Tells that a run was written with another key than the one in use, or by a newer release; whoever has that can
+    go on with it."""
 
 
 class TakenAway(OneRunFailed):
-    """A run is another broker's by now, which took this one for dead; nothing more of it may be done here."""
+    """Tells that a run is another broker's by now, which took this one for dead; nothing more of it may be done
+    here."""
 
 
 class TooLarge(OneRunFailed):
-    """A run is larger than all that may be kept."""
+    """Tells that a run is larger than all that may be kept."""
 
 
 def answers_piece(answers: Mapping[int, Given]) -> Piece:
@@ -112,13 +113,13 @@ def asked_piece(question: ParkedQuestion) -> Piece:
 
 
 def sent_piece(call_id: int) -> Piece:
-    """Returns the piece that a call goes on with the answers to what it has asked."""
+    """Returns the piece which says that a call goes on with the answers to its questions."""
     return Piece("sent", str(call_id).encode())
 
 
 def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
-    """Returns what a parked run waits for, and what was said to it. Raises WrongPiece: The run is not parked, or cannot
-    be read by this release."""
+    """Returns what a parked run waits for, and the answers that were given. Raises WrongPiece: The run is not parked,
+    or cannot be read by this release."""
     bodies = [piece.body for piece in pieces if piece.kind == "parked"]
     if not bodies:
         raise WrongPiece("the run waits for nobody")

@@ -19,17 +19,17 @@ class Steps:
         """Numbers the last of all steps, written or not."""
 
     def add(self, step: Piece) -> None:
-        """Takes a step that is to be written behind those before it."""
+        """Takes a step that is to be written behind the earlier ones."""
         self.last += 1
         self._unwritten[self.last] = step
 
     @property
     def size(self) -> int:
-        """Returns the bytes of those that are not written."""
+        """Returns the bytes of the steps that are not written."""
         return sum(len(step.body) for step in list(self._unwritten.values()))
 
     def unwritten(self) -> tuple[int, list[Piece]]:
-        """Returns the number of the last one, and those that are not written."""
+        """Returns the number of the last step, and the steps that are not written."""
         found = list(self._unwritten.items())
         return found[-1][0] if found else 0, [step for _, step in found]
 

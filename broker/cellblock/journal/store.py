@@ -39,7 +39,7 @@ class JournalStore(Moves):
         self._database.close()
 
     def came_through(self) -> bool:
-        """Says whether what has raised `Away` was done all the same. Raises Away. See `Database`."""
+        """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
         return self._database.came_through()
 
     def write(self, head: Head, pieces: Sequence[Piece], owner: str | None = None) -> None:

@@ -47,7 +47,7 @@ POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
     # What is encrypted is not compressed.
     _TABLES.replace("BLOB", "BYTEA") + "ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL",
 )
-"""Holds the same for PostgreSQL."""
+"""Holds the migrations of the same tables for PostgreSQL."""
 
 SETUP: Final = (
     "PRAGMA auto_vacuum = INCREMENTAL",

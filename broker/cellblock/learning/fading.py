@@ -69,7 +69,7 @@ class Forms:
         )
 
     def changes_to(self, newer: Forms) -> list[str]:
-        """Says what is different in a newer one, a sentence for each place."""
+        """Says how newer shapes of results differ, in a sentence for each place."""
         found = changes(self.value, newer.value) if NOTHING not in (self.value, newer.value) else []
         if NOTHING not in (self.document, newer.document):
             found += [f"JSON text {sentence}" for sentence in changes(self.document, newer.document)]

@@ -35,7 +35,7 @@ LINGER_SECONDS: Final = 0.1
 """Delays looking at a result: the run that it belongs to goes first, and what comes together is read together."""
 
 WRITE_EVERY_SECONDS: Final = 1.0
-"""Sets the pause between two writes; what was seen in between is one write."""
+"""Sets the pause between two writes; the results that were seen in between are one write."""
 
 RETRY_MAX_SECONDS: Final = 60.0
 """Sets the longest pause between two tries of a store that cannot be written."""
@@ -98,7 +98,7 @@ class Learner:
         await asyncio.to_thread(self._loaded.wait, bound)
 
     async def close(self) -> None:
-        """Looks at what waits, writes it, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
+        """Looks at the results that wait, writes what is learnt, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
         self._closing.set()
         self._turns.wanted.set()
         self._wake.set()

@@ -46,7 +46,7 @@ class Memory:
 
     @property
     def has_unwritten(self) -> bool:
-        """Says whether something waits to be written."""
+        """Says whether observations wait to be written."""
         return bool(self._unwritten or self._batch)
 
     def open(self) -> None:
@@ -86,7 +86,7 @@ class Memory:
         return merged
 
     def write(self) -> bool:
-        """Writes what waits for it; False when the store cannot be written for now."""
+        """Writes the observations that wait; False when the store cannot be written for now."""
         if self._is_away:
             self.open()
         if self._store is None:

@@ -18,7 +18,8 @@ MAX_DISAGREEMENT_CHARS: Final = 300
 
 
 class ToolKey(NamedTuple):
-    """Names a tool. `fingerprint` is of its definition: what was observed of another definition is not this tool's."""
+    """Names a tool in one definition. `fingerprint` is of its definition: what was observed of another definition is
+    not this tool's."""
 
     server: str
     tool: str
@@ -42,7 +43,7 @@ class GivenCheck:
     newest: str = ""
 
     def merged(self, newer: GivenCheck) -> GivenCheck:
-        """Adds both together; of another schema the newer counts alone."""
+        """Adds two checks together; where the newer is of another schema, it counts alone."""
         if not newer.of or newer.of != self.of:
             return newer if newer.of else self
         return GivenCheck(
@@ -55,7 +56,7 @@ NOT_GIVEN: Final = GivenCheck()
 
 @dataclass(frozen=True, slots=True)
 class Observation(Forms):
-    """Holds what one or many results of a tool looked like, and their number.
+    """Holds the shape of one or many results of a tool, and their number.
 
     Attributes:
         samples: Results looked at.
@@ -83,20 +84,21 @@ class Observation(Forms):
 
     @property
     def shape(self) -> Forms:
-        """Gives all that makes a version."""
+        """Gives the shapes that make a version."""
         return Forms(self.value, self.document, self.texts, self.results)
 
     @property
     def confirms(self) -> bool:
-        """Says whether its results only showed what was known before, so that it says nothing by itself."""
+        """Says whether the results of the observation only showed what was known before, so that it says nothing by
+        itself."""
         return self.samples > 0 and self.shape == Forms()
 
     def together(self, newer: Observation) -> Observation:
-        """Joins both as one, of results that come after each other and have not been merged with what is known."""
+        """Joins two observations of results that come after each other and have not been merged with what is known."""
         return self._counted(newer)._formed(self.shape.joined(newer.shape))
 
     def begun(self) -> Observation:
-        """Makes this the first that is known of a tool."""
+        """Makes the observation the first that is known of a tool."""
         return replace(self, fading=Fading(self.shape, float(self.samples), self.last_seen))
 
     def merged(self, newer: Observation) -> Observation:

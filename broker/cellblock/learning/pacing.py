@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 GOLDEN_RATIO: Final = 0.618034
-"""Places the one of so many results that is looked at: in no step with shapes that take turns, all of which must be
+"""Places the result, one of so many, that is looked at: in no step with shapes that take turns, all of which must be
 met."""
 
 BUSY_SHARE: Final = 0.01
@@ -74,7 +74,7 @@ class Paces:
         return place == int(turn * GOLDEN_RATIO % 1 * self._sample_every)
 
     def unchanged(self, server: str, tool: str, results: int) -> None:
-        """Counts results that showed nothing new."""
+        """Counts results of a tool that showed nothing new."""
         self._unchanged[server, tool] += results
 
     def changed(self, server: str, tool: str) -> None:

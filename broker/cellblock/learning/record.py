@@ -30,7 +30,7 @@ from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
 
 
 def encoded(seen: Observation) -> str:
-    """Writes all of an observation but the columns of the store."""
+    """Writes the whole of an observation as JSON, but for the columns of the store."""
     body: dict[str, Any] = {
         **_forms(seen.shape),
         "skipped": seen.skipped,

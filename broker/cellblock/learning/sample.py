@@ -35,7 +35,7 @@ UNREAD: Final = object()
 
 
 class TooDeep(ValueError):
-    """A text seems to be JSON, and nests too deeply to be parsed."""
+    """Tells that a text seems to be JSON, and nests too deeply to be parsed."""
 
 
 def too_deep(text: str) -> bool:

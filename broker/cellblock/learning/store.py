@@ -113,7 +113,7 @@ class Store:
         return held != self._changes
 
     def load(self) -> dict[ToolKey, Observation]:
-        """Gives everything that is remembered. Rows that cannot be read are left out.
+        """Gives all observations that the store holds. Rows that cannot be read are left out.
 
         Raises:
             StoreError: The file cannot be read.

@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoginQuestion:
-    """Says which login a call needs.
+    """Asks the user for the login that a call needs.
 
     Args:
         said: What the server says, and how the user logs in.
@@ -44,7 +44,7 @@ class LoginQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Asks about one call.
+    """Asks the user about one tool call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
     Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run. With `login`
@@ -61,7 +61,8 @@ class Question:
 
 
 Approver = Callable[[Question], Awaitable[Verdict]]
-"""Asks the user. It may be cancelled, when the time for the answer is over or the run has ended."""
+"""Asks the user a question, and returns the verdict. It may be cancelled, when the time for the answer is over or the
+run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class EarlierQuestions:
 
 @dataclass(frozen=True, slots=True)
 class Grantee:
-    """Says for whom a run is.
+    """Says for which principal a run is, and who can be asked for approval.
 
     Args:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which

@@ -25,7 +25,7 @@ SYNC_SECONDS: Final = 1.0
 """Separates two looks at what other brokers have counted."""
 
 FIRST_SECONDS: Final = 1.0
-"""Bounds the wait for what others have counted, before the first of a name is counted here."""
+"""Bounds the wait for the other brokers' counts, before the first use of a name is counted here."""
 
 ASK_SECONDS: Final = 5.0
 """Bounds the wait for a count that must be known; it takes milliseconds."""
@@ -34,7 +34,7 @@ IDLE_SECONDS: Final = 10.0
 """Passes until a name that nobody uses is not looked at any more."""
 
 TIDY_SECONDS: Final = 300.0
-"""Separates two removals of what is over."""
+"""Separates two removals of counts whose period is over."""
 
 MAX_NAMES: Final = 4096
 """Bounds the names that are remembered; the one that was quiet longest is forgotten first."""
@@ -43,14 +43,14 @@ MAX_SYNCED: Final = 128
 """Bounds the names of one look: others have their turn in the next one."""
 
 CLOSE_SECONDS: Final = 2.0
-"""Bounds the wait for what is still to be added at the end."""
+"""Bounds the wait at the end for the uses that are still to be added."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Count:
-    """Holds one count: what is known of it, and what is only here yet."""
+    """Holds the count of one name: the uses that the database knows, and those that are only here yet."""
 
     period_ms: int
     used: int = 0
@@ -71,7 +71,7 @@ class _Count:
         return others
 
     def begin_anew(self, now: float) -> None:
-        """Begins another period, where the last one is over."""
+        """Begins another period of the count, where the last one is over."""
         if self.period_ms and now >= self.ends_at:
             self.used = self.added = 0
             self.ends_at += self.period_ms / 1000 * (1 + (now - self.ends_at) * 1000 // self.period_ms)
@@ -86,7 +86,8 @@ class _Sent:
     answer: Future[dict[str, Counted]]
 
     def take_in(self) -> None:
-        """Takes over what the database has said. Raises StoreError: It could not be asked, and nothing was added."""
+        """Takes over the counts that the database has answered with. Raises StoreError: It could not be asked, and
+        nothing was added."""
         for name, counted in self.answer.result().items():
             count = self.counts[name]
             others = count.take_in(counted, self.added[name])
@@ -95,7 +96,8 @@ class _Sent:
 
 
 class Counts:
-    """Counts for one broker. Owns a thread, and in it the database, between `start` and `close`.
+    """Counts the uses of this broker's clients, together with the other brokers. Owns a thread, and in it the
+    database, between `start` and `close`.
 
     Args:
         opened: Opens the database, in the thread. Raises StoreError.
@@ -114,11 +116,11 @@ class Counts:
         self._tidy_at = 0.0
 
     def start(self) -> None:
-        """Begins; nothing is opened before there is something to count."""
+        """Starts the thread; the database is not opened before there is something to count."""
         self._thread = DaemonThread("cellblock-counts")
 
     async def close(self) -> None:
-        """Adds what is only here yet, and ends the thread; bounded."""
+        """Adds the uses that are only here yet, and ends the thread; bounded."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.wait([self._syncing])
@@ -132,7 +134,7 @@ class Counts:
         self._known.clear()
 
     async def take(self, name: str, period_ms: int, most: int) -> int | None:
-        """Counts one more where all brokers know that it is not too much.
+        """Counts one use more of a name where all brokers know that it is not too much.
 
         Args:
             name: What is counted.
@@ -153,7 +155,8 @@ class Counts:
         return None if is_counted else (counted.period + 1) * period_ms - counted.now_ms
 
     async def spend(self, name: str, period_ms: int, most: int) -> int | None:
-        """Counts one more where it is not too much as far as is known; the rest is as for `take`. Never raises."""
+        """Counts one use more of a name where it is not too much as far as is known; the rest is as for `take`. Never
+        raises."""
         count = self._count(name, period_ms)
         if not count.is_known:
             with contextlib.suppress(StoreError):
@@ -168,7 +171,7 @@ class Counts:
         return None
 
     def note(self, name: str, on_others: Callable[[int], object]) -> None:
-        """Counts one more, whatever it comes to.
+        """Counts one use more of a name, whatever that comes to.
 
         Args:
             name: What is counted, without periods.
@@ -202,7 +205,7 @@ class Counts:
                 await self._sync(dict(list(due.items())[:MAX_SYNCED]))
 
     async def _sync(self, counts: Mapping[str, _Count], bound: float = ASK_SECONDS) -> None:
-        """Adds what is only here, and takes over what others have added. Raises StoreError."""
+        """Adds the uses that are only here, and takes over those that other brokers have added. Raises StoreError."""
         async with self._turn:
             if self._late is not None:
                 if not self._late.answer.done():
@@ -244,7 +247,8 @@ class Counts:
         return self._rows
 
     def _added(self, rows: CountRows, todo: list[tuple[str, int, int]]) -> dict[str, Counted]:
-        """Adds what it can, and says how that stands; what was not added is sent again. Raises StoreError."""
+        """Adds as many of the uses as it can, and says how their counts stand; those that were not added are sent
+        again. Raises StoreError."""
         found: dict[str, Counted] = {}
         (unsure, sent), self._unsure = self._unsure, ("", 0)
         try:

@@ -13,8 +13,8 @@ from cellblock.policy.grants import Layer
 
 
 class Fault(NamedTuple):
-    """Describes one thing that is wrong. `grant` is `default` or `clients.NAME`, `path` the keys below
-    `cellblock.policy`."""
+    """Describes one fault in the policy of a configuration. `grant` is `default` or `clients.NAME`, `path` the keys
+    below `cellblock.policy`."""
 
     grant: str
     path: tuple[str | int, ...]

@@ -95,7 +95,7 @@ class Layer:
         return None
 
     def asks_about(self, server_id: str, tool: ToolEntry) -> bool:
-        """Says whether the user is asked before each call."""
+        """Says whether the user is asked before each call of a tool."""
         if self.grant.destructive == "approve" and effect_of(tool) == "destructive":
             return True
         return any_fits(self.grant.approve, server_id, tool)
@@ -241,7 +241,7 @@ class Grants:
 
 
 UNRESTRICTED: Final = Grants(())
-"""Takes nothing away."""
+"""Takes nothing away from what a run may call."""
 
 
 def _shown(name: str) -> str:

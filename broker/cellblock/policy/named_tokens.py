@@ -45,7 +45,7 @@ EVERYTHING: Final = Grant()
 """Takes nothing away from what the policy grants."""
 
 NOTHING: Final = Grant(tools=[])
-"""Grants what a token has that is not good (any more): nothing."""
+"""Grants nothing: a token has it that is not good (any more)."""
 
 
 class _Record(BaseModel):
@@ -63,7 +63,7 @@ class _Record(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Tells what there is to know about a token, which nobody can tell again.
+    """Tells the facts of a token, which nobody can tell again.
 
     Args:
         name: Its name.
@@ -152,7 +152,7 @@ class NamedTokens:
 
     @property
     def any(self) -> bool:
-        """Says whether there is one, good or not."""
+        """Says whether there is a named token, good or not."""
         try:
             return bool(self._shelf.names())
         except OSError:

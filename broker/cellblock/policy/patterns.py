@@ -9,7 +9,7 @@ from cellblock.catalog.model import ToolEntry
 
 
 def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
-    """Says whether a pattern is of this tool. A server's id has no dot, so the first one ends it."""
+    """Says whether a pattern fits this tool. A server's id has no dot, so the first one ends it."""
     if pattern == "*":
         return True
     server, _, name = pattern.partition(".")
@@ -22,7 +22,7 @@ def may_fit_server(pattern: str, server_id: str) -> bool:
 
 
 def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
-    """Says whether one of the patterns is of this tool."""
+    """Says whether one of the patterns fits this tool."""
     return any(fits(pattern, server_id, tool) for pattern in patterns)
 
 

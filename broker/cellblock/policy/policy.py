@@ -30,7 +30,7 @@ KEPT_GRANTS: Final = 64
 
 
 class Policy:
-    """Answers for every client.
+    """Says for every client what its runs may call.
 
     Args:
         settings: The `policy` section.

@@ -73,7 +73,7 @@ class Waits(Protocol):
         ...
 
     def goes_on(self, call_id: int) -> None:
-        """Hears that a call waits no longer."""
+        """Hears that a call waits for no answer any more."""
         ...
 
     async def until_parked(self, question: Question) -> None:
@@ -144,7 +144,7 @@ class RunRules:
     async def admit(
         self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock, call_id: int = 0
     ) -> None:
-        """Returns when a call may be sent.
+        """Returns when the policy lets a call be sent.
 
         A call counts for its budgets and quotas when it is admitted this far, whatever the user then says: a script
         must not ask without end.

@@ -29,7 +29,8 @@ from typing import (
 from typing_extensions import Format, TypedDict, get_annotations, is_typeddict
 
 PYDANTIC_TAKES_TYPED_DICT: Final = sys.version_info >= (3, 12)
-"""Before 3.12 pydantic refuses `typing.TypedDict`, for it does not keep the bases of generic ones."""
+"""Says whether pydantic takes `typing.TypedDict`: before 3.12 it refuses that, for the type does not keep the bases of
+generic ones."""
 
 _CONTENT_MODULES: Final = frozenset({"mcp", "mcp_types"})
 
@@ -41,7 +42,7 @@ CONTENT_TYPES: Final = frozenset(
 
 
 class Unresolved(Exception):
-    """An annotation names something that cannot be found."""
+    """Tells that an annotation names something that cannot be found."""
 
 
 class Hints:

@@ -25,7 +25,8 @@ CANCEL_BOUND_SECONDS: Final = 1.0
 long."""
 
 LONG_STEP_SECONDS: Final = 0.5
-"""An async tool that holds the event loop for longer is named in the log: everything else stood still meanwhile."""
+"""Bounds how long an async tool may hold the event loop unnamed: of a longer one the log tells, as everything else
+stood still meanwhile."""
 
 
 MAX_VALUES: Final = 100_000
@@ -93,7 +94,7 @@ class PythonCalls:
 
     @types.coroutine
     def _bounded(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Does the work in the task of the call, which has no need of another: most of it ends without a wait.
+        """Runs the function in the task of the call, which has no need of another: most of it ends without a wait.
 
         Work that goes on for a second after it was cancelled at its bound is left to a task of its own.
         """
@@ -255,8 +256,8 @@ def _plain(tool: PythonTool, value: Any) -> Any:
 
 
 def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
-    """Makes all of a call that may block, on the bill of the run that asked: a type's own validators and serialisers
-    too. What the function has other threads or processes do is on nobody's."""
+    """Makes the whole of a call that may block, on the bill of the run that asked: a type's own validators and
+    serialisers too. What the function has other threads or processes do is on nobody's."""
     try:
         with OnBill():
             value = tool.invocation(arguments)()

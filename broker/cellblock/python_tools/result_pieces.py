@@ -21,16 +21,16 @@ from cellblock.apart.light import weight_of
 from cellblock.config.secrets.safe_text import safe_text
 
 STEP_WEIGHT: Final = 2_000
-"""Values that are checked and dumped at a time: in a millisecond."""
+"""Bounds the values that are checked and dumped at a time: in a millisecond."""
 
 SLICE: Final = 500
-"""Items that are taken at a time, where they are light."""
+"""Bounds the items that are taken at a time, where they are light."""
 
 FIELD_WEIGHT: Final = 1_000
-"""A field that has more is cut out of its value."""
+"""Sets how many values a field may have that is not cut out of its value."""
 
 MAX_UNCUT: Final = 200_000
-"""Values take some 50 ms to check, and as long to dump."""
+"""Bounds a value that is not cut: so many values take some 50 ms to check, and as long to dump."""
 
 Schema = dict[str, Any]
 
@@ -55,7 +55,7 @@ _UNCONSTRAINED: Final = {
 
 
 class Misfit(Exception):
-    """A value does not fit; says where, and pydantic's sentence."""
+    """Tells that a value does not fit its type, and where; the text is pydantic's sentence."""
 
     def __init__(self, place: tuple[int | str, ...], message: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Misfit(Exception):
 
 
 class TooMany(Exception):
-    """A value that cannot be cut has over `MAX_UNCUT` values."""
+    """Tells that a value that cannot be cut has over `MAX_UNCUT` values."""
 
 
 def values_in(value: object, most: int) -> int:
@@ -280,7 +280,7 @@ def pieces_of(adapter: TypeAdapter[Any] | None) -> Pieces:
 
 
 def misfit_of(error: ValidationError) -> Misfit:
-    """Returns the first of what pydantic has found."""
+    """Returns the first misfit that pydantic has found."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return Misfit(first["loc"], safe_text(first["msg"]))
 

@@ -39,7 +39,7 @@ _VARIADIC: Final = {
 
 
 class NoSchema(Exception):
-    """A signature, or a part of it, cannot be put into JSON Schema; the text says why."""
+    """Tells that a signature, or a part of it, cannot be put into JSON Schema; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from cellblock.base.threads import DaemonThread, call_when_done
 
 
 class AllBusy(Exception):
-    """All threads were busy for too long; the work was not started."""
+    """Tells that all threads were busy for too long; the work was not started."""
 
 
 class StillRunning(Exception):
-    """The work did not end in time; its thread goes on with it."""
+    """Tells that work did not end in time; its thread goes on with it."""
 
 
 class ToolThreads:

@@ -15,10 +15,10 @@ BOX_KEY: Final = "x-dedalus-box"
 """Holds the extension of a boxed schema: `{"field": "result"}`."""
 
 BOX_FIELD: Final = "result"
-"""Names the property that holds the value."""
+"""Names the property of a box that holds the value."""
 
 _FASTMCP_KEY: Final = "x-fastmcp-wrap-result"
-"""Holds FastMCP's own extension for the same, `true`."""
+"""Holds FastMCP's own extension of a boxed schema, `true`."""
 
 _SDK_TITLE_END: Final = "Output"
 """Ends a title of the MCP SDK for Python, which marks nothing, but titles a box after the function: `addOutput`."""
@@ -26,7 +26,7 @@ _SDK_TITLE_END: Final = "Output"
 _OBJECT_KEYWORDS: Final = ("properties", "patternProperties", "additionalProperties", "propertyNames")
 
 _MAX_REFERENCES: Final = 20
-"""A chain of references longer than this is a circle."""
+"""Bounds a chain of references: a longer one is a circle."""
 
 
 def describes_object(schema: Mapping[str, Any] | bool) -> bool:

@@ -25,7 +25,7 @@ KEPT_ITEMS: Final = 10
 
 
 class NotCheckable(Exception):
-    """The cost of a schema or value has no bound, or too high a one; the text says why."""
+    """Tells that the cost of a schema or value has no bound, or too high a one; the text says why."""
 
 
 class Level(NamedTuple):

@@ -82,7 +82,7 @@ def minimal_example(
 
 
 class _Impossible(Exception):
-    """This attempt at an example leads nowhere."""
+    """Tells that this attempt at an example leads nowhere."""
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[Any]:

@@ -26,7 +26,7 @@ class Place(Enum):
     """A place says to what a subschema applies."""
 
     IN_PLACE = 1
-    """Applies to the value itself."""
+    """Applies to the value itself that the schema is for."""
     ONE_BELOW = 2
     """Applies to one property or item: two subschemas of this kind in one keyword never meet on the same value."""
     ALL_BELOW = 3

@@ -76,7 +76,7 @@ class Allowance:
         self._steps = MAX_STEPS
 
     def levels(self) -> list[Level]:
-        """Gives the sizes of the value. Raises NotCheckable as `measured`."""
+        """Gives the sizes of the value, level by level. Raises NotCheckable as `measured`."""
         if self._levels is None:
             self._levels = measured(self._value)
         return self._levels

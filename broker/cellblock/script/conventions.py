@@ -197,6 +197,6 @@ def _declared(statement: Node, source: bytes) -> list[str]:
 
 
 def _text(node: Node, source: bytes) -> str:
-    """Gives what is written there; "" where it is no short line."""
+    """Gives the source text of a node; "" where it is no short line."""
     text = source[node.start_byte : node.end_byte].decode("utf-8", "replace")
     return text if len(text) <= MAX_SHOWN and text.isprintable() else ""

@@ -23,7 +23,7 @@ MAX_IMPORTS: Final = 1_000
 """Bounds the imports of one script, static and dynamic; each costs the broker some work on its only thread."""
 
 PARSE_BOUND_SECONDS: Final = 2.0
-"""Bounds CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
+"""Bounds the CPU time of parsing. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
 
 BLANK_BOUND_SECONDS: Final = 0.15
 """Bounds the CPU time after parsing that taking the types out of a large script may cost: what a worker would lose
@@ -42,11 +42,11 @@ _HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#!(?:(?!\xe2\x80[\xa8\xa9])[^\
 
 
 class TooComplex(ValueError):
-    """The imports of a script cannot be found at a reasonable cost; the text says why."""
+    """Tells that the imports of a script cannot be found at a reasonable cost; the text says why."""
 
 
 class TooSlow(TooComplex):
-    """Parsing was given up at its bound."""
+    """Tells that the parsing of a script was given up at its bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Imports:
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
-    """Parses a script.
+    """Finds the imports of a script, by parsing it.
 
     Args:
         source: UTF-8.
@@ -199,7 +199,7 @@ def _only_types(statement: Node) -> bool:
 
 
 def _calls(arguments: list[Node]) -> list[Node]:
-    """Gives the calls that these are first arguments of."""
+    """Gives the calls that these nodes are first arguments of."""
     calls = [node.parent.parent for node in arguments if node.parent is not None]
     return [call for call in calls if call is not None]
 

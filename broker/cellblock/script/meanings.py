@@ -84,10 +84,10 @@ _EACH: Final = frozenset(
 """Names methods of arrays whose callback is given an element first."""
 
 _NOT_BOUND: Final = re.compile(rb"\s{0,64}(?:\.|\?\.|\(|\[)")
-"""Fits what comes behind a name that is read there: called, say, or asked for a member."""
+"""Fits the text behind a name that is read there: called, say, or asked for a member."""
 
 _FUNCTION: Final = re.compile(rb"function\s*+\*?\s*+$")
-"""Fits what comes before a name that is declared there all the same."""
+"""Fits the text before a name that a function declares there all the same."""
 
 _FUNCTION_ROOM: Final = 32
 
@@ -98,7 +98,7 @@ _LETTERS: Final = frozenset(
 
 _Step = bytes | int
 _ANY: Final = b""
-"""Stands for the step to a member of which nothing is known but that it is one."""
+"""Stands for a member whose name is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Meaning:
     inner: bool = False
 
     def member(self, step: _Step) -> Meaning | None:
-        """Gives what a member of it is."""
+        """Gives the meaning of a member of a value that has this one."""
         if self.kind == "answer":
             return replace(self, inner=True)
         # No tool is exported as `then`: that is the promise's.
@@ -346,7 +346,7 @@ class Meanings:
     # ---- where a name is declared --------------------------------------------------------------------
 
     def _values(self, name: Node) -> list[_Bound]:
-        """Gives all that the name at this place may have been given: nothing, where no scope declares it."""
+        """Gives the bindings that a name at this place may have: none, where no scope declares the name."""
         self._left -= 1
         if self._left < 0:
             return []

@@ -33,7 +33,7 @@ _SPACES: Final = re.compile(rb"\s*")
 _KEYWORD: Final = "import"
 
 _IMPORT_ROOM: Final = 64
-"""Bounds the bytes in which that is looked for."""
+"""Bounds the bytes in which the opening of an `import(…)` is looked for."""
 
 _OPENINGS: Final = {"function": "export default ", "return": "export default async () => {"}
 
@@ -87,7 +87,7 @@ class Script:
     fix: str | None = None
     unawaited: list[tuple[str, Unawaited]] = field(default_factory=list[tuple[str, Unawaited]])
     fits_context: bool = True
-    """Says whether it can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
+    """Says whether the script can run in a V8 context: it is JavaScript, and each `import(…)` is the sandbox's own, by
     `import_name`."""
     import_name: str = _KEYWORD
     name: str = SCRIPT_NAME
@@ -96,7 +96,7 @@ class Script:
 
     @property
     def specifiers(self) -> list[str]:
-        """Lists the specifiers of its imports, without those that it computes."""
+        """Lists the specifiers of the script's imports, without those that it computes."""
         return [*(found.specifier for found in self.static), *self.dynamic]
 
     def has_namespace(self, name: str) -> bool:

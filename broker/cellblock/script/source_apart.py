@@ -20,9 +20,9 @@ from cellblock.script.unawaited import Unawaited
 from cellblock.workers.pool.admission import Room
 
 INLINE_BYTES: Final = 8 * 1024
-"""Ordinary code of this size is parsed and looked at in 4 ms. Larger scripts are rare; a process costs them 100 ms.
-With text made to be slow the parser asks too seldom whether to go on: 16 KiB hold the loop for 44 ms of CPU, 8 KiB for
-18."""
+"""Bounds the scripts that are parsed on the loop: ordinary code of this size takes 4 ms. Larger scripts are rare; a
+process costs them 100 ms. With text made to be slow the parser asks too seldom whether to go on: 16 KiB hold the loop
+for 44 ms of CPU, 8 KiB for 18."""
 
 INLINE_SECONDS: Final = 0.012
 """Sets the CPU time after which text made to be slow goes to a process too."""

@@ -38,7 +38,7 @@ class _Reader:
         return self._views[offset]
 
     def end(self) -> None:
-        """Releases the views, and the references that the binding has kept: the parser has come to its end."""
+        """Releases the reader's views, and the references that the binding has kept: the parser has come to its end."""
         views, self._views = [*(self._views or {}).values()], None
         # One that nobody has kept has as many references in this list as the others would have.
         views.append(memoryview(b""))

@@ -54,7 +54,7 @@ Kind = Literal["dropped", "used", "each", "list", "void"]
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """Describes one call.
+    """Describes one call whose promise nobody awaits.
 
     Attributes:
         start: Its first byte.
@@ -278,7 +278,8 @@ def _use_of(call: Node, source: bytes) -> Kind | None:
 
 
 def _of_callback(function: Node, source: bytes) -> Kind | None:
-    """Gives the same of a call whose promise a callback gives: a list of them, from `map`; nothing, from `forEach`."""
+    """Says what becomes of a call's promise that a callback gives: a list of them, from `map`; nothing, from
+    `forEach`."""
     call = function.parent.parent if function.parent is not None else None
     if call is None or call.type != "call_expression" or _first_argument(call) != function:
         return None
@@ -290,7 +291,7 @@ def _of_callback(function: Node, source: bytes) -> Kind | None:
 
 
 def _of_variable(name: Node, source: bytes) -> Kind | None:
-    """Gives the same of a call whose promise has a name, by all places of that name."""
+    """Says what becomes of a call's promise that has a name, by all places of that name."""
     word = re.escape(_text(name, source))
     root: Node | None = None
     kind: Kind = "dropped"

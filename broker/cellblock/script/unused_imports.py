@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 class NotErasable(ValueError):
-    """Blanks would not make the same program of it, or it cannot be told whether they would."""
+    """Tells that blanks would change what a program does, or that it is not known whether they would."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ImportedNames:
         self._exported: set[bytes] = set()
 
     def add_types(self, statement: Node) -> None:
-        """Takes an `import type`."""
+        """Takes the names of an `import type`."""
         clause = _child(statement, "import_clause")
         for child in clause.children if clause is not None else []:
             inner = child.named_children if child.type == "named_imports" else [child]

@@ -29,7 +29,7 @@ MAX_NAME_CHARS: Final = 256
 """Bounds a server's or tool's name as a script wrote it."""
 
 _BEGIN: Final = b'{"time": '
-"""Begins every line."""
+"""Begins every line of the audit log."""
 
 Line = dict[str, Any]
 
@@ -50,7 +50,7 @@ class AuditLog(Watcher):
         self._told_dropped = 0
 
     def close(self) -> None:
-        """Writes what waits, within its bound. Blocks."""
+        """Writes the lines that wait, within the log's bound. Blocks."""
         self._lines.close()
 
     def run_accepted(self, run: RunFacts) -> None:
@@ -58,12 +58,12 @@ class AuditLog(Watcher):
         self._write(lambda: self._script(run))
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """Writes `call`."""
+        """Writes a line `call` for a tool call that begins."""
         body = call.arguments if self._settings.inputs else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Writes `call_end`."""
+        """Writes a line `call_end` for a tool call that is over."""
         body = call.result if self._settings.outputs else None
         result = {
             "ok": call.ok,
@@ -74,7 +74,7 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
-        """Writes `run_end`."""
+        """Writes a line `run_end` for a run that is over."""
         facts = summary(run)
         value = run.response.result if self._settings.outputs and run.response is not None else None
 

@@ -21,7 +21,7 @@ MAX_LOGS: Final = 200
 MAX_LOG_CHARS: Final = 2_000
 
 MAX_SCRIPT_CHARS: Final = 20_000
-"""Bounds what is kept of a script."""
+"""Bounds the characters that are kept of a script."""
 
 MAX_CALLS: Final = 500
 """Bounds the tool calls kept of a run: the first."""
@@ -60,7 +60,7 @@ class Board(Watcher):
         self._live[run.id] = LiveRun(run)
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """Keeps the newest entries."""
+        """Keeps the newest console entries of a run."""
         live = self._live.get(run.id)
         if live is not None:
             live.logged += 1

@@ -42,7 +42,7 @@ class MetricsCollector(Collector):
         self._running = running
 
     def describe(self) -> list[Metric]:
-        """Names nothing before it is collected (part of the library's collector protocol)."""
+        """Names no metric before it is collected (part of the library's collector protocol)."""
         return []
 
     def collect(self) -> list[Metric]:

@@ -33,7 +33,7 @@ class StderrSink:
     """Takes whole lines for this process's stderr; `PrivateFile` is a sink for a file."""
 
     def write(self, data: bytes) -> None:
-        """Writes at once. Raises OSError."""
+        """Writes a line to stderr at once. Raises OSError."""
         with suppress(ValueError):
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()
@@ -150,7 +150,8 @@ class LineWriter:
             self._wake.set()
 
     def close(self) -> None:
-        """Writes what waits, within `STOP_BOUND_SECONDS`, and closes the sink. Blocks: call it in a thread."""
+        """Writes the lines that wait, within `STOP_BOUND_SECONDS`, and closes the sink. Blocks: call it in a
+        thread."""
         if self._stop.is_set():
             return
         self._stop.set()

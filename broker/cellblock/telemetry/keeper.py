@@ -47,7 +47,7 @@ NO_END: Final = "no end"
 
 
 class Keeper:
-    """Opens what watches each run that may be kept, and gives those that are.
+    """Opens the watchers of runs that may be kept, and gives those runs that are.
 
     Args:
         journals: Where they are kept.
@@ -128,7 +128,7 @@ class Keeper:
             return None
 
     def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
-        """Gives what watches a run that goes on, of what was written of it; it is written down as it goes."""
+        """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
         run = self._kept(head.principal, journal, head)
         run.keeps = self.settings.for_client(head.principal)
         run.is_durable = True
@@ -270,7 +270,7 @@ class Kept(KeptRun):
         self.is_durable, self.journal.on_change = False, None
 
     async def _is_given_up(self) -> bool:
-        """Says whether nobody goes on with the run from what is written of it."""
+        """Says whether no broker goes on with the run from its journal, in which it then counts as lost."""
         try:
             return await self._journals.asked(
                 lambda store: store.give_up(self.run_id, self._owner.name, LOST), default=True
@@ -426,7 +426,7 @@ class Kept(KeptRun):
         self._journals.do(lambda store: store.set_cpu(head.id, head.turn, used))
 
     def _changed(self, call: RecordedCall) -> None:
-        """Writes down an answer, for which nobody need wait; what is asked for is written with what comes of it."""
+        """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
             self._steps.add(pieces.request_piece(call, events))
@@ -434,7 +434,7 @@ class Kept(KeptRun):
             self._write_steps(pieces.answer_piece(call, events))
 
     def _write_steps(self, last: Piece) -> None:
-        """Writes a step, behind those that are not written yet."""
+        """Writes a step of the run, behind the steps that are not written yet."""
         steps, taken = self._steps, 0
         steps.add(last)
 
@@ -543,7 +543,7 @@ def head_data(head: Head) -> Data:
 
 
 def shown(head: Head, kept: list[Piece]) -> Data:
-    """Returns what is shown of a kept run; of one without an end, what is known of it.
+    """Returns a kept run as the dashboard shows it; of one without an end, what is known of it.
 
     Raises:
         UnreadableRecording: Another release has made it.

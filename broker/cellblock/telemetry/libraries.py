@@ -30,7 +30,7 @@ LINE_SECONDS: Final = 5.0
 """Passes, after a burst, between two lines of one logger, which then say how many are missing."""
 
 MAX_CHARS: Final = 1_000
-"""Bounds one line."""
+"""Bounds the characters of one line of a library."""
 
 _SESSION: Final = re.compile(
     r"\b(session(?: ID)?:? )(?!(?:terminat|manager|already|crash|idle|has |is |not |with )\w*)[!-~]+",

@@ -89,7 +89,7 @@ class LogHandler(logging.Handler):
         self._writer.put(lambda: self.format(record))
 
     def close(self) -> None:
-        """Writes what waits, within its bound. Blocks."""
+        """Writes the entries that wait, within the handler's bound. Blocks."""
         self._writer.close()
         super().close()
 
@@ -151,7 +151,7 @@ class RunLog(Watcher):
     """Writes one line for each run, at its end; level info, since a script that fails is no fault of the daemon."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """Writes the line."""
+        """Writes the line of a run that is over."""
         facts = summary(run)
         line = " ".join(f"{key}={value}" for key, value in facts.items())
         runs.info("run ended: %s", line, extra={"facts": facts})

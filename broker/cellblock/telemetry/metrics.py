@@ -35,7 +35,7 @@ _CONNECTS: Final = "Attempts to connect to a server."
 
 
 class Metrics:
-    """Makes the page.
+    """Makes the page `/metrics`.
 
     Args:
         tally: What is counted.
@@ -58,7 +58,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Names nothing before it is collected (part of the library's collector protocol)."""
+        """Names no metric before it is collected (part of the library's collector protocol)."""
         return []
 
     def collect(self) -> Iterator[Metric]:

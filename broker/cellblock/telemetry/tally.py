@@ -64,14 +64,14 @@ class Histogram:
         self.newest: deque[float] = deque(maxlen=RECENT)
 
     def add(self, seconds: float) -> None:
-        """Counts one value."""
+        """Counts one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
         self.newest.append(seconds)
 
     @property
     def count(self) -> int:
-        """Counts all values."""
+        """Returns how many durations were counted."""
         return sum(self.counts)
 
     def percentiles(self, *shares: float) -> list[float | None]:
@@ -96,7 +96,7 @@ class Tally(Watcher):
         """Holds the durations of calls by server."""
 
     def run_leased(self, run: RunFacts) -> None:
-        """Counts its wait for a place."""
+        """Counts how long the run has waited for a place."""
         if run.leased is not None and run.queued is not None:
             self.queue_seconds.add(run.leased - run.queued)
 

@@ -67,7 +67,7 @@ class Tracer(Watcher):
         self._calls: dict[int, Span] = {}
 
     def close(self) -> None:
-        """Exports what waits, within `export_timeout_ms`. Blocks."""
+        """Exports the spans that wait, within `export_timeout_ms`. Blocks."""
         self._provider.force_flush(self._bound_ms)
         self._provider.shutdown()
 

@@ -115,7 +115,7 @@ class BrokerFacts:
 
 
 class View:
-    """Makes the JSON object.
+    """Makes the JSON object that the dashboard and `cellblock top` show.
 
     Args:
         facts: The state of the broker's parts.

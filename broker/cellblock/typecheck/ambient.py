@@ -43,7 +43,7 @@ NOTHING: Final[Got] = MappingProxyType({})
 
 
 class TooLarge(ValueError):
-    """The declarations are over `MAX_DECLARATION_BYTES`."""
+    """Tells that declarations are over `MAX_DECLARATION_BYTES`."""
 
 
 @lru_cache(maxsize=4)

@@ -28,16 +28,19 @@ from cellblock.typecheck.verdict import MEMBER, judge
 logger = logging.getLogger("cellblock.typecheck")
 
 MAX_SCRIPT_BYTES: Final = 256 * 1024
-"""A larger script is not checked: finding which complaints count would take longer than a run may wait."""
+"""Bounds the scripts that are checked: with a larger one, finding which complaints count would take longer than a run
+may wait."""
 
 INLINE_CHARS: Final = 8 * 1024
-"""A script up to this is judged at once, in 2 ms; a larger one in a thread, so that the loop is not held."""
+"""Bounds the scripts that are judged at once, in 2 ms; a larger one is judged in a thread, so that the loop is not
+held."""
 
 START_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
 
 IDLE_SECONDS: Final = 300.0
-"""A warm compiler holds about 40 MiB; starting another costs a check 0.1 s."""
+"""Passes until a compiler that nobody uses is ended: a warm one holds about 40 MiB, and starting another costs a check
+0.1 s."""
 
 MAX_CHECKS: Final = 1_000
 """Bounds the checks of one process: whatever it keeps of scripts that are gone goes with it."""
@@ -82,7 +85,7 @@ class TypeChecker:
 
     @property
     def unavailable(self) -> str | None:
-        """Says why nothing can be checked here, or None."""
+        """Says why no script can be checked here, or None."""
         absent = compiler.why_absent(self._folder)
         if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"

@@ -101,7 +101,8 @@ class Comparisons:
         return None
 
     def _is_again(self, node: Node, of: Node, value: str) -> bool:
-        """Says whether the same was compared with this value before: then an `if` may have taken it out of the type."""
+        """Says whether the same text was compared with this value before: then an `if` may have taken it out of the
+        type."""
         text = re.escape(value[1:-1].encode())
         same = rb"(?<![\w$.])" + re.escape(_text(of)) + rb"\s*[!=]==?\s*[\"'`]" + text + rb"[\"'`]"
         return re.search(same, _text(self._root)[: node.start_byte - self._root.start_byte]) is not None
@@ -215,14 +216,15 @@ def _texts_in(value: Node) -> Iterator[Node]:
 
 
 def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> bool:
-    """Says whether the same is compared beside it with the declared value that was meant, if it is known which."""
+    """Says whether the same value is compared, beside this comparison, with the declared text that was meant, if it is
+    known which."""
     beside = {text for text in _beside(node, of) if text in choices}
     near = nearest_names(value, choices, limit=1)
     return bool(beside) and (not near or near[0] in beside)
 
 
 def _beside(node: Node, of: Node) -> Iterator[str]:
-    """Gives what else the same is compared with, joined with this comparison, as JSON writes it."""
+    """Gives the other texts that the same value is compared with beside this comparison, as JSON writes them."""
     if node.type != "binary_expression":
         yield from _cases_beside(node)
         return

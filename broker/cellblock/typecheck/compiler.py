@@ -34,7 +34,7 @@ FOLDER: Final = _folder()
 """Holds the compiler, the declarations of the language, and `BUILD.json`."""
 
 WORKSPACE: Final = Path(__file__).parent / "workspace"
-"""One project for JavaScript and one for TypeScript; the script and the declarations never are on disk."""
+"""Holds one project for JavaScript and one for TypeScript; the script and the declarations never are on disk."""
 
 BINARY: Final = "tsc"
 

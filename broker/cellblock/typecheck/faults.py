@@ -66,8 +66,8 @@ class TypeFault:
     line: int
     column: int
     absent: str = ""
-    """Names what makes it right if a result has it after all: the field that is read, or the text that is
-    compared with."""
+    """Names the field that is read, or the text that is compared with: if a result has it after all, the script is
+    right."""
 
     is_text: bool = False
     """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
@@ -81,7 +81,7 @@ class TypeFault:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Holds what a check found; `gave_up` says why there was none, and then nothing is known."""
+    """Holds the findings of a check; `gave_up` says why there was none, and then nothing is known."""
 
     faults: tuple[TypeFault, ...] = ()
     gave_up: str | None = None
@@ -89,7 +89,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Holds what one check is of."""
+    """Holds the script that one check is of, and the catalog that it is checked against."""
 
     code: str
     typescript: bool
@@ -238,7 +238,7 @@ def hint_of(
     imports: Iterable[str],
     declarations: str = "",
 ) -> str | None:
-    """Gives one corrective action.
+    """Gives one corrective action for a complaint.
 
     Args:
         complaint: What counts.

@@ -106,7 +106,7 @@ class JsonTexts:
 
     @cached_property
     def _parsed(self) -> list[Meaning | None]:
-        """Holds what each `JSON.parse` of the script is of; None where that may be anything."""
+        """Holds the meaning of what each `JSON.parse` of the script parses; None where that may be anything."""
         found: list[Meaning | None] = []
         for match in _matches(_PARSE, self._source):
             node = self._root.descendant_for_byte_range(match.start(), match.end())
@@ -118,7 +118,7 @@ class JsonTexts:
 
     @cached_property
     def _asked(self) -> list[Meaning | None]:
-        """Holds what each `typeof` of the script is of."""
+        """Holds the meaning of what each `typeof` of the script asks about."""
         found: list[Meaning | None] = []
         for match in _matches(_TYPEOF, self._source):
             node = self._root.descendant_for_byte_range(match.start(), match.end())

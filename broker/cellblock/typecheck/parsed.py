@@ -66,7 +66,7 @@ class ParsedScript:
         return start + len(units.decode("utf-16-le", "ignore"))
 
     def text(self, node: Node) -> str:
-        """Gives what is written there."""
+        """Gives the source text of a node."""
         return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def keys_beside(self, key: Node) -> tuple[tuple[str, int, int], ...]:

@@ -18,7 +18,7 @@ MAX_NESTED: Final = 4
 """Bounds the levels below a type that are searched for a member."""
 
 MAX_READ: Final = 32
-"""Bounds the types read in one such search; a named one is looked for in all declarations."""
+"""Bounds the types read in the search for one member; a named one is looked for in all declarations."""
 
 # What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
 _TOKEN: Final = re.compile(

@@ -30,21 +30,22 @@ EXIT_BOUND_SECONDS: Final = 5.0
 
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""A script within the checker's cap that has an error in every token gives about 6 MB."""
+"""Bounds a message of the compiler: a script within the checker's cap that has an error in every token gives about 6
+MB."""
 
 MAX_HEADER_BYTES: Final = 256
-"""A header is one `Content-Length: N` line, and perhaps a `Content-Type`."""
+"""Bounds a message's header, which is one `Content-Length: N` line, and perhaps a `Content-Type`."""
 
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length"
 
 
 class SessionLost(Exception):
-    """The compiler has died, was killed, or broke the protocol; the text says which."""
+    """Tells that the compiler has died, was killed, or broke the protocol; the text says which."""
 
 
 class FramingError(ValueError):
-    """The other end does not speak the protocol, or says more than it may; the text says which."""
+    """Tells that the other end does not speak the protocol, or says more than it may; the text says which."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -170,7 +171,7 @@ class CompilerSession:
         self.notify("initialized", {})
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """Asks, and waits for the answer without a bound of its own. Raises SessionLost."""
+        """Sends a request to the compiler, and waits for the answer without a bound of its own. Raises SessionLost."""
         if self.lost is not None:
             raise SessionLost(self.lost)
         self._last_id += 1
@@ -184,7 +185,7 @@ class CompilerSession:
             self._waiting.pop(number, None)
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tells, without an answer. Nothing happens when it is lost."""
+        """Sends a notification to the compiler, which has no answer. Nothing happens when it is lost."""
         self._send({"method": method, "params": params})
 
     def kill(self, why: str) -> None:

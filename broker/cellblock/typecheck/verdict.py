@@ -41,7 +41,7 @@ NUMBERED: Final = 0
 asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
-"""Name the finding of iterating, spreading, or listing the keys of what has no such: of a text that holds JSON
+"""Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
 (`views`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
@@ -50,7 +50,7 @@ KEY: Final = frozenset({2353, 2561})
 """Name the finding of a key of a literal that its type does not have."""
 
 REQUIRE: Final = 2591
-"""Holds what the compiler says of a `require` that it does not know."""
+"""Names the finding of a `require` that the compiler does not know."""
 
 # A script's own texts stand in messages: no name goes past what may be another beginning.
 _ON_TYPE: Final = re.compile(
@@ -294,7 +294,7 @@ def _read_of(node: Node) -> Node | None:
 
 
 def _short(read: Node | None, source: ParsedScript) -> str:
-    """Gives what is written, where it is a name, or a member's, that fits into a sentence."""
+    """Gives the text of what is read, where it is a name, or a member's, that fits into a sentence."""
     if read is None or read.type not in ("identifier", "member_expression"):
         return ""
     text = source.text(read)

@@ -21,7 +21,8 @@ _NO_CHARACTERS: Final = (
 
 
 def _without_characters(function: str, more: str = "") -> str:
-    """Gives an overload for such a text, after one for `never`; of `any`, which fits too, the compiler says so."""
+    """Gives an overload of a function for a text that holds JSON, after one for `never`; of `any`, which fits too, the
+    compiler says so."""
     return (
         f"      {function}(value: never{more}): any[];\n      /** @deprecated */\n"
         f"      {function}<T extends JsonText<any>>(text: T{more}): any[];\n"
@@ -44,7 +45,7 @@ def as_is(text: str) -> str:
 
 
 def closed(text: str) -> str:
-    """Gives the same without what declared keys stand beside: `[key: string]: unknown`.
+    """Gives the declarations of a server without what declared keys stand beside: `[key: string]: unknown`.
 
     An object that declares no key at all stays open, and so do keys with a type of their own.
     """

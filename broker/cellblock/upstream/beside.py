@@ -79,12 +79,12 @@ class Beside:
         return held.found if held is not None else []
 
     def note_change(self) -> None:
-        """Notes that what is listed may be another; where nobody has asked for a list, nobody is to hear it."""
+        """Notes that the server's lists may have changed; where nobody has asked for a list, nobody is to hear it."""
         if self._known and self._news is None:
             self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._is_news)
 
     def close(self) -> None:
-        """Tells nobody any more."""
+        """Stops telling of changes in the server's lists."""
         if self._news is not None:
             self._news.cancel()
 

@@ -40,7 +40,7 @@ class Backoff:
 
 
 class State(Enum):
-    """Says where a session is."""
+    """Says in which state a session is."""
 
     CONNECTING = "connecting"
     READY = "ready"
@@ -69,7 +69,7 @@ class FirstAttempt:
         self._over.set()
 
     async def over(self, bound: float, *, at_most: float | None = None) -> None:
-        """Waits for its end.
+        """Waits for the end of the first attempt.
 
         Args:
             bound: Seconds from what `begin` was given, however late this is called.

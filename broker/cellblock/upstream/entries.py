@@ -52,7 +52,7 @@ _LISTS: Final[Mapping[Kind, _List]] = {
 
 
 class Entries:
-    """A reading of a list goes page by page.
+    """Reads a list of resources or prompts, page by page.
 
     Attributes:
         found: What is kept.
@@ -84,7 +84,7 @@ class Entries:
         return False
 
     def close(self) -> None:
-        """Adds the note on what is left out."""
+        """Adds a note on the items that are left out."""
         if self._left_out:
             self.notes.append(
                 f"{self._left_out} of its {self.what}s are left out: malformed, listed twice, or over a cap."

@@ -21,7 +21,7 @@ HTTP_REFUSED: Final = "Server returned an error response"
 """Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""
 
 HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
-"""Adds its words for a 404."""
+"""Repeats the SDK's words for an HTTP refusal, its words for a 404 included."""
 
 MOVED: Final = "cellblock: the server is handed on, and was not asked"
 """Words the JSON-RPC error of a call that a broker does not begin any more."""
@@ -64,7 +64,7 @@ def not_connected(
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
-    """Says that no answer came."""
+    """Says that the server's answer did not come in time."""
     return ToolCallError(
         f"{server} did not answer {tool} within {bound:g} s.",
         hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
@@ -225,5 +225,5 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException, redactor: Redactor) -> str:
-    """Returns the same without the server's secrets, no longer than `MAX_REASON_CHARS`."""
+    """Returns the text of an error without the server's secrets, no longer than `MAX_REASON_CHARS`."""
     return redactor.text(text_of(error))[:MAX_REASON_CHARS]

@@ -51,7 +51,7 @@ MAX_VALUES: Final = 64
 """Bounds the values that wait for their message to reach its call; the next turn of the loop, as a rule."""
 
 DROPPED_BYTES_PER_SECOND: Final = 64 * 1024 * 1024
-"""Bounds how fast a server is read of what nobody has asked for."""
+"""Bounds how fast messages of a server are read that answer no call."""
 
 SERVER_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
@@ -91,7 +91,7 @@ class HeavyValue(str):
 
     @classmethod
     def make(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
-        """Makes one with its attributes."""
+        """Makes a text that stands for a large value."""
         made = cls("a large value")
         made.body, made.kind, made.no_form = body, kind, no_form
         return made
@@ -104,7 +104,7 @@ def heavy_value(result: types.Result) -> HeavyValue | None:
 
 
 def key_of(server: str) -> str:
-    """Says whose the work is that a server makes; no client has such a name."""
+    """Returns the key under which the work counts that a server makes; no client has such a name."""
     return f"server:{server}"
 
 
@@ -281,7 +281,7 @@ async def other_page(
     request: types.PaginatedRequest[Any],
     result: type[Listed],
 ) -> Listed:
-    """Returns a page of another list likewise."""
+    """Returns a page of another list than that of tools: asked for, or, of a list that was large, here already."""
     cursor = request.params.cursor if request.params is not None else None
     return await _further(heavy, cursor, result) or await client.session.send_request(request, result)
 

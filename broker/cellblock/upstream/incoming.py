@@ -25,7 +25,7 @@ TOO_LARGE_START: Final = "cellblock: the message "
 
 NO_PLACE: Final = "is larger than it may be for what was asked"
 ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
-"""Words what is said of a message that could not be read."""
+"""Words the reason why a message could not be read."""
 
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
@@ -70,7 +70,7 @@ def _second_look(line: bytes, why: ValueError) -> types.JSONRPCMessage | Excepti
 
 
 def _well_formed(value: Any, depth: int = 0) -> Any:
-    """Raises ValueError where it is too deep."""
+    """Returns a value as it is, with well-formed texts; raises ValueError where it is nested too deep."""
     if depth > MAX_DEPTH:
         raise ValueError("nested too deep")
     if isinstance(value, str):

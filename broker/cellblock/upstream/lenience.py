@@ -177,7 +177,7 @@ def _softened(tool: object) -> dict[str, Any] | str:
 
 
 def _checked(model: type[BaseModel], item: object) -> dict[str, Any] | str:
-    """Returns an item as it is, or why it is none."""
+    """Returns an item of a list as it is, or why it does not fit its model."""
     if not is_object(item):
         return "it is no object"
     try:

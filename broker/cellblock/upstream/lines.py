@@ -17,7 +17,7 @@ _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s
 
 
 class EndlessLine(Exception):
-    """A line is so long that it will not end."""
+    """Tells that a line is over `ENDLESS` times the cap, so that no end of it is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TooLong:
     size: int
     answers: int | None
     why: str | None = None
-    """Says why, where it was not the cap that the line was over."""
+    """Says why the line was dropped, where that was not the cap."""
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
@@ -60,7 +60,7 @@ class LineSplitter:
         return self._size if self._size <= self._most else 0
 
     def throw_away(self, why: str) -> None:
-        """Lets go of the line under way, and of what comes of it yet."""
+        """Drops the line under way, and the rest of it that is yet to come."""
         self._most, self._why = 0, why
         self._add(b"")
 

@@ -50,7 +50,7 @@ async def list_tools(
 async def read_pages(
     listing: Taker[Page], fetch: Callable[[str | None], Awaitable[Page]], settings: UpstreamSettings
 ) -> None:
-    """Reads all pages.
+    """Reads all pages of a list.
 
     Args:
         listing: Takes them.
@@ -90,7 +90,7 @@ async def read_pages(
 
 
 class Listing:
-    """A reading of a tool list goes page by page.
+    """Reads a tool list, page by page.
 
     Attributes:
         tools: Those that are kept.
@@ -125,7 +125,7 @@ class Listing:
         return False
 
     def close(self) -> None:
-        """Adds the notes on what all pages together had too much of."""
+        """Adds the notes on tools that are left out unnamed, or listed twice."""
         if self._unnamed:
             self.notes.append(f"{self._unnamed} more of its tools are left out.")
         if self._twice:

@@ -31,7 +31,7 @@ Chunks = Callable[[], AsyncIterator[bytes]]
 
 
 class MessageTooLarge(httpx2.StreamError):
-    """A message is over the cap; the SDK takes it for an answer that could not be read."""
+    """Tells that a message is over the cap; the SDK takes it for an answer that could not be read."""
 
 
 def is_too_large(message: str) -> bool:

@@ -101,7 +101,7 @@ class Routing:
 
     @property
     def is_busy(self) -> bool:
-        """Says whether calls are with the server."""
+        """Says whether the server has calls under way."""
         return bool(self._calls)
 
     @contextmanager

@@ -15,18 +15,18 @@ FLOOD_SECONDS: Final = 60.0
 
 
 class Flooding(Exception):
-    """More came than is read for too long; the text says how much, without a full stop."""
+    """Tells that a server sent more than is read, for too long; the text says how much, without a full stop."""
 
 
 class Pace:
-    """Paces one stream."""
+    """Paces the reading of one stream."""
 
     def __init__(self) -> None:
         self._due = 0.0
         self._since: float | None = None
 
     async def spend(self, amount: float) -> None:
-        """Counts what has come, and waits until that is due.
+        """Counts so many messages, and waits until they are due.
 
         Raises:
             Flooding: It has had to wait all the time for over `FLOOD_SECONDS`.

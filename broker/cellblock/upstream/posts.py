@@ -24,7 +24,7 @@ Chunks = Callable[[], AsyncIterator[bytes]]
 
 
 class RequestOver(Exception):
-    """Nobody waits for the answer any more."""
+    """Tells that nobody waits for the answer to a request any more."""
 
 
 class Post:
@@ -35,7 +35,7 @@ class Post:
         self._clocks: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """Stops what waits within `bounded`, since nobody waits for the answer any more."""
+        """Stops the waits within `bounded`, since nobody waits for the answer any more."""
         self.is_over = True
         for clock in self._clocks:
             if not clock.expired():
@@ -68,7 +68,8 @@ class Post:
 
 
 current: ContextVar[Post | None] = ContextVar("cellblock_post", default=None)
-"""Holds the request for which this is done. The SDK handles a message in the context in which it was sent."""
+"""Holds the request that this task sends, or whose answer it reads. The SDK handles a message in the context in which
+it was sent."""
 
 
 class Posts:

@@ -42,7 +42,7 @@ class Requester(Protocol):
     def progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Hears how far a call is. Must neither block nor raise."""
+        """Hears of the progress of a call. Must neither block nor raise."""
         ...
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -92,7 +92,8 @@ class CallOrigin:
 
     @property
     def who(self) -> object:
-        """Returns what is one and the same for calls that a question may be of without a doubt whom to ask."""
+        """Returns the run, or else the requester: calls that have it in common leave no doubt whom a server's question
+        is for."""
         return self.run or self.requester
 
     @property

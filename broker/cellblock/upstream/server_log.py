@@ -15,7 +15,7 @@ from cellblock.upstream.definitions import shown
 logger = logging.getLogger("cellblock.upstream.messages")
 
 MAX_CHARS: Final = 2_000
-"""Bounds one message."""
+"""Bounds the characters of one message that a server logs."""
 
 PER_SECOND: Final = 50.0
 BURST: Final = 200.0

@@ -159,7 +159,7 @@ class UpstreamSession:
 
     @property
     def client(self) -> Client | None:
-        """Gives the connection; None while there is none that takes calls."""
+        """Gives the SDK's client of the session; None while it takes no calls."""
         return self._client
 
     @property
@@ -169,7 +169,7 @@ class UpstreamSession:
 
     @property
     def call_seconds(self) -> float:
-        """Bounds a call."""
+        """Bounds the time of one call of the server."""
         return self._settings.call_timeout_ms / 1000
 
     @property
@@ -357,7 +357,7 @@ class UpstreamSession:
                 await self._login.changed(pause)
 
     async def _in_place(self) -> None:
-        """Connects and serves, where the server is."""
+        """Connects to the server and serves calls, where the server is."""
         if self.single is None:
             await self._connect_and_serve()
             return
@@ -468,7 +468,7 @@ class UpstreamSession:
             await asyncio.sleep(RELISTEN_SECONDS)
 
     async def _follow(self, client: Client) -> None:
-        """Subscribes again, on a new connection, to what the one before was subscribed to."""
+        """Subscribes again, on a new connection, to the resources that the one before was subscribed to."""
         self._beside.note_change()
         for uri in [*self._followed]:
             with contextlib.suppress(MCPError, ValidationError, TimeoutError):

@@ -28,7 +28,8 @@ HAND_ON_SECONDS: Final = 10.0
 """Bounds the time that calls under way have to end when a broker that is stopping hands a server on."""
 
 TELL_SECONDS: Final = 3.0
-"""Bounds the wait until others know what has ended here: a look, unless PostgreSQL is away; then they wait."""
+"""Bounds the wait until the other brokers know that a session has ended here: a look, unless PostgreSQL is away; then
+they wait."""
 
 MOVE_SECONDS: Final = TAKE_OVER_SECONDS + 10.0
 """Bounds how long calls wait for a server on its way to another broker: until that may begin, and has started it."""
@@ -45,7 +46,7 @@ MOVED: Final = "it is no longer with the broker that had it"
 
 
 class Moved(Exception):
-    """The server is with another broker, or with none; the text says why."""
+    """Tells that the server is with another broker, or with none; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class WayTransport(BrokerTransport):
     """Asks the broker at the end of a way; one that is not there has, to the session, no such session."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request."""
+        """Sends a request to the broker at the end of the way."""
         try:
             return await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
@@ -105,7 +106,7 @@ class Singles:
     own_turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def of(self, name: str) -> Single | None:
-        """Returns what is known of a server; None of one that each broker has for itself."""
+        """Returns the server as one that exists once; None where each broker has it for itself."""
         return Single(name, self) if name in self.claims.names else None
 
     def take(self, url: str) -> None:
@@ -113,7 +114,8 @@ class Singles:
         self.claims.take(self.signed(url))
 
     async def given_up(self) -> None:
-        """Claims nothing more, and waits until what this broker had is ended and others know it; bounded."""
+        """Claims no server any more, and waits until this broker's sessions have ended and the others know it;
+        bounded."""
         self.claims.let_go()
         for name in self.claims.names:
             # One that is between two attempts to connect has nothing to end.
@@ -153,7 +155,7 @@ class Single:
 
     @property
     def holder(self) -> Claim | None:
-        """Returns whose the server is, or was last."""
+        """Returns the claim of the broker that has the server, or had it last."""
         return self._claims.claim(self.name)
 
     @contextlib.asynccontextmanager
@@ -247,7 +249,7 @@ class Single:
 
 
 async def while_true(is_so: Callable[[], bool], bound: float | None = None) -> None:
-    """Waits as long as something is so, at most `bound` seconds."""
+    """Waits as long as a condition holds, at most `bound` seconds."""
     loop = asyncio.get_running_loop()
     until = None if bound is None else loop.time() + bound
     while is_so():

@@ -39,7 +39,7 @@ from cellblock_worker.launch.spawning import spawn
 logger = logging.getLogger("cellblock.upstream")
 
 READ_BYTES: Final = 64 * 1024
-"""Bounds one read; a pipe holds no more."""
+"""Bounds the bytes of one read; a pipe holds no more."""
 
 EXIT_BOUND_SECONDS: Final = 2.0
 """Bounds the time for a server to exit by itself once its stdin is closed."""

@@ -54,7 +54,7 @@ class WatchedStream(ClosingStream):
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """Gives the next item."""
+        """Gives the next item of the transport's stream."""
         return await self._read(self._inner.receive())
 
     async def aclose(self) -> None:

@@ -36,7 +36,7 @@ _WRITABLE_BY_ALL: Final = 0o002
 
 
 class InTheWay(OSError):
-    """Something that Cellblock has not made is at a name that it needs; it is left as it is.
+    """Tells that something that Cellblock has not made is at a name that it needs; it is left as it is.
 
     `strerror` names it and says what it is.
     """
@@ -114,7 +114,7 @@ class Folder:
         return seen is not None and stat.S_IFMT(seen.st_mode) == kind and seen.st_uid == os.geteuid()
 
     def make(self, name: str) -> bool:
-        """Makes a folder in it, with mode 0700; False when something has that name. Raises OSError."""
+        """Makes a folder inside of this one, with mode 0700; False when something has that name. Raises OSError."""
         try:
             os.mkdir(name, 0o700, dir_fd=self.descriptor)
         except FileExistsError:
@@ -122,7 +122,7 @@ class Folder:
         return True
 
     def below(self, name: str, *, make: bool = False) -> Folder:
-        """Opens a folder in it, which must be this user's and not be open to writing by all.
+        """Opens a folder inside of this one, which must be this user's and not be open to writing by all.
 
         Raises:
             InTheWay: It is not, or something else has its name.
@@ -141,7 +141,7 @@ class Folder:
         return folder
 
     def open(self, name: str, flags: int, *, alone: bool = False) -> int:
-        """Opens a plain file of this user in it; a new one has mode 0600. Gives its descriptor.
+        """Opens a plain file of this user in the folder; a new one has mode 0600. Gives its descriptor.
 
         Args:
             name: Its name.
@@ -167,7 +167,7 @@ class Folder:
         return descriptor
 
     def beginning(self, name: str, size: int) -> bytes:
-        """Returns the first `size` bytes of a plain file of this user in it. Raises as `open` does."""
+        """Returns the first `size` bytes of a plain file of this user in the folder. Raises as `open` does."""
         with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
             return file.read(size)
 
@@ -186,7 +186,7 @@ class Folder:
                 os.unlink(name, dir_fd=self.descriptor)
 
     def replace(self, old: str, new: str) -> None:
-        """Renames a file in it, over another one of ours when there is one.
+        """Renames a file in the folder, over another one of ours when there is one.
 
         Raises:
             InTheWay: Something else is at one of the names.
@@ -197,7 +197,8 @@ class Folder:
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def link(self, old: str, new: str) -> None:
-        """Gives a file in it one more name. Raises OSError: FileExistsError when that is taken, by whatever."""
+        """Gives a file in the folder one more name. Raises OSError: FileExistsError when that is taken, by
+        whatever."""
         os.link(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
 
     def check(self, name: str, kind: int) -> None:
@@ -264,7 +265,7 @@ def remove_folder(parent: Folder, name: str, contents: Contents) -> list[str]:
 
 
 def is_known(folder: Folder, contents: Contents) -> bool:
-    """Says whether all that is in a folder is known. Raises OSError."""
+    """Says whether a folder holds nothing but what is known. Raises OSError."""
     for name in folder.names():
         known = _known(name, contents)
         if known is None or (isinstance(known, int) and not folder.holds(name, known)):

@@ -59,8 +59,8 @@ def dying_with_this(
 
 
 def child_setup() -> Callable[[], None] | None:
-    """Returns what asks for the same in a child between fork and exec, with no_new_privs; None where `setpriv` does it,
-    or nobody can.
+    """Returns a function by which a child between fork and exec is killed when this process dies, with no_new_privs;
+    None where `setpriv` does it, or nobody can.
     """
     if not LINUX or setpriv() is not None:
         return None

@@ -23,7 +23,7 @@ _OF_OTHERS: Final = 0o077
 
 
 class OpenToOthers(OSError):
-    """The permissions of a secret file let others use it; `mode` holds them."""
+    """Tells that the permissions of a secret file let others use it; `mode` holds them."""
 
     def __init__(self, file: Path, mode: int) -> None:
         super().__init__(errno.EACCES, f"open to others (mode {mode:04o})", str(file))
@@ -31,14 +31,14 @@ class OpenToOthers(OSError):
 
 
 class TooLarge(OSError):
-    """A file holds more than it may."""
+    """Tells that a file holds more bytes than its reader allows."""
 
     def __init__(self, file: Path, max_bytes: int) -> None:
         super().__init__(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(file))
 
 
 class NotAFile(OSError):
-    """A folder, a pipe or a device has the name of a file."""
+    """Tells that a folder, a pipe or a device has the name of a file."""
 
     def __init__(self) -> None:
         super().__init__(errno.EINVAL, "it is no file")

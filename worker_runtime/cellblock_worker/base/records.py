@@ -40,7 +40,8 @@ class Like(NamedTuple):
 
 
 class BadRecord(ValueError):
-    """Something is no such record. The text names the field and what it should be, and repeats no value."""
+    """Tells that a value cannot be made a record of the asked kind. The text names the field and what it should be,
+    and repeats no value."""
 
 
 class Field(NamedTuple):
@@ -81,7 +82,7 @@ class Record:
         return made
 
     def replace(self, **changes: Any) -> Self:
-        """Returns one with other values in some fields. Raises BadRecord."""
+        """Returns a copy of the record with other values in some fields. Raises BadRecord."""
         return self.read({**vars(self), **changes})
 
     def _take(self, values: Mapping[Any, Any]) -> None:

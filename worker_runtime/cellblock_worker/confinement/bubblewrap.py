@@ -24,7 +24,8 @@ TRIAL_BOUND_SECONDS: Final = 10.0
 
 DENO_INSIDE: Final = "/deno"
 BUNDLE_INSIDE: Final = "/worker"
-"""Must not be `/cellblock`: hosts of releases before rooms end who has that and no bubblewrap for a parent."""
+"""Names the folder of the worker's bundle inside of its root. Not `/cellblock`: hosts of releases before rooms end a
+process that has it and no bubblewrap for a parent."""
 
 _LIBRARY: Final = re.compile(r"(?<!\S)(/\S+) \(0x")
 
@@ -77,7 +78,7 @@ def find_binary() -> str | None:
 
 
 def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
-    """Finds `bwrap`, and says how it would be used.
+    """Finds `bwrap`, and says how workers would be run in it.
 
     Args:
         deno: Path of the Deno binary.

@@ -109,7 +109,7 @@ def deno_version() -> str | None:
 
 
 class IsolationUnavailable(RuntimeError):
-    """This machine does not offer what `isolation = "required"` needs; the text says why."""
+    """Tells that this machine does not offer what `isolation = "required"` needs; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

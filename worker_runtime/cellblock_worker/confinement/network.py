@@ -76,7 +76,7 @@ def _tried(works: Callable[[], bool]) -> bool:
 
 
 def _try_as_child(works: Callable[[], bool]) -> None:
-    """Ends this process: with 0 if it works."""
+    """Ends this process, with 0 if `works` says yes in an empty network namespace."""
     code = 1
     try:
         lifetime.die_with_parent()

@@ -43,7 +43,7 @@ class _Ending:
 async def run_once(
     launch: confinement.Launch, bound: float, given: bytes = b"", launcher: Launcher | None = None
 ) -> Outcome:
-    """Starts it, gives it its whole standard input, and waits for its end.
+    """Starts a process, gives it its whole standard input, and waits for its end.
 
     Args:
         launch: Closed here.

@@ -76,7 +76,7 @@ class Op(NamedTuple):
 def assemble(
     machine: str, calls: Mapping[int, Sequence[Branch]], *, otherwise: int, above: int, unknown: int
 ) -> list[Op]:
-    """Makes a filter.
+    """Makes a seccomp filter.
 
     Args:
         machine: A name of `ARCHITECTURES`.
@@ -144,7 +144,7 @@ def _leaf(branches: Sequence[Branch], otherwise: int) -> list[Op]:
 
 
 def _check(check: Check, distance: int) -> list[Op]:
-    """Goes on behind itself if the check holds, else jumps `distance` further."""
+    """Compiles a check: the program goes on behind it if the check holds, else it jumps `distance` further."""
     low = _OFFSET_ARGUMENTS + 8 * check.argument
     if check.pointer:
         [value] = check.among

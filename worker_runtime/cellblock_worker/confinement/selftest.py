@@ -17,23 +17,24 @@ BOUND_SECONDS: Final = 20.0
 """Bounds the whole test, which takes about 0.2 s; each attempt has 2 s of its own."""
 
 MIN_ATTEMPTS: Final = 20
-"""Fewer outcomes mean that the test itself did not run."""
+"""Bounds the number of outcomes from below: fewer mean that the test itself did not run."""
 
 ALLOWED: Final = "ALLOWED"
 
 
 class SelfTestFailed(RuntimeError):
-    """A way out is open, or the test gave no outcome; the text says which."""
+    """Tells that a way out is open, or that the test gave no outcome; the text says which."""
 
 
 class SelfTestNotMade(RuntimeError):
-    """The test has not been made: the machine is too busy for it, or lacks something now. Another start may make it."""
+    """Tells that the test has not been made: the machine is too busy for it, or lacks something now. Another start may
+    make it."""
 
 
 async def run_selftest(
     max_old_space_mb: int, deno_dir: str | None = None, launcher: Launcher | None = None
 ) -> dict[str, str]:
-    """Runs the test. Returns what was tried and how each was refused.
+    """Runs the self-test in a process made like a worker. Returns what was tried and how each was refused.
 
     Args:
         max_old_space_mb: As for `confinement.launch`.

@@ -33,7 +33,7 @@ _THREAD: Final = 0x3D0F00
 namespace."""
 
 _GO_THREADS: Final = (0x50F00, 0xD0F00)
-"""Holds the same flags for Go's runtime, on aarch64 and on x86_64."""
+"""Holds the flags that Go's runtime makes a thread with, on aarch64 and on x86_64."""
 
 _IS_THREAD: Final = 0x10100
 _NEW_NAMESPACES: Final = 0x7E020080

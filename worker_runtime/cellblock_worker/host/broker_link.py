@@ -13,7 +13,7 @@ from cellblock_worker.wire.wire_events import Watch
 
 
 class BrokerLink:
-    """Owns the DEALER; it is not dialled yet.
+    """Owns the DEALER socket to one broker; it is not dialled yet.
 
     Args:
         endpoint: The broker's.
@@ -60,7 +60,7 @@ class BrokerLink:
         )
 
     def dial(self) -> None:
-        """Begins to connect. Raises zmq.ZMQError."""
+        """Begins to connect to the broker. Raises zmq.ZMQError."""
         self._socket.connect(self.endpoint)
 
     def send(self, token: bytes, raw_header: bytes, body: bytes = b"") -> None:

@@ -42,7 +42,7 @@ MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 
 
 class DenoDir:
-    """Owns the folder.
+    """Owns the folder that all workers of a host see as DENO_DIR.
 
     Args:
         parent: Where to make it, in place of what a killed host has left there: a folder only this user can enter, and
@@ -85,7 +85,7 @@ class DenoDir:
             logger.warning("workers boot without a DENO_DIR of their own: %s", error)
 
     def close(self) -> None:
-        """Removes the folder. Workers that still run keep what they see of it."""
+        """Removes the DENO_DIR. Workers that still run keep what they see of it."""
         confinement.use_deno_dir(None)
         self._held.close()
         if self._folder is not None:

@@ -40,7 +40,7 @@ EXIT_REFUSED: Final = 3
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 
 CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
-"""Begins the last line that such a host writes to its stderr."""
+"""Begins the last line that a host which will not serve writes to its stderr."""
 
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
@@ -99,7 +99,7 @@ class HostConfig(Record):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     def to_json(self) -> str:
-        """Returns it as `from_json` reads it."""
+        """Returns the configuration as a line of JSON, as `from_json` reads it."""
         return json.dumps(vars(self), default=vars)
 
     @classmethod
@@ -115,7 +115,7 @@ class HostConfig(Record):
 
 
 class Host:
-    """Serves until told to stop.
+    """Serves brokers with workers until it is told to stop.
 
     Args:
         config: From the broker; the endpoint and identity are those of `announce`.
@@ -362,7 +362,7 @@ class Host:
         self._balance()
 
     def _end_former_launchers(self) -> None:
-        """Closes those whose workers are gone."""
+        """Closes the former launchers that no worker has any more."""
         used = {worker.launcher for worker in self._workers}
         for launcher in self._former_launchers[:]:
             if launcher not in used:

@@ -38,7 +38,7 @@ logger = logging.getLogger("cellblock.host")
 
 
 class RefusedByBroker(RuntimeError):
-    """The broker will not have this host; starting it again would not help. The text says why."""
+    """Tells that the broker will not have this host; starting it again would not help. The text says why."""
 
 
 def first_line() -> bytes:

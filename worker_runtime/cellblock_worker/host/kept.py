@@ -18,11 +18,11 @@ class Keepable(Protocol):
 
     @property
     def key(self) -> str:
-        """Returns the key of the runs that it may have."""
+        """Returns the key of the runs that the worker may have."""
         ...
 
     def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
-        """Says whether it may have this run, which gives way to others or does not."""
+        """Says whether the worker may have this run, which gives way to others or does not."""
         ...
 
 
@@ -59,7 +59,7 @@ class KeptWorkers(Generic[T]):
         return None
 
     def discard(self, worker: T) -> None:
-        """Takes out a process that is gone, if it is here."""
+        """Takes out a kept worker whose process is gone, if it is here."""
         for kept in self._by_key.get(worker.key, ()):
             if kept.worker is worker:
                 self._remove(kept)

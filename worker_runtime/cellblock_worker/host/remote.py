@@ -116,7 +116,7 @@ class RemoteHost:
         self._stop.set()
 
     def end(self) -> None:
-        """Ends `serve` at once."""
+        """Has `serve` end at once."""
         self._now.set()
         self._stop.set()
 
@@ -172,7 +172,7 @@ class RemoteHost:
             raise RefusedByBroker(refusals[0])
 
     async def _drain(self) -> None:
-        """Takes no more runs, and waits a while for those that are here."""
+        """Takes no more runs, and waits a while for the runs that are here."""
         links = [broker.link for broker in self._brokers.values() if broker.link is not None]
         for link in links:
             self._places.retire(link)
@@ -228,7 +228,7 @@ def _say_now_and_then(broker: _Broker, link: BrokerLink, why: str) -> None:
 
 
 async def _first(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Waits until one of the events is set, at most so long."""
+    """Waits until one of the events is set, for so many seconds at most."""
     tasks = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -370,8 +370,8 @@ async def serve(given: Arguments) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves. Returns the exit code: 0 stopped, 1 it cannot start now, 2 wrong usage, 3 it will not serve or the broker
-    will not have it."""
+    """Serves as a host that dials brokers on other machines. Returns the exit code: 0 stopped, 1 it cannot start now,
+    2 wrong usage, 3 it will not serve or the broker will not have it."""
     try:
         given = read_arguments(arguments)
     except (BadRecord, EndpointError, KeyFileError) as error:

@@ -152,7 +152,7 @@ class DenoProcess:
             raise ProcessLookupError("it has exited")
 
     def rest(self, seconds: float) -> None:
-        """Reads no output for so long; only from `on_output`."""
+        """Stops reading the child's output for so many seconds; only from `on_output`."""
         self._loop.remove_reader(self._stdout)
         # The pipe stays open meanwhile: its end, too, is only seen by reading it.
         self._loop.call_later(seconds, self._loop.add_reader, self._stdout, self._read_stdout)
@@ -287,7 +287,7 @@ class DenoProcess:
 
 
 def _pipes() -> list[tuple[int, int]]:
-    """Returns three pipes. Raises OSError, and leaves none."""
+    """Returns three pipes, for the standard streams of a process. Raises OSError, and leaves none."""
     pairs: list[tuple[int, int]] = []
     try:
         for _ in range(3):

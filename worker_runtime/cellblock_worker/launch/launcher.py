@@ -46,11 +46,11 @@ _CLONE_PIDFD: Final = 0x1000
 _CLONE_PARENT: Final = 0x8000
 _CLONE_INTO_CGROUP: Final = 0x200000000
 _OWN_NAMESPACES: Final = 0x04000000 | 0x08000000 | 0x20000000
-"""CLONE_NEWUTS, NEWIPC and NEWPID: what workers in a room do not share."""
+"""Names the namespaces that workers in a room do not share: CLONE_NEWUTS, NEWIPC and NEWPID."""
 
 _NETWORK_OPTION: Final = "--unshare-net"
 _NO_PROGRAM: Final = "/worker/no-program"
-"""Names no file: bubblewrap's failure to execute it says that the root is as it is to be."""
+"""Names a program that does not exist: bubblewrap's failure to execute it says that the root is as it is to be."""
 
 _NO_SUCH_PROGRAM: Final = b"execvp " + _NO_PROGRAM.encode()
 _INFO_BYTES: Final = 4096
@@ -59,7 +59,7 @@ _INFO_BYTES: Final = 4096
 _SIGKILL: Final = 9
 _SIGCHLD: Final = 17
 _IGNORED_BY_PYTHON: Final = (13, 25)
-"""Names SIGPIPE and SIGXFSZ."""
+"""Names the signals that Python ignores: SIGPIPE and SIGXFSZ."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_SECCOMP: Final = 22
@@ -245,7 +245,7 @@ def become(order: Order, fds: list[int], program: Filter | None) -> None:
 
 
 def start(order: Order, fds: list[int], program: Filter | None) -> tuple[int, int]:
-    """Carries out one order. Gives pid and pidfd. Raises OSError."""
+    """Starts the process of one order. Gives pid and pidfd. Raises OSError."""
     argv, _, _, _, entries, group, in_room = order
     namespaces = _OWN_NAMESPACES if in_room else 0
     pid, pidfd, inside = clone_into(group, namespaces) if group else (*clone(None, namespaces), True)

@@ -69,7 +69,7 @@ class Order:
 
 
 class Room(NamedTuple):
-    """A room is what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
+    """Says what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
 
     Attributes:
         command: Command line of bubblewrap, without a program.
@@ -124,7 +124,7 @@ class Launcher:
         self._take(channel, _tried(channel, self.room))
 
     async def opened(self) -> None:
-        """Does the same as `open`, but holds no loop meanwhile. Raises OSError."""
+        """Opens the launcher as `open` does, but holds no loop meanwhile. Raises OSError."""
         if self._alone or self._channel is not None:
             return
         channel = self._begin()
@@ -176,7 +176,7 @@ class Launcher:
                 process.wait()
 
     def _begin(self) -> socket.socket:
-        """Starts the process. Raises OSError."""
+        """Starts the launcher's process. Raises OSError."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -197,7 +197,8 @@ class Launcher:
         return ours
 
     def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
-        """Takes over a process that was tried. Without a room, or alone, where this machine does not let it be."""
+        """Takes over a launcher's process that was tried. Without a room, or alone, where this machine does not let it
+        be."""
         self._channel = channel
         if failed is not None:
             self.close()
@@ -245,7 +246,8 @@ class Launcher:
         each(answer)
 
     def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Ends one that does not answer: its orders are answered then, and another takes its place."""
+        """Ends a launcher's process that does not answer: its orders are answered then, and another takes its
+        place."""
         if process is not None and process is self._process:
             process.kill()
 
@@ -285,7 +287,7 @@ def _tried(channel: socket.socket, room: Room | None) -> _Failed | None:
 
 
 def _try_start(channel: socket.socket, order: Order) -> None:
-    """Has a launcher start something that ends at once. Raises OSError."""
+    """Has a launcher start a program that ends at once. Raises OSError."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         socket.send_fds(channel, [_written(order)], [nothing] * 3)
@@ -324,7 +326,7 @@ def _received(channel: socket.socket) -> Started | OSError:
 
 
 def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:
-    """Starts it from this process. What fails after the fork is the child's exit."""
+    """Starts the process of an order from this process. What fails after the fork is the child's exit."""
     if order.entries or order.group:
         return OSError(errno.ENOSYS, "without a launcher no worker can be put into a cgroup of its own")
     command = list(order.command)

@@ -26,11 +26,11 @@ class _Share:
     running: int = 0
     waiting: int = 0
     limit: int = 0
-    """Bounds the places of the broker, as it was last told."""
+    """Bounds the places that the broker may have, as it was told last."""
     held: int = 0
     """Holds the bound that the broker has last repeated."""
     asked: deque[tuple[int, float]] = field(default_factory=deque[tuple[int, float]])
-    """Lists the grants that it has not repeated yet, each with its time."""
+    """Lists the grants that the broker has not repeated yet, each with its time."""
     served: int = 0
     """Says when the broker last began a run; unique among brokers that have."""
     retired: bool = False
@@ -38,12 +38,12 @@ class _Share:
 
     @property
     def usable(self) -> int:
-        """Returns how many runs it may have by what it can have heard."""
+        """Returns how many runs the broker may have, by the bounds that it can have heard."""
         return max(self.held, *(places for places, _ in self.asked)) if self.asked else self.held
 
     @property
     def taken(self) -> int:
-        """Returns how many places nobody else can have."""
+        """Returns how many places no other broker can have."""
         return max(self.usable, self.running)
 
 
@@ -122,7 +122,7 @@ class Places(Generic[T]):
         return True
 
     def ended(self, broker: T) -> None:
-        """Counts out a run that is over."""
+        """Counts out a run of a broker that is over."""
         share = self._shares.get(broker)
         if share is not None:
             share.running -= 1

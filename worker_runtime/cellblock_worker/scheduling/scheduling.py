@@ -22,7 +22,8 @@ LONG_RUN_NICE: Final = 5
 With less it would starve beside other programs of the machine."""
 
 GIVE_WAY_NICE: Final = 10
-"""Adds the same for a run whose client gives way to others: a tenth."""
+"""Adds to the host's nice value for a run whose client gives way to others: a tenth of a short run's share of a busy
+core."""
 
 GO_FIRST_SECONDS: Final = 0.01
 """Bounds how long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""
@@ -46,7 +47,7 @@ class Scheduling:
 
     @property
     def is_lowered(self) -> bool:
-        """Says whether others go first: this process's priority cannot be raised again."""
+        """Says whether the run lets others go first: this process's priority cannot be raised again."""
         return self._nice > 0 or self._leaves_a_core
 
     def go_first(self) -> None:
@@ -65,7 +66,8 @@ class Scheduling:
         self._lower(LONG_RUN_NICE)
 
     def give_way(self, others: bool) -> None:
-        """Lets others go first, if there are any now. When there are none, the core is given back, the priority not."""
+        """Lets other runs go first, if there are any now. When there are none, the core is given back, the priority
+        not."""
         if others:
             self._lower(GIVE_WAY_NICE)
         self._leave_a_core(others)

@@ -20,13 +20,13 @@ HALF_LIFE_SECONDS: Final = 2.0
 """Sets the time after which half of what was used is forgotten."""
 
 OTHERS_SECONDS: Final = 10.0
-"""A client that has used nothing for so long is none that a heavy one gives way to."""
+"""Passes until a client that uses nothing is none that a heavy one gives way to."""
 
 GIVE_WAY_SECONDS: Final = 4.0
 """Bounds how long a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
 BRIEF_CPU_SECONDS: Final = 0.01
-"""A client whose last run has used no more CPU time is expected to be as brief again."""
+"""Bounds the CPU time of the last run of a client that is expected to be as brief again."""
 
 LANES_KEPT: Final = 256
 """Caps the clients of which the use is remembered; the one longest out of use is forgotten."""
@@ -78,7 +78,7 @@ class Turns:
         return False
 
     def clear(self) -> list[Waiting]:
-        """Empties the queue; gives what was in it."""
+        """Empties the queue, and gives the runs that were in it."""
         waiting, self._waiting = self._waiting, []
         return waiting
 

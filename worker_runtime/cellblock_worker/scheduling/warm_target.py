@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 BURST_SECONDS: Final = 0.25
-"""Runs that come within this time come at once: a worker boots in about a tenth of it, several in some more."""
+"""Sets within which time runs count as coming at once: a worker boots in about a tenth of it, several in some more."""
 
 MAX_WARM_SHARE: Final = 2
 """Caps the workers kept warm after bursts, where nothing else is said, at so many times those that always are."""

@@ -15,7 +15,7 @@ DNS: Final = "dns://"
 
 
 class EndpointError(ValueError):
-    """The endpoint may not be used so; the text says why."""
+    """Tells that an endpoint may not be used so; the text says why."""
 
 
 def check_tcp(endpoint: str) -> None:

@@ -33,7 +33,7 @@ _pack = cast("Callable[[object], bytes]", msgpack.Packer().pack)  # pyright: ign
 
 
 class FrameError(ValueError):
-    """The peer sent bytes that are no frame, or a frame over a cap. The stream cannot be continued."""
+    """Tells that the peer sent bytes that are no frame, or a frame over a cap. The stream cannot be continued."""
 
 
 class Frame(NamedTuple):

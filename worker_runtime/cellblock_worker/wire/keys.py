@@ -34,14 +34,14 @@ CONNECT_BOUND_MS: Final = 5_000
 Socket = zmq.Socket[bytes]
 
 FILE_CAP_BYTES: Final = 4096
-"""A key file has about 200 bytes; a wrong path must not be read whole."""
+"""Bounds what is read of a key file, which has about 200 bytes: a wrong path must not be read whole."""
 
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _SECRET_LINE: Final = re.compile(r"^curve-secret-key ([0-9a-f]{64})$", re.MULTILINE)
 
 
 class KeyFileError(ValueError):
-    """A key or its file cannot be used; the text says which and why, and holds no part of a secret."""
+    """Tells that a key or its file cannot be used; the text says which and why, and holds no part of a secret."""
 
 
 @dataclass(frozen=True, slots=True)

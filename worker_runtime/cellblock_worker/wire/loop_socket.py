@@ -28,7 +28,7 @@ LOOK_BATCH: Final = 256
 waiting."""
 
 LOOK_SECONDS: Final = 0.01
-"""Bounds the time of one turn likewise, for messages that take long."""
+"""Bounds the time of one turn, for messages that take long."""
 
 # Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -42,7 +42,7 @@ HEARTBEAT_TIMEOUT_MS: Final = 10_000
 
 
 class PeerUnreachable(OSError):
-    """The message could not be given to ZeroMQ: no such peer, or it has stopped reading."""
+    """Tells that a message could not be given to ZeroMQ: no such peer, or it has stopped reading."""
 
 
 class LoopSocket:
@@ -83,18 +83,18 @@ class LoopSocket:
         self._look_soon()
 
     def bind(self, endpoint: str) -> None:
-        """Binds. Raises zmq.ZMQError."""
+        """Binds the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.bind(endpoint)
         self._look_soon()
 
     def unbind(self, endpoint: str) -> None:
-        """Stops listening there. Harmless when it does not."""
+        """Stops listening at an endpoint. Harmless when it does not."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.unbind(endpoint)
         self._look_soon()
 
     def connect(self, endpoint: str) -> None:
-        """Connects. Raises zmq.ZMQError."""
+        """Connects the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.connect(endpoint)
         self._look_soon()
 

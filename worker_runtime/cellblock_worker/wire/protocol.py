@@ -34,13 +34,14 @@ LOG_SLACK_BYTES: Final = KIB
 entry that says so is not counted."""
 
 TOOK_SHARE: Final = 8
-"""`Took` is said when more than an eighth of the cap on messages has been read: a run with small answers never does."""
+"""Divides the cap on messages: `Took` is said when more than so great a part has been read, which a run with small
+answers never does."""
 
 STDERR_TAIL_BYTES: Final = 4 * KIB
-"""Caps what is told, with a worker's end, of what it wrote to its stderr."""
+"""Caps the bytes of a worker's stderr that are told with its end."""
 
 FAILURE_BYTES: Final = 256 * KIB
-"""Caps what a script's failure is described in."""
+"""Caps the description of a script's failure."""
 
 MAX_LAYERS: Final = 64
 
@@ -48,14 +49,15 @@ MAX_EVENT_CHARS: Final = 4 * KIB
 """Caps the events of a journaled run that come in one message."""
 
 EVENTS_APART: Final = 2 * KIB
-"""The sandbox sends events in a message of their own when there are over so many characters, before each console entry
-and a run's end, and after `EVENTS_MS`."""
+"""Bounds the characters of events that wait for the next message: the sandbox sends them in one of their own when
+there are more, before each console entry and a run's end, and after `EVENTS_MS`."""
 
 EVENTS_MS: Final = 20
-"""Says how long after it was noted an event is sent that nothing else has carried; a script that blocks delays it."""
+"""Says how many milliseconds after it was noted an event is sent that no other message has carried; a script that
+blocks delays it."""
 
 REPLAY_WALL_TIMES: Final = 4
-"""A replay may take so many times its CPU time, beside `timeout_ms`: others want the cores, too."""
+"""Bounds the wall time of a replay, in multiples of its CPU time, beside `timeout_ms`: others want the cores, too."""
 
 CallId = Annotated[int, Within(1, MAX_CALL_ID)]
 Name = Annotated[str, Within(1, MAX_NAME_CHARS)]
@@ -67,7 +69,8 @@ Events = Annotated[str, Within(0, MAX_EVENT_CHARS)]
 """Tells what the script of a journaled run has seen since the last message with events (`sandbox/journal/past.ts`); ""
 in any other run."""
 BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
-"""Bytes, or the field of `Run` that says them; an outcome may be a result or a failure."""
+"""Says how many bytes a body may have, or names the field of `Run` that says it; an outcome may be a result or a
+failure."""
 
 
 class Message(Record):
@@ -84,7 +87,8 @@ class Message(Record):
 
 
 class Ready(Message):
-    """The worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and host."""
+    """Says that the worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and
+    host."""
 
     t: Literal["ready"] = "ready"
     protocol: Annotated[int, Within(0, 65535)]
@@ -124,8 +128,8 @@ class Query(Message):
 
 
 class Took(Message):
-    """The sandbox has read so many bytes of replies since it last said so. It says so when they are more than the cap
-    on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
+    """Says how many bytes of replies the sandbox has read since its last `Took`. The sandbox says so when they are more
+    than the cap on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
 
     t: Literal["took"] = "took"
     bytes: Bytes
@@ -139,7 +143,7 @@ class Notice(Message):
 
 
 class Done(Message):
-    """The script has settled. Body: the result as JSON."""
+    """Says that the script has settled with a result. Body: the result as JSON."""
 
     max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["done"] = "done"
@@ -155,7 +159,8 @@ class Noted(Message):
 
 
 class Live(Message):
-    """The script has seen the last event of the recording that came with its start; from here on it is live. Once.
+    """Says that the script has seen the last event of the recording that came with its start; from here on it is live.
+    Once.
 
     Where its `Run` has a `replay_ms`, its time and its CPU time begin here.
     """
@@ -167,8 +172,8 @@ FailureKind = Literal["module", "exception", "rejection", "result", "diverged"]
 
 
 class Failed(Message):
-    """The script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object with `name`,
-    `message`, `stack` and what else is known."""
+    """Says that the script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object
+    with `name`, `message`, `stack` and what else is known."""
 
     max_body: ClassVar[BodyCap] = FAILURE_BYTES
     t: Literal["failed"] = "failed"
@@ -180,7 +185,7 @@ class Failed(Message):
 
 
 class Warm(Message):
-    """The first frame to every worker, which answers with `Ready`, warms it.
+    """Warms a worker, as the first frame to it; the worker answers with `Ready`.
 
     Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
@@ -216,7 +221,7 @@ class Reply(Message):
 
 
 class Hello(Message):
-    """The first message of a host says what it is."""
+    """Says what a host is, as the host's first message."""
 
     t: Literal["hello"] = "hello"
     protocol: Annotated[int, Within(0, 65535)]
@@ -226,12 +231,13 @@ class Hello(Message):
     layers: Layers
     missing: Layers = []  # noqa: RUF012 - each has its own
     message_bytes: Bytes = 0
-    """Largest message it takes. The broker asks this of hosts that it has not started itself, and the next."""
+    """Caps a message that the host takes. The broker asks this of hosts that it has not started itself, and the
+    next."""
     heap_mb: Annotated[int, Within(0, 2**31)] = 0
-    """V8's heap ceiling of its workers in MiB."""
+    """Tells V8's heap ceiling of the host's workers in MiB."""
     shared: bool = False
-    """Says whether it has several brokers: this one may use as many of its places as the last `Grant` says, none before
-    the first."""
+    """Says whether the host has several brokers: this one may use as many of its places as the last `Grant` says, none
+    before the first."""
 
 
 class Status(Message):
@@ -253,8 +259,8 @@ class Grant(Message):
 
 
 class Leased(Message):
-    """The run has a worker, whose clock has run for so long. Said of a run that lasts, unless its worker has said
-    something by then."""
+    """Says that the run has a worker, and for how long its clock has run. Said of a run that lasts, unless its worker
+    has said something by then."""
 
     t: Literal["leased"] = "leased"
     wall_ms: Millis
@@ -279,7 +285,7 @@ Outcome = Literal["none", "done", "module", "exception", "rejection", "result", 
 
 
 class Ended(Message):
-    """The last message of a run ends it: its worker is heard no more. Body: where the script has settled (`outcome`),
+    """Ends a run as its last message: its worker is heard no more. Body: where the script has settled (`outcome`),
     that of its `Done` or `Failed`; else the end of the worker's stderr, UTF-8.
 
     What hearing the run has cost the host is in `cpu_ms`, too.
@@ -293,7 +299,7 @@ class Ended(Message):
     wall_ms: Millis = 0
     cpu_ms: Millis = 0
     replay_cpu_ms: Millis = 0
-    """Says what of it was used before `Live`, by a run that has a `replay_ms`."""
+    """Says how much of `cpu_ms` was used before `Live`, by a run that has a `replay_ms`."""
     peak_bytes: Bytes = 0
     dropped_log_bytes: Bytes = 0
     reused: Annotated[int, Within(0)] = 0
@@ -429,7 +435,7 @@ parse_from_worker: Final[Callable[[dict[str, Any]], FromWorker]] = _parser(get_a
 parse_to_worker: Final[Callable[[dict[str, Any]], ToWorker]] = _parser(get_args(ToWorker))
 parse_from_host: Final[Callable[[dict[str, Any]], FromHost]] = _parser(get_args(FromHost))
 parse_to_host: Final[Callable[[dict[str, Any]], ToHost]] = _parser(get_args(ToHost))
-"""Each reads a header from or for that side, and raises FrameError."""
+"""Read a header from or for that side each, and raise FrameError."""
 
 
 def part_cap(message_bytes: int) -> int:

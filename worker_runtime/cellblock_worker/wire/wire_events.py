@@ -44,8 +44,8 @@ class Watch:
         self._events = LoopSocket(monitor, max_message_bytes=EVENT_CAP_BYTES, on_message=on_message)
 
     def close(self) -> None:
-        """Ends it. ZeroMQ is told first: its thread tells each event without a bound, and waits for ever for a listener
-        that has gone, and with it all sockets of the context."""
+        """Ends the watch. ZeroMQ is told first: its thread tells each event without a bound, and waits for ever for a
+        listener that has gone, and with it all sockets of the context."""
         if not self._watched.closed:
             self._watched.disable_monitor()
         self._events.close()

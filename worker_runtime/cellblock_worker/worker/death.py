@@ -17,10 +17,11 @@ from cellblock_worker.worker.usage import Usage, read_usage
 OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
 
 OVERFLOW_MARK: Final = b"has overflowed its stack"
-"""Rust's guard page was hit: no matter of the memory limit, however much was in use."""
+"""Matches the words of Rust's guard page: the death is no matter of the memory limit, however much was in use."""
 
 SHELL_SIGNAL_BASE: Final = 128
-"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
+"""Stands before a signal in an exit code: bubblewrap exits with this plus the number of the signal that killed what it
+watched over."""
 
 REFUSED_MEMORY_SIGNALS: Final = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL}
@@ -28,11 +29,12 @@ REFUSED_MEMORY_SIGNALS: Final = frozenset(
 """Names the signals that a process dies of that was refused memory. SIGKILL is not among them: someone else sent it."""
 
 NEAR_LIMIT_SHARE: Final = 0.75
-"""Sets the share of the run's memory at which a worker that died of such a signal is taken to have been refused more.
-V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
+"""Sets the share of the run's memory at which a worker that died of one of `REFUSED_MEMORY_SIGNALS` is taken to have
+been refused more. V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
 
 REUSED_NEAR_SHARE: Final = 0.4
-"""Sets the same of a process that has served others: V8 keeps room of earlier runs that is data, and not resident."""
+"""Sets the share of the run's memory for a process that has served other runs: V8 keeps room of earlier runs that is
+data, and not resident."""
 
 MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
 """Allows for resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""

@@ -21,7 +21,8 @@ HOST_SHARE: Final = 0.03
 meanwhile. Messages of every other kind are counted, and few."""
 
 HOST_ALLOWANCE_SECONDS: Final = 0.05
-"""Allows such a run so much beside its share: tens of thousands of entries at once."""
+"""Allows the host to spend so much CPU time on a run whose logs are dropped, beside its share: tens of thousands of
+entries at once."""
 
 LONGEST_REST_SECONDS: Final = 0.1
 """Sets the pause between two looks at the output of a run that floods: its exit, too, is only seen by looking."""
@@ -73,7 +74,7 @@ class Hearing:
         self.logs = LogBudget(run.log_bytes)
 
     def hear(self, data: bytes, accept: Callable[[protocol.FromWorker, Frame], None]) -> float:
-        """Takes output in.
+        """Takes output of the worker in.
 
         Returns:
             Seconds for which no more of it should be read: it has cost this process more than its share.

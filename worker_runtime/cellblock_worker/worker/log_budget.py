@@ -46,7 +46,7 @@ class LogBudget:
         return True
 
     def take(self, message: bytes) -> tuple[bytes | None, str | None]:
-        """Accounts for one message.
+        """Accounts for one log message.
 
         Returns:
             The part of the message to keep (None: nothing), and, exactly once, the text of the closing

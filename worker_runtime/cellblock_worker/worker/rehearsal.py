@@ -45,7 +45,8 @@ WARM_FRAME: Final = _warm_frame()
 """Holds the first frame of a worker that rehearses. It is in the pipe before Deno has started."""
 
 JOURNAL_FRAME: Final = _warm_frame(journals=True)
-"""Holds that of one that goes along a journaled run's way, too, which takes 0.6 ms: where there are such runs."""
+"""Holds the first frame of a worker that rehearses a journaled run, too, which takes 0.6 ms: where there are such
+runs."""
 
 READY_FRAME: Final = encode_frame(protocol.Warm().packed(), b"")
 """Holds the first frame of a worker that a run waits for."""

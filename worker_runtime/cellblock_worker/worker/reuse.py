@@ -20,10 +20,11 @@ such as a chain of promises without end, keeps the process from saying it. Not t
 a core."""
 
 RETURN_LOOK_SECONDS: Final = 0.005
-"""Sets the pause between two looks at that."""
+"""Sets the pause between two looks at a process on its way from an outcome to `Ready`."""
 
 RETURN_LOOKS: Final = 200
-"""Bounds those looks, to a second: a process that neither computes nor says it is of no use."""
+"""Bounds the looks at a process on its way to `Ready`, to a second: one that neither computes nor says `ready` is of
+no use."""
 
 GROWTH_BYTES: Final = 128 * 1024 * 1024
 """Caps how much more data a process may have than before its first run: V8 lets dead contexts lie, of 200 short runs 94

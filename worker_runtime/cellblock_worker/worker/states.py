@@ -71,7 +71,7 @@ MAX_NOTICES: Final = 200
 
 
 class IllegalTransition(RuntimeError):
-    """The host asked for a move that the table does not have: a defect of the host, never of a worker."""
+    """Tells that the host asked for a move that the table does not have: a defect of the host, never of a worker."""
 
 
 def advance(state: State, event: Event) -> State:

@@ -14,7 +14,7 @@ CPU_SAMPLE_MIN_SECONDS: Final = 0.01
 """Bounds the pause between two looks at a run's CPU time, from below."""
 
 CPU_SAMPLE_SHARE: Final = 0.25
-"""The next look comes after this share of the CPU time left, since V8's helper threads count too."""
+"""Sets after which share of the CPU time left the next look comes, since V8's helper threads count too."""
 
 BLIND_PAUSE_SECONDS: Final = 0.1
 """Sets the pause until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
@@ -85,7 +85,7 @@ class UseWatch:
         self._long_timer.cancel()
 
     def live(self) -> bool:
-        """Has the run's own cap begin; says whether it had not."""
+        """Has the run's own CPU cap begin; says whether it had not."""
         if self.live_at is not None:
             return False
         # What cannot be read counts as the script's own: it is about to end.
@@ -97,7 +97,7 @@ class UseWatch:
         return True
 
     def now(self) -> Usage | None:
-        """Returns what the run has used by now; None when that cannot be read."""
+        """Returns the CPU time and memory that the run has used by now; None when that cannot be read."""
         try:
             usage = self._reader.read()
         except (OSError, ValueError):

@@ -15,12 +15,12 @@ class ClockState(Enum):
     RUNNING = "running"
     STOPPED = "stopped"
     OVERDRAWN = "overdrawn"
-    """The clock runs again by itself, having stood still for as long as it may; the broker has yet to say that it goes
-    on."""
+    """Says that the clock runs again by itself, having stood still for as long as it may; the broker has yet to say
+    that it goes on."""
 
 
 class WallClock:
-    """Runs from its construction.
+    """Counts the wall time of a run, from its construction.
 
     Args:
         seconds: Until `on_over`, while it runs.

@@ -56,11 +56,11 @@ class WorkerOwner(Protocol):
     """Owns workers: a host, as its workers know it."""
 
     has_journals: bool
-    """Says whether one of them had a journaled run, which it notes here: new ones rehearse that, too."""
+    """Says whether a worker had a journaled run, which it notes here: new ones rehearse that, too."""
 
     @property
     def launcher(self) -> Launcher:
-        """Starts its process."""
+        """Gives the launcher that starts the worker's process."""
         ...
 
     def worker_ready(self, worker: Worker) -> None:
@@ -80,7 +80,7 @@ class WorkerOwner(Protocol):
         ...
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
-        """Hears that the run is over; nothing more is said of it. Exactly once per leased worker."""
+        """Hears that a worker's run is over; the worker says nothing more of it. Exactly once per leased worker."""
         ...
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -97,7 +97,7 @@ class WorkerOwner(Protocol):
 
 
 class Worker:
-    """Spawns at construction. All methods belong to the event loop's thread.
+    """Runs one Deno process, which it spawns at construction. All methods belong to the event loop's thread.
 
     Args:
         owner: The host, whose launcher starts it.

@@ -7,7 +7,7 @@
 
 import { takeOuter } from "./outer.ts";
 
-/** The realm around this context. */
+/** Gives the realm around this context. */
 export const outer = takeOuter();
 
 (globalThis as { performance: unknown }).performance = { now: outer.now };

@@ -1,5 +1,5 @@
 /**
- * `TextEncoder` and `TextDecoder`: the tables of encodings are those of the realm around.
+ * Makes `TextEncoder` and `TextDecoder`: the tables of encodings are those of the realm around.
  *
  * @module
  */
@@ -13,10 +13,10 @@ const isWellFormed = p.uncurryThis(String.prototype.isWellFormed);
 const SafeTypeError = TypeError;
 const SafeRangeError = RangeError;
 
-/** Characters that are encoded at once. */
+/** Bounds the characters that are encoded at once. */
 const PIECE = 1 << 15;
 
-/** Bytes that are decoded at once: of a multiple of three the base64 has no padding. */
+/** Bounds the bytes that are decoded at once: of a multiple of three the base64 has no padding. */
 const BYTES = 3 << 15;
 
 /** Returns the bytes of a buffer, or of a view of one. @throws TypeError: It is neither. */
@@ -43,7 +43,7 @@ function pieceEnd(text: string, start: number): number {
   const unit = end < text.length ? p.charCodeAt(text, end - 1) : 0;
   return unit >= 0xd800 && unit < 0xdc00 ? end + 1 : end;
 }
-/** Makes the classes of this realm. */
+/** Makes this realm's `TextEncoder` and `TextDecoder`. */
 export function defineCoding(outer: Outer) {
   class TextEncoder {
     get encoding(): string {
@@ -85,7 +85,7 @@ export function defineCoding(outer: Outer) {
   }
 
   class TextDecoder {
-    /** The outer decoder that has taken part of a stream. */
+    /** Numbers the outer decoder that has taken part of a stream. */
     #begun: number | undefined;
     #encoding: string;
     #fatal: boolean;

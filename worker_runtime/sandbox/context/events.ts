@@ -1,5 +1,5 @@
 /**
- * Events and what cancels with them, as the DOM standard has it, for targets that stand in no tree.
+ * Makes events and what cancels with them, as the DOM standard has it, for targets that stand in no tree.
  *
  * @module
  */
@@ -38,20 +38,20 @@ function defineConstants(on: object, table: Record<string, number>): void {
   }
 }
 
-/** Hears what listeners and microtasks throw; set by the sandbox. */
+/** Hears the errors that listeners and microtasks throw; set by the sandbox. */
 export const uncaught: { hear(error: unknown): void } = { hear() {} };
 
 /** Sets a timer of the sandbox's, in milliseconds. */
 export type SetTimer = (callback: unknown, delay?: unknown) => number;
 
 /**
- * Makes the classes of this realm: members as Deno's classes have them, and `initialized` and `getParent`, which are
- * Deno's own. `now` gives milliseconds.
+ * Makes this realm's classes of events: members as Deno's classes have them, and `initialized` and `getParent`, which
+ * are Deno's own. `now` gives milliseconds.
  */
 export function defineEvents(now: () => number, setTimeout: SetTimer) {
   /**
-   * Numbers of old by the names of exceptions, and below under the names of constants; of those that are there alone only
-   * the number is left. Written out: what is computed here is computed for each context that needs it.
+   * Maps the names of exceptions, and below those of constants, to the numbers of old; of those that are there alone
+   * only the number is left. Written out: what is computed here is computed for each context that needs it.
    */
   const CODES: Record<string, number> = {
     __proto__: null as never,

@@ -1,6 +1,6 @@
 /**
- * A run in a context of its own, inside of a process that has served others: everything here is evaluated in the
- * context, so that all that a script can reach belongs to it.
+ * Carries a run in a context of its own, inside of a process that has served others: everything here is evaluated in
+ * the context, so that all that a script can reach belongs to it.
  *
  * @module
  */
@@ -90,7 +90,10 @@ function guarded(callback: () => void): void {
   }
 }
 
-/** The engine calls back at any time, also when the run is over: then nothing of the script's is to run. */
+/**
+ * Makes a `FinalizationRegistry` that calls nothing of the script's once the run is over: the engine calls back at any
+ * time.
+ */
 function makeRegistry(): typeof FinalizationRegistry {
   const { prototype } = NativeRegistry;
   const made = function FinalizationRegistry(this: unknown, cleanup: (held: unknown) => void) {

@@ -11,10 +11,10 @@
 const NAMED =
   /\b(?:URL|URLSearchParams|Text(?:En|De)coder|DOMException|Event(?:Target)?|Abort(?:Controller|Signal))\b/;
 const WORLD = /\bglobalThis\b(?!\.__codemode_result__\b)/;
-/** In an identifier, any character may be written so. */
+/** Finds an escape, by which any character of an identifier may be written. */
 const ESCAPED = /\\u/;
 
-/** @param text of the script's module, as it is compiled. */
+/** Says whether a script may name a class of the web. @param text of the script's module, as it is compiled. */
 export function mayNameWeb(text: string): boolean {
   return NAMED.test(text) || WORLD.test(text) || ESCAPED.test(text);
 }

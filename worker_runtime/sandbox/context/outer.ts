@@ -8,7 +8,7 @@
 
 import { apply } from "../primordials.ts";
 
-/** The realm around a context, as the context's own sandbox sees it. */
+/** Shows the realm around a context as the context's own sandbox sees it. */
 export interface Outer {
   /** Sends a message: its body, and the names and values of its header one after the other. */
   say(body: string, ...header: (string | number | boolean)[]): void;
@@ -31,7 +31,7 @@ export interface Outer {
   encode(text: string): string;
   /** Returns the encoding of this label; "" where there is none. */
   encoding(label: string): string;
-  /** Makes a decoder: its number. It is there until `decode` is called without `stream`. */
+  /** Makes a decoder, and returns its number. It is there until `decode` is called without `stream`. */
   decoder(encoding: string, fatal: boolean, ignoreBOM: boolean): number;
   /** Returns what a decoder makes of bytes in base64: "=" and the text, or "!" and what is wrong. */
   decode(decoder: number, base64: string, stream: boolean): string;
@@ -40,12 +40,12 @@ export interface Outer {
   uuid(): string;
   /** Returns the parts of a URL as JSON, where `set` names one that gets this value first; "" where it cannot be parsed. */
   url(text: string, base: string, set: string, value: string): string;
-  /** Returns the pairs of a query as JSON, and back. */
+  /** Turns a query into the JSON of its pairs; `query` turns it back. */
   pairs(query: string): string;
   query(pairs: string): string;
 }
 
-/** A context's own sandbox, as the realm around it sees it. Nothing of what these take is kept outside. */
+/** Shows a context's own sandbox as the realm around it sees it. Nothing of what these take is kept outside. */
 export interface Inner {
   start(logBytes: number, messageBytes: number, plan: string): void;
   rehearse(plan: string): void;
@@ -57,7 +57,7 @@ export interface Inner {
   /** Makes the web's classes, if they are not made: the script may name them. */
   needWeb(): void;
   loaded(evaluated: Promise<unknown>, exports: Record<string, unknown>): void;
-  /** Either the error is of the context's own realm, or only its name and message are given. */
+  /** Takes an error of the context's own realm, or one of which only name and message are given. */
   broken(error: unknown, name: string, message: string): void;
   /** Makes what gives a module of this URL its `import.meta`: the engine calls it on the script's own stack. */
   meta(url: string): (meta: Record<string, unknown>) => void;
@@ -69,8 +69,8 @@ type Anything = (...args: any[]) => unknown;
 const SafeRangeError = RangeError;
 
 /**
- * A function of this realm in front of one of the outer's. What the outer one throws is of its own realm, be it only
- * that the stack is full: a script must not see that.
+ * Returns a function of this realm in front of one of the outer's. What the outer one throws is of its own realm, be
+ * it only that the stack is full: a script must not see that.
  */
 export function shielded<F extends Anything>(outer: F): F {
   return ((...args: unknown[]) => {
@@ -82,7 +82,7 @@ export function shielded<F extends Anything>(outer: F): F {
   }) as F;
 }
 
-/** The functions that the outer realm has left for this context, each behind a shield; they are there once. */
+/** Takes the functions that the outer realm has left for this context, each behind a shield; they are there once. */
 export function takeOuter(): Outer {
   const world = globalThis as unknown as { __cellblock_outer__?: Record<string, Anything> };
   const given = world.__cellblock_outer__!;

@@ -1,5 +1,5 @@
 /**
- * `URL` and `URLSearchParams`: the realm around parses, in strings.
+ * Makes `URL` and `URLSearchParams`: the realm around parses, in strings.
  *
  * @module
  */
@@ -15,7 +15,7 @@ type Pair = [name: string, value: string];
 type Parts = Record<string, string>;
 type Callback = (value: string, name: string, params: object) => void;
 
-/** Makes the classes of this realm. */
+/** Makes this realm's `URL` and `URLSearchParams`. */
 export function defineUrls(outer: Outer) {
   class URLSearchParams {
     #pairs: Pair[] = [];
@@ -42,7 +42,7 @@ export function defineUrls(outer: Outer) {
         this.#append(p.toText(two[0]), p.toText(two[1]));
       }
     }
-    /** The live parameters of a URL: `changed` hears each new query; the function it gives takes one. */
+    /** Makes the live parameters of a URL: `changed` hears each new query; the function that it gives takes one. */
     static of(query: string, changed: (query: string) => void): [URLSearchParams, (query: string) => void] {
       const made = new URLSearchParams(query);
       made.#changed = changed;

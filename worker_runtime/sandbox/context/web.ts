@@ -1,5 +1,5 @@
 /**
- * Classes of the web, made of the context's own language: a new context has none.
+ * Makes the classes of the web out of the context's own language: a new context has none.
  *
  * They are made when they are first needed: before a script whose text may name one, or when the sandbox needs one.
  *
@@ -15,7 +15,7 @@ import { defineUrls } from "./urls.ts";
 
 const { toStringTag } = Symbol;
 
-/** Makes all of them, on `globalThis`. */
+/** Makes all classes of the web that a context has, on `globalThis`. */
 export function makeWeb(outer: Outer, setTimeout: SetTimer): WebClasses {
   /** Names the members that Deno's classes do not list: all others are enumerable. */
   const UNLISTED: Record<string, unknown> = {

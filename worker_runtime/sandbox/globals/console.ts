@@ -1,5 +1,5 @@
 /**
- * The script's `console`: each call is one log entry (Code Mode specification, sections 3.3.1 and 9).
+ * Makes the script's `console`: each call is one log entry (Code Mode specification, sections 3.3.1 and 9).
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { send, utf8 } from "../wire/channel.ts";
 import type { Log } from "../wire/protocol.gen.ts";
 import { formatLog } from "../result/serialize.ts";
 
-/** Methods that log, and at which level: the four of the specification, and what scripts also reach for. */
+/** Maps the methods that log to their levels: the four of the specification, and what scripts also reach for. */
 export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
   debug: "debug",
   log: "log",
@@ -21,7 +21,7 @@ export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
   trace: "debug",
 };
 
-/** Methods that do nothing, so that a script made for a browser runs. */
+/** Names the methods that do nothing, so that a script made for a browser runs. */
 export const CONSOLE_IGNORED: readonly string[] = [
   "groupEnd",
   "time",
@@ -29,8 +29,8 @@ export const CONSOLE_IGNORED: readonly string[] = [
 ];
 
 /**
- * Makes the console. `elapsed` gives milliseconds since the run's start, `maxBytes` the run's log cap; `before` is called
- * before each entry is sent.
+ * Makes the script's console. `elapsed` gives milliseconds since the run's start, `maxBytes` the run's log cap;
+ * `before` is called before each entry is sent.
  */
 export function makeConsole(
   elapsed: () => number,

@@ -62,7 +62,7 @@ export function applyGlobals(core: TimerSource, dispatchEvent: unknown): void {
   placeGlobals({ timers, crypto, performance, queueMicrotask, dispatchEvent });
 }
 
-/** Deno's is no method, and so has a `prototype`. */
+/** Makes a method of `queueMicrotask`: Deno's is none, and so has a `prototype`. */
 function methodOf(queue: typeof queueMicrotask) {
   return { queueMicrotask: (callback: () => void): void => queue(callback) };
 }

@@ -1,5 +1,5 @@
 /**
- * `structuredClone` for the language's own types, as the HTML standard has it.
+ * Makes `structuredClone` for the language's own types, as the HTML standard has it.
  *
  * Deno's own is not exposed: a forged object makes it revive Blobs and cryptographic keys, or ends the process
  * with a panic. This one knows no platform object at all, and has no `transfer` option.
@@ -48,7 +48,10 @@ const viewClasses: Record<string, Constructor> = {
 
 type Seen = Map<object, object>;
 
-/** The global. @throws DOMException "DataCloneError" for what cannot be cloned, and what getters throw. */
+/**
+ * Holds the global `structuredClone`. @throws DOMException "DataCloneError" for what cannot be cloned, and what
+ * getters throw.
+ */
 export const { structuredClone } = {
   structuredClone(value: unknown, options?: { transfer?: unknown }): unknown {
     if (options !== undefined && options !== null && options.transfer !== undefined) {
@@ -74,7 +77,9 @@ function refuse(what: string): never {
   throw new (web().DOMException)(`${what} could not be cloned.`, "DataCloneError");
 }
 
-/** The copy before its members: it must be known before they are cloned, or a cycle would not end. */
+/**
+ * Returns the copy of an object before its members: it must be known before they are cloned, or a cycle would not end.
+ */
 function emptyCopy(value: object, seen: Seen): object {
   const kind = kindOf(value);
   switch (kind) {

@@ -15,7 +15,7 @@ function named(names: string, why: string): Record<string, string> {
   return table;
 }
 
-/** Every name on `globalThis` when agent code starts, and why it is there. Everything else is absent. */
+/** Maps every name on `globalThis` when agent code starts to the reason why it is there. Everything else is absent. */
 export const ALLOWED_GLOBALS: Readonly<Record<string, string>> = {
   // A null prototype: a look-up must not find `toString` and the like.
   __proto__: null as never,

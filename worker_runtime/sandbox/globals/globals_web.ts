@@ -1,7 +1,7 @@
 /**
- * The few web functions that are made anew, because Deno's own would hand out internals: its `setTimeout` returns
- * an object of Node's (and loads 6 ms of Node's code when first touched), its `AbortSignal.timeout` keeps the
- * runtime's timer list on the signal, its `atob` loads late, in a world that the script may have changed.
+ * Makes a few web functions anew, because Deno's own would hand out internals: its `setTimeout` returns an object of
+ * Node's (and loads 6 ms of Node's code when first touched), its `AbortSignal.timeout` keeps the runtime's timer list
+ * on the signal, its `atob` loads late, in a world that the script may have changed.
  *
  * All are methods of object literals: without `prototype`, as built-ins are.
  *
@@ -20,7 +20,7 @@ export interface TimerSource {
   cancelTimer(timer: object): void;
 }
 
-/** `setTimeout` and `clearTimeout` over these timers. Delays are milliseconds, ids positive integers. */
+/** Makes `setTimeout` and `clearTimeout` over these timers. Delays are milliseconds, ids positive integers. */
 export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
   const timers = new p.SafeMap<number, object>();
   let lastId = 0;
@@ -51,8 +51,8 @@ export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
 }
 
 /**
- * Deno's `AbortSignal.timeout` made of the sandbox's own timer, which keeps the script alive until it fires; a
- * context's is so by itself.
+ * Makes an `AbortSignal.timeout` of the sandbox's own timer in the place of Deno's: it keeps the script alive until it
+ * fires; a context's does so by itself.
  */
 export function makeAbortTimeout(setTimeout: (callback: unknown, delay?: unknown) => number) {
   const SafeAbortController = AbortController;
@@ -72,7 +72,7 @@ export function makeAbortTimeout(setTimeout: (callback: unknown, delay?: unknown
   }.timeout;
 }
 
-/** `atob` and `btoa` of the HTML standard. */
+/** Holds `atob` and `btoa` of the HTML standard. */
 export const base64 = {
   atob(data: unknown): string {
     let bytes: Uint8Array;

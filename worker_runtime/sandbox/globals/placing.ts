@@ -9,7 +9,7 @@ import { scriptStack } from "../result/stack_text.ts";
 import { structuredClone } from "./globals_clone.ts";
 import { base64, type makeTimers } from "./globals_web.ts";
 
-/** What each realm makes by itself. */
+/** Lists the values that each realm makes by itself. */
 export interface Own {
   timers: ReturnType<typeof makeTimers>;
   crypto: object;
@@ -19,8 +19,9 @@ export interface Own {
 }
 
 /**
- * Call once, when what a script may not have is gone. Afterwards `console` is an empty object and may be assigned once
- * more; `__codemode_result__` is undefined, can be assigned, and can be neither deleted nor made a getter.
+ * Places the globals of a script; called once, when what a script may not have is gone. Afterwards `console` is an
+ * empty object and may be assigned once more; `__codemode_result__` is undefined, can be assigned, and can be neither
+ * deleted nor made a getter.
  */
 export function placeGlobals({ timers, crypto, performance, queueMicrotask, dispatchEvent }: Own): void {
   const world = globalThis;

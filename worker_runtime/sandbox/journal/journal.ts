@@ -1,6 +1,6 @@
 /**
- * The journal of a run: what its script sees from outside is noted in the order in which the script sees it, or given
- * to it in the order in which another process noted it.
+ * Journals a run: what its script sees from outside is noted in the order in which the script sees it, or given to it
+ * in the order in which another process noted it.
  *
  * Live, what is ready waits in line, and is delivered one after the other, each when no microtask is left of the one
  * before. In a replay it is held until its event comes; after the last event the rest goes on live.
@@ -18,7 +18,7 @@ import { rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
 import { keyStream, type NextByte } from "./randomness.ts";
 
-/** Something that waits for its turn. */
+/** Describes an event that waits for its turn. */
 interface Ready {
   readonly kind: Kind;
   readonly id: number;
@@ -43,12 +43,14 @@ const MAX_DELAY = 2 ** 31 - 1;
  * none.
  */
 const IMPORT_BOUND_MS = 1000;
-/** Bounds the turns of the loop that it waits after that: this process may have stood still meanwhile. */
+/**
+ * Bounds the turns of the loop for which a replay then goes on waiting: this process may have stood still meanwhile.
+ */
 const IMPORT_TURNS = 100;
 
 /**
- * Bounds what is delivered in one turn of the loop: answers that came together. Others, and the script's own timers,
- * come in with the next turn.
+ * Bounds the events that are delivered in one turn of the loop: answers that came together. Others, and the script's
+ * own timers, come in with the next turn.
  */
 const AT_ONCE = 32;
 
@@ -167,7 +169,7 @@ function ending(): Promise<void> {
   );
 }
 
-/** A timer of the script's: Deno's own, in a journaled run the journal's. Milliseconds. */
+/** Makes a timer of the script's: Deno's own, in a journaled run the journal's. Milliseconds. */
 export function createTimer(run: () => void, ms: number): object {
   if (!on) return createNative(run, ms, undefined, false, true);
   const delay = ms >= 1 && ms <= MAX_DELAY ? floor(ms) : 1;
@@ -184,7 +186,7 @@ export function createTimer(run: () => void, ms: number): object {
   return timer;
 }
 
-/** Takes a timer back. */
+/** Takes a timer of the script's back. */
 export function cancelTimer(timer: object): void {
   if (!on) return cancelNative(timer);
   const { id, native } = timer as Timer;
@@ -208,7 +210,7 @@ function fire(id: number): void {
   timer.run();
 }
 
-/** The journal, as the rest of the sandbox sees it. */
+/** Gives the journal as the rest of the sandbox sees it. */
 export const journalOfProcess: Seam = {
   rehearse: rehearseJournal,
   begin: beginJournal,
@@ -242,7 +244,7 @@ function sendEvents(): void {
   sendUnsent();
 }
 
-/** Has what is noted sent soon, also where the script asks for nothing more. */
+/** Has the noted events sent soon, also where the script asks for nothing more. */
 function arm(): void {
   if (armed) return;
   armed = true;
@@ -274,7 +276,10 @@ function journalTime(): number {
   return time;
 }
 
-/** The clock where nothing is recorded. A replay that is offline never comes to a time that the recorded run had not. */
+/**
+ * Reads the clock where nothing is recorded. A replay that is offline never comes to a time that the recorded run had
+ * not.
+ */
 function liveTime(): number {
   const time = machineTime() + shift;
   return time > end ? end : time;
@@ -375,7 +380,7 @@ function takeReady(ready: Ready, before: Ready | undefined): void {
   if (lastReady === ready) lastReady = before;
 }
 
-/** The end of a script or an import is on its way, or never comes: then this is another script. */
+/** Waits for the end of a script or an import, which is on its way, or never comes: then this is another script. */
 function awaitImport(events: Past): void {
   if (awaiting) return;
   awaiting = true;
@@ -393,7 +398,10 @@ function diverge(what: string): void {
   theRun!.diverged(what, placeOf(theRun!.stack()));
 }
 
-/** The last event of the recording is delivered, and what came of it has run: from now on, what is ready comes. */
+/**
+ * Ends the replay: the last event of the recording is delivered, and what came of it has run; from now on, what is
+ * ready comes.
+ */
 function goLive(): void {
   past = undefined;
   const waiting: Timer[] = [];

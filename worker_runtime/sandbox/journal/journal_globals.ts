@@ -13,7 +13,7 @@ import type { NextByte } from "./randomness.ts";
 // deno-lint-ignore no-explicit-any
 type Constructor = new (...args: any[]) => object;
 
-/** Holds what is replaced, each by its name. */
+/** Holds the globals that are replaced, each by its name. */
 interface World {
   Date: Constructor;
   Math: object;
@@ -33,7 +33,8 @@ const MAX_RANDOM_BYTES = 65536;
 const numberToHex = p.uncurryThis(Number.prototype.toString);
 
 /**
- * Replaces them. `now` reads the journal's clock, in whole milliseconds since 1970; `since` is its first reading.
+ * Replaces the engine's sources of time and randomness. `now` reads the journal's clock, in whole milliseconds since
+ * 1970; `since` is its first reading.
  *
  * `Temporal` is gone unless it is wanted: to touch it takes longer than all of the rest.
  */
@@ -133,7 +134,7 @@ function replaceTemporal(now: () => number): void {
   }
 }
 
-/** `format` and `formatToParts` of a date that is not given mean now. */
+/** Has `format` and `formatToParts` take a date that is not given for now, by the journal's clock. */
 function replaceFormatter(world: World, now: () => number): void {
   // Not at the top: the first touch of it costs a worker's boot milliseconds.
   const dateFormatter = world.Intl.DateTimeFormat.prototype;
@@ -207,7 +208,7 @@ function replaceRandom(world: World, next: NextByte): void {
   replace(world.crypto, "randomUUID", randomUUID);
 }
 
-/** Holds what is referred to weakly, or registered, until the run's end. */
+/** Has weak references and registries hold their objects until the run's end. */
 function replaceWeak(world: World): void {
   const NativeWeakRef = world.WeakRef;
   const held = new p.SafeSet<unknown>();

@@ -1,5 +1,5 @@
 /**
- * The events of a recording, as text and as what a replay goes by.
+ * Holds the events of a recording, as text and as what a replay goes by.
  *
  * The text is a row of events, each a letter and a whole number: `a3` the answer to request 3, `t2` timer 2, `i1` the
  * end of the first `import(…)`, `i0` that of the script's own, `e1` its end; and of the clock `c5*3`, three readings 5 ms
@@ -20,7 +20,10 @@ export class Past {
   #at = 0;
   #reading = 0;
 
-  /** @param text As above. What is none of it ends it: nobody but the broker writes it. */
+  /**
+   * Reads the events of a recording. @param text As above. What is none of it ends it: nobody but the broker writes
+   * it.
+   */
   constructor(text: string) {
     let at = 0;
     let time = 0;
@@ -76,7 +79,7 @@ export class Past {
     this.#at++;
   }
 
-  /** The next reading of the clock, in milliseconds since 1970; undefined when none is left. */
+  /** Returns the next reading of the clock, in milliseconds since 1970; undefined when none is left. */
   reading(): number | undefined {
     if (this.#reading >= this.#times.length) return undefined;
     const time = this.#times[this.#reading];

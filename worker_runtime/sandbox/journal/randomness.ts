@@ -1,5 +1,6 @@
 /**
- * Randomness of a journaled run: ChaCha20 (RFC 8439) keyed with the run's seed, so that a replay draws the same.
+ * Draws the randomness of a journaled run: ChaCha20 (RFC 8439) keyed with the run's seed, so that a replay draws the
+ * same.
  *
  * @module
  */
@@ -12,10 +13,10 @@ const DOUBLE_ROUNDS = 10;
 const { imul } = Math;
 const parseHex = Number.parseInt;
 
-/** Gives the next byte of the stream. */
+/** Gives the next byte of the key stream. */
 export type NextByte = () => number;
 
-/** The key stream of a seed of 64 hex digits, byte by byte, from its beginning. */
+/** Makes the key stream of a seed of 64 hex digits, byte by byte, from its beginning. */
 export function keyStream(seed: string): NextByte {
   const state = new Words(16);
   const constants = [0x61707865, 0x3320646e, 0x79622d32, 0x6b206574];
@@ -41,7 +42,7 @@ export function keyStream(seed: string): NextByte {
   };
 }
 
-/** Makes the next block. The counter has 64 bits: no run comes to its end. */
+/** Makes the next block of the key stream. The counter has 64 bits: no run comes to its end. */
 function mix(state: Uint32Array, block: Uint32Array): void {
   for (let index = 0; index < 16; index++) block[index] = state[index];
   for (let round = 0; round < DOUBLE_ROUNDS; round++) {

@@ -16,10 +16,10 @@ const MAX_CAUSES = 4;
 const MAX_RELATED_BYTES = 512;
 const ErrorCtor = Error;
 
-/** The URLs of a run's own modules, the script's included, and what they are called in what is told. */
+/** Maps the URLs of a run's own modules, the script's included, to the names that are told of them. */
 export type ModuleNames = Readonly<Record<string, string>>;
 
-/** Body of the `failed` message. */
+/** Describes the body of the `failed` message. */
 export interface Failure {
   name: string;
   message: string;
@@ -28,14 +28,14 @@ export interface Failure {
   errorClass?: string;
   path?: string;
   causes?: string[];
-  /** The members of an AggregateError. */
+  /** Holds the members of an AggregateError. */
   errors?: string[];
   /** Holds of a SuppressedError what was thrown last, and what that has suppressed. */
   error?: string;
   suppressed?: string;
 }
 
-/** Describes what was thrown; never throws itself, whatever getters the value has. */
+/** Describes a value that was thrown; never throws itself, whatever getters the value has. */
 export function describeFailure(error: unknown, modules: ModuleNames): Failure {
   // A null prototype: a toJSON planted on Object.prototype must not speak for it.
   const failure = { __proto__: null, name: "Error", message: "" } as unknown as Failure;
@@ -59,7 +59,7 @@ export function describeFailure(error: unknown, modules: ModuleNames): Failure {
 }
 
 /**
- * The error that a script was ended by, where the import of the script rejected with `caught`.
+ * Returns the error that a script was ended by, where the import of the script rejected with `caught`.
  *
  * Deno makes an error without frames anew, as an `Error` of the same message, before it rejects the import. It asks for
  * the stack first, by which we know the one that the script had; unless that had been given a `stack` of its own.
@@ -72,7 +72,7 @@ export function thrownByScript(caught: unknown, modules: ModuleNames): unknown {
   return agentFrames(text(caught, "stack", modules) ?? "") === "" ? original : caught;
 }
 
-/** A proxy may throw when it is asked, and then it is none. */
+/** Says whether a value is an error; a proxy may throw when it is asked, and then it is none. */
 function isError(value: unknown): value is Error {
   try {
     return value instanceof ErrorCtor;
@@ -95,7 +95,7 @@ function causes(error: Error): string[] {
   return found;
 }
 
-/** The first of an error's `errors`, and how many more there are. */
+/** Returns the first of an error's `errors`, and how many more there are. */
 function members(error: Error): string[] | undefined {
   const found: string[] = [];
   try {

@@ -6,7 +6,7 @@
 import * as p from "../primordials.ts";
 import { madeWeb, web } from "../web_classes.ts";
 
-/** The text of a URLSearchParams. @throws TypeError: It is none. */
+/** Returns the text of a URLSearchParams. @throws TypeError: It is none. */
 export const searchParamsToString = (params: unknown) => web().searchParamsToString(params);
 
 export type Kind =
@@ -31,7 +31,8 @@ export type Kind =
 const MAX_CHAIN = 64;
 
 /**
- * @throws whatever a proxy's `getPrototypeOf` trap throws, and TypeError for a revoked proxy.
+ * Returns the kind of an object. @throws whatever a proxy's `getPrototypeOf` trap throws, and TypeError for a revoked
+ * proxy.
  */
 export function kindOf(value: object): Kind {
   if (p.isArray(value)) return "array";
@@ -100,7 +101,7 @@ function hasSlots(kind: Kind, value: object): boolean {
 const unboxers = [p.numberValueOf, p.stringValueOf, p.booleanValueOf, p.bigIntValueOf];
 
 /**
- * The primitive inside a boxed primitive.
+ * Returns the primitive inside a boxed primitive.
  *
  * @throws TypeError when `value` is no boxed primitive.
  */
@@ -114,7 +115,7 @@ export function unbox(value: object): string | number | boolean | bigint | symbo
 }
 
 /**
- * The `toJSON` to honour, or undefined: an own one, or one of a class between the value and the intrinsic
+ * Returns the `toJSON` to honour, or undefined: an own one, or one of a class between the value and the intrinsic
  * prototypes. One that was put on `Object.prototype`, `Array.prototype`, `Map.prototype` … is not looked at.
  *
  * @throws whatever a getter or trap throws.
@@ -133,7 +134,7 @@ export function toJsonOf(value: object): ((key: string) => unknown) | undefined 
   return undefined;
 }
 
-/** The flags of a RegExp, by internal slots only. */
+/** Returns the flags of a RegExp, by internal slots only. */
 export function regExpFlagsOf(value: object): string {
   let flags = "";
   for (let i = 0; i < p.regExpFlags.length; i++) {
@@ -143,12 +144,12 @@ export function regExpFlagsOf(value: object): string {
   return flags;
 }
 
-/** `/source/flags` of a RegExp. */
+/** Returns `/source/flags` of a RegExp. */
 export function regExpText(value: object): string {
   return `/${p.regExpSource(value)}/${regExpFlagsOf(value)}`;
 }
 
-/** The bytes of an ArrayBuffer, DataView or typed array, without copying. */
+/** Returns the bytes of an ArrayBuffer, DataView or typed array, without copying. */
 export function bytesOf(value: object, kind: Kind): Uint8Array {
   if (kind === "array_buffer") return new p.SafeUint8Array(value as ArrayBuffer);
   if (kind === "data_view") {
@@ -165,7 +166,7 @@ export function bytesOf(value: object, kind: Kind): Uint8Array {
   );
 }
 
-/** The own `name` of a function, "" when it has none that is plain text. No getter runs. */
+/** Returns the own `name` of a function, "" when it has none that is plain text. No getter runs. */
 export function functionName(value: object): string {
   try {
     const own = p.getOwnPropertyDescriptor(value, "name");
@@ -175,7 +176,7 @@ export function functionName(value: object): string {
   }
 }
 
-/** The class name of an instance, for messages only: "" when it cannot be told without running agent code. */
+/** Returns the class name of an instance, for messages only: "" when it cannot be told without running agent code. */
 export function className(value: object): string {
   try {
     const proto = p.getPrototypeOf(value);
@@ -186,7 +187,7 @@ export function className(value: object): string {
   }
 }
 
-/** A short text for what was thrown; it reads no getter. */
+/** Returns a short text for what was thrown; it reads no getter. */
 export function thrownText(thrown: unknown): string {
   try {
     if (typeof thrown === "object" && thrown !== null) {

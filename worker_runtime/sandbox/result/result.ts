@@ -1,6 +1,6 @@
 /**
- * The value of `globalThis.__codemode_result__` as JSON text (Code Mode specification, section 3.2.2), with one
- * issue for everything that JSON cannot carry, so that nothing is lost in silence.
+ * Turns the value of `globalThis.__codemode_result__` into JSON text (Code Mode specification, section 3.2.2), with
+ * one issue for everything that JSON cannot carry, so that nothing is lost in silence.
  *
  * How: the value is copied into plain objects and arrays, each member read exactly once, and the copy goes to the
  * engine's own `JSON.stringify`. What was checked is therefore what is written, whatever getters and proxies do,
@@ -68,7 +68,7 @@ function listed(walk: Walk): ResultIssue[] {
   return walk.issues;
 }
 
-/** The JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
+/** Returns the JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
 function clean(walk: Walk, value: unknown): unknown {
   switch (typeof value) {
     case "string":
@@ -141,7 +141,7 @@ function cleanObject(walk: Walk, found: object): unknown {
   return cleanElements(walk, plain, plain);
 }
 
-/** The depth at which `value` is being copied right now, or -1. */
+/** Returns the depth at which `value` is being copied right now, or -1. */
 function openAt(walk: Walk, value: object): number {
   for (let i = 0; i < walk.depth; i++) if (walk.open[i] === value) return i;
   return -1;
@@ -286,7 +286,7 @@ function dropPrototypes(copy: unknown): void {
   for (let i = 0; i < keys.length; i++) dropPrototypes((copy as Members)[keys[i]]);
 }
 
-/** Length in UTF-8 of text without lone surrogates; exact only where it is near `cap`. */
+/** Returns the length in UTF-8 of text without lone surrogates; exact only where it is near `cap`. */
 function utf8Length(text: string, cap: number): number {
   if (text.length > cap || text.length * 3 <= cap) return text.length;
   let bytes = text.length;

@@ -72,7 +72,10 @@ export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
   }
 }
 
-/** A class instance is written as its own enumerable members; one with none would vanish into `{}`. */
+/**
+ * Returns the own enumerable members of a class instance, which is written as these; one with none would vanish into
+ * `{}`.
+ */
 function instanceMembers(walk: Walk, value: object): Members {
   const members = copyOf(walk, value);
   if (p.objectKeys(members).length === 0) {

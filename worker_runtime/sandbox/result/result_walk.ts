@@ -1,6 +1,6 @@
 /**
- * The bookkeeping of one walk over a script's result: where it is, how large the text gets, what went wrong;
- * and the reading of members of which a getter may throw.
+ * Keeps the books of one walk over a script's result: where it is, how large the text gets, what went wrong; and
+ * reads members of which a getter may throw.
  *
  * @module
  */
@@ -8,7 +8,7 @@
 import { thrownText } from "./kinds.ts";
 import * as p from "../primordials.ts";
 
-/** The members of an object, by name. */
+/** Holds the members of an object, by name. */
 export type Members = Record<string, unknown>;
 
 /** Names what went wrong at one place of the value. */
@@ -36,46 +36,49 @@ export type IssueKind =
   | "too_deep"
   | "too_large";
 
-/** `path` is a JSON Pointer (RFC 6901) into the value, `""` for the whole; long ones are shortened with `…`. */
+/**
+ * Tells of one issue; `path` is a JSON Pointer (RFC 6901) into the value, `""` for the whole; long ones are shortened
+ * with `…`.
+ */
 export interface ResultIssue {
   path: string;
   kind: IssueKind;
   message: string;
 }
 
-/** `maxBytes`: cap of the JSON text in UTF-8 bytes. `maxDepth`: how many containers may be nested. */
+/** Bounds a result. `maxBytes`: cap of the JSON text in UTF-8 bytes. `maxDepth`: how many containers may be nested. */
 export interface ResultLimits {
   maxBytes: number;
   maxDepth: number;
 }
 
-/** `json` is always one JSON text. When `fatal`, it is `null` and the first issue says why. */
+/** Holds a result as text; `json` is always one JSON text. When `fatal`, it is `null` and the first issue says why. */
 export interface ResultText {
   json: string;
   issues: ResultIssue[];
   fatal: boolean;
 }
 
-/** State of one walk; `open` and `path` hold the containers being copied and the key now read in each. */
+/** Holds the state of one walk; `open` and `path` hold the containers being copied and the key now read in each. */
 export interface Walk {
   limits: ResultLimits;
-  /** Lower bound of the text's size so far. */
+  /** Bounds the text's size so far from below. */
   bytes: number;
   depth: number;
   open: object[];
   path: (string | number)[];
   issues: ResultIssue[];
   unlisted: number;
-  /** The issue that ends the walk, set just before it is thrown out of. */
+  /** Holds the issue that ends the walk, set just before it is thrown out of. */
   fatal: ResultIssue | null;
 }
 
 const MAX_ISSUES = 20;
 const MAX_TOKEN = 64;
-/** Length from which a JSON Pointer is shortened with `…`. */
+/** Sets the length from which a JSON Pointer is shortened with `…`. */
 export const MAX_POINTER = 512;
 
-/** A walk at the root of a value. */
+/** Makes a walk at the root of a value. */
 export function newWalk(limits: ResultLimits): Walk {
   const walk: Walk = { limits, bytes: 0, depth: 0, open: [], path: [], issues: [], unlisted: 0, fatal: null };
   // Without Array.prototype above them, plain index writes reach no setter of the agent's.
@@ -114,7 +117,7 @@ export function expect(walk: Walk, bytes: number): void {
   if (walk.bytes + bytes > walk.limits.maxBytes) stopTooLarge(walk, walk.bytes + bytes);
 }
 
-/** The words for a result over its cap; `size` says how large, in bytes. */
+/** Words a result over its cap; `size` says how large, in bytes. */
 export function tooLarge(limits: ResultLimits, size: string): string {
   return `the result is too large: ${size} of JSON, the cap is ${limits.maxBytes} bytes`;
 }
@@ -128,7 +131,7 @@ function stop(walk: Walk, path: string, kind: IssueKind, message: string): never
   throw walk.fatal;
 }
 
-/** JSON Pointer (RFC 6901) of the first `depth` keys. */
+/** Returns the JSON Pointer (RFC 6901) of the first `depth` keys. */
 export function pointer(walk: Walk, depth: number): string {
   let text = "";
   for (let i = 0; i < depth; i++) {
@@ -138,7 +141,7 @@ export function pointer(walk: Walk, depth: number): string {
   return text;
 }
 
-/** A key as a part of a JSON Pointer, shortened. */
+/** Returns a key as a part of a JSON Pointer, shortened. */
 export function escapeToken(token: string): string {
   const shown = p.toWellFormed(token.length > MAX_TOKEN ? `${p.slice(token, 0, MAX_TOKEN)}…` : token);
   let text = "";
@@ -149,7 +152,7 @@ export function escapeToken(token: string): string {
   return text;
 }
 
-/** A fresh plain object with the own enumerable members of `source`, each read once. */
+/** Returns a fresh plain object with the own enumerable members of `source`, each read once. */
 export function copyOf(walk: Walk, source: object): Members {
   try {
     return { ...source };
@@ -158,7 +161,7 @@ export function copyOf(walk: Walk, source: object): Members {
   }
 }
 
-/** The slow copy, for objects of which a getter throws: names the member that did. */
+/** Copies an object of which a getter throws, slowly: names the member that did. */
 function memberByMember(walk: Walk, source: object): Members {
   const copy: Members = {};
   let keys: string[];
@@ -174,7 +177,7 @@ function memberByMember(walk: Walk, source: object): Members {
   return copy;
 }
 
-/** Does the same for an array, whose place is open already. */
+/** Copies an array in the same way, whose place is open already. */
 export function elementByElement(walk: Walk, source: unknown[]): unknown[] {
   const copy: unknown[] = [];
   let length: number;

@@ -1,5 +1,5 @@
 /**
- * Console arguments as one message (Code Mode specification, section 3.3.1).
+ * Turns console arguments into one message (Code Mode specification, section 3.3.1).
  *
  * - Arguments are joined by one space. Format specifiers (`%s`, `%o` …) are text like any other: the
  *   specification says that all arguments are serialised and concatenated.
@@ -29,7 +29,7 @@ const MAX_CAUSES = 8;
 // A cut at a character boundary within this many bytes over the cap always lies over the cap.
 const LONGEST_CHARACTER = 4;
 
-/** One container being written. `next` is the index of the member to come, `keys` is null for lists. */
+/** Describes one container being written. `next` is the index of the member to come, `keys` is null for lists. */
 interface Frame {
   readonly value: object;
   readonly source: object;
@@ -43,12 +43,12 @@ interface Frame {
 
 interface Job {
   readonly writer: Writer;
-  /** The containers being written, to find cycles. */
+  /** Holds the containers being written, to find cycles. */
   readonly open: Set<object>;
 }
 
 /**
- * The message of one console call. Never throws.
+ * Returns the message of one console call. Never throws.
  *
  * It is longer than `maxBytes` (UTF-8), by at most four bytes, exactly when it was cut: so the host, which keeps
  * the cap, sees that something is missing and says so.
@@ -99,7 +99,7 @@ function isError(value: unknown): value is object {
 }
 
 /**
- * An error of its own: `Name: message`, own members as JSON, the agent's frames, and the same for each cause.
+ * Writes an error of its own: `Name: message`, own members as JSON, the agent's frames, and the same for each cause.
  */
 function writeError(job: Job, error: object): void {
   const { writer } = job;
@@ -123,7 +123,10 @@ function writeError(job: Job, error: object): void {
   write(writer, "\nCaused by: …");
 }
 
-/** Own enumerable members of an error (`code`, `hint` …) and the errors that it sums up or suppresses, as JSON. */
+/**
+ * Writes the own enumerable members of an error (`code`, `hint` …) and the errors that it sums up or suppresses, as
+ * JSON.
+ */
 function writeExtras(job: Job, error: object): void {
   const members = errorMembers(error);
   delete members.name;
@@ -139,7 +142,7 @@ function functionText(value: object): string {
   return `[Function ${functionName(value) || "(anonymous)"}]`;
 }
 
-/** Honours `toJSON`, then tells the form. @throws whatever the object's own code throws. */
+/** Honours an object's `toJSON`, then tells its form. @throws whatever the object's own code throws. */
 function resolve(job: Job, value: object, key: string): { resolved: object; form: Form } {
   let resolved = value;
   const toJson = toJsonOf(value);
@@ -223,7 +226,7 @@ function opened(job: Job, frame: Frame, form: Form): Frame {
   return frame;
 }
 
-/** @throws whatever listing the members throws. */
+/** Makes the frame of a container. @throws whatever listing the members throws. */
 function makeFrame(value: object, form: Form, parent: Frame | null): Frame {
   if (form.is === "list") {
     const close = form.tag === "" ? "]" : "]}";

@@ -1,5 +1,5 @@
 /**
- * The forms in which `console.*` shows objects that JSON has no form for (see serialize.ts).
+ * Says in which forms `console.*` shows objects that JSON has no form for (see serialize.ts).
  *
  * | value | inside JSON | as an argument of its own |
  * |---|---|---|
@@ -29,7 +29,10 @@ export type Form =
   | { is: "members"; source: object }
   | { is: "list"; tag: string; source: ArrayLike<unknown> };
 
-/** @throws whatever reading the object throws. `most`: how many elements can be shown at all. */
+/**
+ * Returns the form of an object. @throws whatever reading the object throws. `most`: how many elements can be shown at
+ * all.
+ */
 export function formOf(value: object, kind: Kind, most: number): Form {
   switch (kind) {
     case "array":
@@ -67,7 +70,7 @@ function text(value: string): Form {
   return { is: "value", value };
 }
 
-/** The `[key, value]` of a Map, no more of them than are wanted. */
+/** Returns the `[key, value]` of a Map, no more of them than are wanted. */
 export function mapPairs(value: object, most = Infinity): [unknown, unknown][] {
   const pairs: [unknown, unknown][] = [];
   p.mapForEach(value, (member: unknown, key: unknown) => {
@@ -76,7 +79,7 @@ export function mapPairs(value: object, most = Infinity): [unknown, unknown][] {
   return pairs;
 }
 
-/** The members of a Set, no more of them than are wanted. */
+/** Returns the members of a Set, no more of them than are wanted. */
 export function setMembers(value: object, most = Infinity): unknown[] {
   const members: unknown[] = [];
   p.setForEach(value, (member: unknown) => {
@@ -98,7 +101,10 @@ function binaryElements(value: object, kind: Kind): unknown[] {
   return elements;
 }
 
-/** Name, message, agent frames, the errors it brings along and own enumerable members, as a fresh plain object. */
+/**
+ * Returns name, message, agent frames, the errors an error brings along and own enumerable members, as a fresh plain
+ * object.
+ */
 export function errorMembers(value: object): Record<string, unknown> {
   const members = ownMembers(value);
   const name = readText(value, "name");
@@ -118,7 +124,7 @@ export function errorMembers(value: object): Record<string, unknown> {
   return members;
 }
 
-/** Says whether two errors stand in its `error` and `suppressed`, as `using` makes them. Never throws. */
+/** Says whether two errors stand in `error` and `suppressed` of an error, as `using` makes them. Never throws. */
 export function isSuppressedError(value: object): boolean {
   try {
     return value instanceof SuppressedErrorCtor;
@@ -135,7 +141,7 @@ function ownMembers(value: object): Record<string, unknown> {
   }
 }
 
-/** A member, or undefined when reading it throws. */
+/** Returns a member, or undefined when reading it throws. */
 export function read(value: object, key: string): unknown {
   try {
     return (value as Record<string, unknown>)[key];
@@ -144,7 +150,7 @@ export function read(value: object, key: string): unknown {
   }
 }
 
-/** A member that is a string, else "". */
+/** Returns a member that is a string, else "". */
 export function readText(value: object, key: string): string {
   const member = read(value, key);
   return typeof member === "string" ? member : "";

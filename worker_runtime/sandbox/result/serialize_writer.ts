@@ -1,12 +1,12 @@
 /**
- * Text with a cap in UTF-8 bytes: what does not fit is cut at a character, and nothing is kept after it.
+ * Writes text with a cap in UTF-8 bytes: what does not fit is cut at a character, and nothing is kept after it.
  *
  * @module
  */
 
 import * as p from "../primordials.ts";
 
-/** `left`: UTF-8 bytes that still fit. `full`: something did not fit; every later write is ignored. */
+/** Collects text. `left`: UTF-8 bytes that still fit. `full`: something did not fit; every later write is ignored. */
 export interface Writer {
   text: string;
   left: number;

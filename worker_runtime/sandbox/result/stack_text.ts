@@ -1,5 +1,5 @@
 /**
- * A stack as an agent can use it: only frames of its own code, without the script's base64 and without paths of
+ * Words a stack as an agent can use it: only frames of its own code, without the script's base64 and without paths of
  * the machine.
  *
  * @module
@@ -15,7 +15,7 @@ const MAX_LINES = 20;
 const MAX_LINE = 300;
 
 /**
- * The frames of `stack`, one a line, each like `    at name (SCRIPT_TOKEN:LINE:COLUMN)`; "" when none is the
+ * Returns the frames of `stack`, one a line, each like `    at name (SCRIPT_TOKEN:LINE:COLUMN)`; "" when none is the
  * agent's.
  *
  * The agent's module is a `data:` URL of an `application/` type. Frames of the sandbox, of the `text/javascript`
@@ -45,7 +45,10 @@ interface CallSite {
 
 let frameless: unknown;
 
-/** The error whose `stack` was last asked for and had no frames at all, as one that the engine makes between turns. */
+/**
+ * Returns the error whose `stack` was last asked for and had no frames at all, as one that the engine makes between
+ * turns.
+ */
 export function lastFrameless(): unknown {
   return frameless;
 }

@@ -1,6 +1,6 @@
 /**
- * The frames on the worker's pipes, without I/O: the twin of `cellblock_worker/wire/frames.py`. `scripts/fuzz_frames`
- * compares the two.
+ * Encodes and takes the frames on the worker's pipes, without I/O: the twin of `cellblock_worker/wire/frames.py`.
+ * `scripts/fuzz_frames` compares the two.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { uncurryThis } from "../primordials.ts";
 const PREFIX_BYTES = 6;
 const MAX_HEADER_BYTES = 16 * 1024;
 const Bytes = Uint8Array;
-/** Captured before agent code runs: it may patch every prototype. */
+/** Calls `subarray` as it was captured before agent code runs, which may patch every prototype. */
 export const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
   self: Uint8Array,
   start: number,
@@ -19,7 +19,7 @@ export const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
 ) => Uint8Array<ArrayBuffer>;
 export const set = uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
 
-/** One whole frame. Throws RangeError on a header that cannot be encoded. */
+/** Encodes one whole frame. Throws RangeError on a header that cannot be encoded. */
 export function encodeFrame(header: Header, body: Uint8Array): Uint8Array<ArrayBuffer> {
   const raw = encodeHeader(header);
   const length = 2 + raw.length + body.length;

@@ -43,7 +43,7 @@ const JSON_VALUE = "a JSON value";
 const BYTES_HINT = "Pass base64 text (bytes.toBase64()) or Array.from(bytes), as the tool wants it.";
 const TEXT_HINT = "Pass its text: String(value).";
 
-/** Holds what is said of a kind that has no JSON form, and what to do about it. */
+/** Holds what is said of each kind of value that has no JSON form, and what to do about it. */
 const REFUSED = {
   // A null prototype: what a script puts on Object.prototype must not count as one of these.
   __proto__: null,
@@ -63,7 +63,7 @@ const REFUSED = {
 type Members = Record<string | number, unknown>;
 
 /**
- * The JSON of `value` in UTF-8, at most `maxBytes` long.
+ * Returns the JSON of `value` in UTF-8, at most `maxBytes` long.
  *
  * @throws what `refusal` makes of the flaw, if there is one.
  */
@@ -102,7 +102,10 @@ function tooLarge(size: string, maxBytes: number): Flaw {
   };
 }
 
-/** The first flaw in `value`, which is inside of `depth` containers; `open` are those, if circles are to be found. */
+/**
+ * Returns the first flaw in `value`, which is inside of `depth` containers; `open` are those, if circles are to be
+ * found.
+ */
 function flawIn(value: unknown, depth: number, open: Set<object> | null): Flaw | undefined {
   switch (typeof value) {
     case "object":
@@ -153,7 +156,10 @@ function flawInObject(value: object, depth: number, open: Set<object> | null): F
   return flaw;
 }
 
-/** The first flaw in the members of an object by these keys, or, where there are none, in the elements of an array. */
+/**
+ * Returns the first flaw in the members of an object by these keys, or, where there are none, in the elements of an
+ * array.
+ */
 function flawWithin(
   value: Members,
   keys: string[] | null,
@@ -176,7 +182,7 @@ function flawWithin(
   return undefined;
 }
 
-/** The path is made on the way back up, so that looking through a value without a flaw keeps no path. */
+/** Puts a key before a flaw's path, on the way back up: so looking through a value without a flaw keeps no path. */
 function below(flaw: Flaw, key: string | number): Flaw {
   flaw.path = `/${escapeToken(p.toText(key))}${flaw.path}`;
   if (flaw.path.length > MAX_POINTER) flaw.path = `${p.slice(flaw.path, 0, MAX_POINTER)}…`;

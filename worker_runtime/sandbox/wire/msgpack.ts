@@ -1,5 +1,5 @@
 /**
- * The part of msgpack that headers need: one flat map of strings to strings, integers and booleans.
+ * Does the part of msgpack that headers need: one flat map of strings to strings, integers and booleans.
  *
  * Headers are written in their shortest form, as the host's library writes them: it takes no other.
  *

@@ -1,5 +1,5 @@
 /**
- * The channel of a worker's process: length-prefixed frames on its stdin and stdout (see
+ * Gives a worker's process its channel: length-prefixed frames on its stdin and stdout (see
  * `cellblock_worker/wire/frames.py`).
  *
  * @module
@@ -25,7 +25,10 @@ const encodeText = encoder.encode.bind(encoder);
 const EMPTY = new Uint8Array(0);
 const Bytes = Uint8Array;
 
-/** Text of UTF-8 bytes. A TextDecoder gives the same, and takes some microseconds longer until V8 has compiled it. */
+/**
+ * Returns the text of UTF-8 bytes. A TextDecoder gives the same, and takes some microseconds longer until V8 has
+ * compiled it.
+ */
 export const textOf: (bytes: Uint8Array) => string = decode;
 
 let unheard: FromWorker["t"][] | undefined;
@@ -35,7 +38,7 @@ export function goUnheard(): void {
   unheard = [];
 }
 
-/** `send` writes again; gives the kinds of the messages that were not written. */
+/** Lets `send` write again; gives the kinds of the messages that were not written. */
 export function hearAgain(): FromWorker["t"][] {
   const kinds = unheard ?? [];
   unheard = undefined;
@@ -52,7 +55,7 @@ function send(message: FromWorker, body: Uint8Array = EMPTY): void {
   while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
 }
 
-/** The process's own way out. */
+/** Gives the channel of the process's own pipes. */
 export const pipes = {
   send,
   utf8: encodeText,
@@ -67,7 +70,10 @@ export function nextTurn(): Promise<void> {
   return new PromiseClass((resolve) => turnOfLoop(resolve));
 }
 
-/** Calls `work` in that phase; in the order of the calls of this, each when no microtask is left of the one before. */
+/**
+ * Calls `work` in the phase of immediates; in the order of the calls of this, each when no microtask is left of the
+ * one before.
+ */
 export function turnOfLoop(work: () => void): void {
   immediateRefCount(true);
   queueImmediate({
@@ -111,7 +117,7 @@ export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => 
 }
 
 /**
- * Deno's core starts its read operation with `operation.call(…)`. Every function that `start` calls so gets a `call`
+ * Gives every function that `start` calls by `operation.call(…)`, as Deno's core starts its read operation, a `call`
  * of its own, so that one which a script puts on `Function.prototype` later is not found.
  */
 function withOwnCall<T>(start: () => T): T {

@@ -18,7 +18,8 @@ export const EVENTS_MS = 20;
 /** The console entries of one run that are kept, at most. */
 export const MAX_LOG_ENTRIES = 10000;
 
-/** The worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and host. */
+/** Says that the worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and
+    host. */
 export interface Ready {
   t: "ready";
   protocol: number;
@@ -50,8 +51,8 @@ export interface Query {
   events: string;
 }
 
-/** The sandbox has read so many bytes of replies since it last said so. It says so when they are more than the cap
-    on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have. */
+/** Says how many bytes of replies the sandbox has read since its last `Took`. The sandbox says so when they are more
+    than the cap on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have. */
 export interface Took {
   t: "took";
   bytes: number;
@@ -62,7 +63,7 @@ export interface Notice {
   t: "notice";
 }
 
-/** The script has settled. Body: the result as JSON. */
+/** Says that the script has settled with a result. Body: the result as JSON. */
 export interface Done {
   t: "done";
   ms: number;
@@ -74,15 +75,16 @@ export interface Noted {
   t: "events";
 }
 
-/** The script has seen the last event of the recording that came with its start; from here on it is live. Once.
+/** Says that the script has seen the last event of the recording that came with its start; from here on it is live.
+    Once.
 
     Where its `Run` has a `replay_ms`, its time and its CPU time begin here. */
 export interface Live {
   t: "live";
 }
 
-/** The script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object with `name`,
-    `message`, `stack` and what else is known. */
+/** Says that the script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object
+    with `name`, `message`, `stack` and what else is known. */
 export interface Failed {
   t: "failed";
   ms: number;

@@ -1,5 +1,5 @@
 /**
- * Calls from the script to the broker and their answers.
+ * Carries calls from the script to the broker and their answers.
  *
  * @module
  */
@@ -100,7 +100,7 @@ export async function query(op: Query["op"], args: unknown[]): Promise<unknown> 
   return value;
 }
 
-/** The error that the broker describes, with a stack of the agent's own frames only. */
+/** Makes the error that the broker describes, with a stack of the agent's own frames only. */
 export function scriptError(value: unknown): CodemodeError {
   const error = errorFromBroker(value);
   const frames = agentFrames(error.stack ?? "");
@@ -132,7 +132,7 @@ export function awaits(id: number): boolean {
   return pending[id] !== undefined;
 }
 
-/** The frames of the script that are on the stack: the one that asks, or reads the clock. */
+/** Returns the frames of the script that are on the stack: the one that asks, or reads the clock. */
 export function callerFrames(): string {
   return agentFrames(new SafeError().stack ?? "");
 }
@@ -146,7 +146,10 @@ export async function rehearseCall(): Promise<void> {
   taken = 0;
 }
 
-/** The id of a request that is about to be sent: `answered` and then `resolve` are called when its answer is there. */
+/**
+ * Returns the id of a request that is about to be sent: `answered` and then `resolve` are called when its answer is
+ * there.
+ */
 function expect(resolve: Pending, answered: () => void): number {
   const id = ++lastId;
   pending[id] = (answer) => {
@@ -156,7 +159,7 @@ function expect(resolve: Pending, answered: () => void): number {
   return id;
 }
 
-/** Does it now, or when few enough discovery requests are under way. */
+/** Begins a discovery request now, or when few enough of them are under way. */
 function inTurn(go: () => void): void {
   if (asked < MAX_ASKED) {
     asked++;
@@ -168,7 +171,7 @@ function inTurn(go: () => void): void {
   lastTurn = turn;
 }
 
-/** A discovery request is answered: the next one's turn. */
+/** Gives the turn to the next discovery request: one is answered. */
 function nextTurn(): void {
   const turn = firstTurn;
   if (turn === undefined) {

@@ -55,7 +55,7 @@ _STRUCTURAL = SCHEMA_WORDS - {"unevaluatedItems", "unevaluatedProperties"}
 
 
 class _TooLarge(Exception):
-    """A literal value is too large to declare."""
+    """Tells that a literal value is too large to declare."""
 
 
 class Compiler:

@@ -33,7 +33,7 @@ class Compiler(Protocol):
 
     @property
     def budget(self) -> Budget:
-        """Bounds what is made, and collects warnings."""
+        """Gives the budget of the compilation, which also collects its warnings."""
         ...
 
     @property

@@ -37,7 +37,7 @@ _INLINE = 60
 
 
 class TooLong(Exception):
-    """The text of one type would be over `MAX_TEXT` characters."""
+    """Tells that the text of one type would be over `MAX_TEXT` characters."""
 
 
 class Printer:

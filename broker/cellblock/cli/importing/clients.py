@@ -30,12 +30,13 @@ class Found:
     project: Path | None
     """Names the folder that the entry belongs to; None when it is the user's."""
     conversion: Entry = field(default_factory=lambda: Entry({}, ()))
-    """Holds what the file says of it beside the entry."""
+    """Holds the parts of the client's entry that were carried over, and those that were not."""
 
 
 @dataclass(slots=True)
 class Search:
-    """A search has what was found. `unreadable` maps files to why they cannot be used."""
+    """A search has the servers that were found, and the files that were read. `unreadable` maps files to why they
+    cannot be used."""
 
     servers: list[Found] = field(default_factory=list[Found])
     files: dict[Path, int] = field(default_factory=dict[Path, int])

@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
-        """Returns the entries to write."""
+        """Returns the entries of servers to write."""
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property
@@ -173,7 +173,7 @@ def make_plan(
 
 
 def runs_cellblock(entry: Mapping[str, Any]) -> bool:
-    """Says whether an entry is Cellblock itself, which must not be behind itself."""
+    """Says whether an entry runs Cellblock, which must not be behind itself."""
     args = entry.get("args")
     words = [
         word for word in (entry.get("command"), *(args if is_array(args) else [])) if isinstance(word, str)

@@ -14,13 +14,13 @@ MAX_HELD_BYTES: Final = 32
 """Bounds an escape sequence that is not whole yet; a longer one is none."""
 
 View = Enum("View", "LIST RUN SERVERS KEYS")
-"""A view is what the screen shows."""
+"""Names what the screen shows."""
 
 Key = Enum(
     "Key",
     "QUIT HELP OPEN BACK UP DOWN PAGE_UP PAGE_DOWN FIRST LAST NEXT SERVERS RECENT PAUSE",
 )
-"""A key is what somebody wants."""
+"""Names what somebody wants by pressing a key."""
 
 
 class Binding(NamedTuple):

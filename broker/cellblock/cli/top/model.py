@@ -54,7 +54,7 @@ class Top:
         self.selected: str | None = None
         """Names the run that is marked in the list."""
         self.run_id: str | None = None
-        """Names the run that is open: what has to be asked for."""
+        """Names the run whose page is open, which has to be asked for."""
         self.run: Data | None = None
         self.forgotten = False
         self.paused = False
@@ -90,7 +90,7 @@ class Top:
     # ---- keys ------------------------------------------------------------------------------------------
 
     def press(self, key: Key) -> None:
-        """Does what the table of keys says."""
+        """Does what the table of keys says of a key."""
         in_list = self.view is View.LIST
         if key is Key.QUIT or (key is Key.BACK and in_list):
             self.done = True

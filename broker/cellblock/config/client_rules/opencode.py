@@ -18,7 +18,7 @@ _OWN: Final = "cellblock_"
 
 
 class _Said(NamedTuple):
-    """A pattern of tools' names, and `allow`, `ask` or `deny`; None: something else."""
+    """Holds a pattern of tools' names, and `allow`, `ask` or `deny`; None: something else."""
 
     pattern: str
     effect: str | None

@@ -38,8 +38,8 @@ _WORDS: Final[Mapping[Effect, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server of a client: its entry in our keys, and the folder that is worked in; `own` says that it is of that
-    folder, and not of the user."""
+    """Holds a server of a client: its entry in our keys, and the folder that is worked in; `own` says that it is of
+    that folder, and not of the user."""
 
     name: str
     entry: Any
@@ -63,8 +63,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """An entry with the keys that its client's rules come to; `told` has a line for each place, and `trouble` says why
-    the entry must not be used."""
+    """Holds an entry with the keys that its client's rules come to; `told` has a line for each place, and `trouble`
+    says why the entry must not be used."""
 
     entry: Any
     told: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Files:
         return [*self._seen, *self._folders]
 
     def data(self, file: Path) -> Mapping[str, Any]:
-        """Returns what a file says; nothing where there is none."""
+        """Returns the content of a client's file, parsed; nothing where there is no file."""
         if file not in self._seen:
             self._seen[file] = self._read(file, lambda text: (text, format_of(file.name)))
         return self._seen[file]

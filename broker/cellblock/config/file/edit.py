@@ -31,7 +31,7 @@ _COMMA: Final = re.compile(r"\s*,")
 
 
 class EditFault(Exception):
-    """A text cannot be edited without a change to something else; the message says why."""
+    """Tells that a text cannot be edited without a change to something else; the message says why."""
 
 
 def format_of(name: str) -> Format:

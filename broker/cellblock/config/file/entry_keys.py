@@ -28,7 +28,7 @@ SILENT_KEYS: Final = frozenset(
         *("transportType", "trust", "version"),
     ]
 )
-"""Keys of other clients that change nothing of what a server may do, or how it is reached."""
+"""Names the keys of other clients that change nothing of what a server may do, or how it is reached."""
 
 FOREIGN_KEYS: Final = SILENT_KEYS | frozenset(
     [
@@ -83,7 +83,7 @@ def ignored_keys(made: Normal) -> frozenset[str]:
 
 
 def slip_hint(meant: str) -> str:
-    """Says what to do about a slip."""
+    """Says what to do about a misspelt key."""
     return f"Did you mean {meant}? Rename it, or take it out."
 
 

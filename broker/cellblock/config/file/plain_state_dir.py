@@ -13,7 +13,7 @@ from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 
 def default_state_dir() -> Path:
-    """Returns where state is kept when nothing else is said."""
+    """Returns the default state directory."""
     return Path(platformdirs.user_state_dir("cellblock"))
 
 

@@ -75,7 +75,7 @@ class Problem:
 
 
 class ConfigProblems(ConfigError):
-    """A configuration has at least one error; `problems` has all of them, in the order of the text."""
+    """Tells that a configuration has at least one error; `problems` has all of them, in the order of the text."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source
@@ -91,7 +91,7 @@ class ConfigProblems(ConfigError):
 
 
 class Faults(ValueError):
-    """Several things are wrong that a validator of a whole model has found; `problems` has each with its place."""
+    """Tells several faults that a validator of a whole model has found; `problems` has each with its place."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(f"{problem.place}: {problem.message}" for problem in problems))

@@ -64,8 +64,8 @@ KEYRING_SECONDS: Final = 5.0
 
 
 class _Unresolved(Exception):
-    """A reference stands for nothing; `why` has no full stop. What is `unknown` cannot stand for anything, wherever
-    Cellblock is started."""
+    """Tells that a reference stands for nothing; `why` has no full stop. What is `unknown` cannot stand for anything,
+    wherever Cellblock is started."""
 
     def __init__(self, why: str, hint: str, *, unknown: bool = False) -> None:
         super().__init__(why)

@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class SyntaxFault(Exception):
-    """The text is no JSON or TOML. `position` is where it stops being any."""
+    """Tells that a text is no JSON or TOML. `position` is where it stops being any."""
 
     def __init__(self, message: str, position: Position) -> None:
         super().__init__(message)

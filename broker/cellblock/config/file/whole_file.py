@@ -12,7 +12,7 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 class NotRead(Exception):
-    """A file is there and cannot be read; the message says why, and `hint` what to do."""
+    """Tells that a file is there and cannot be read; the message says why, and `hint` what to do."""
 
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)

@@ -28,7 +28,7 @@ MIN_PATH_TOKEN_CHARS: Final = 20
 """Takes shorter words of a URL's path for names."""
 
 MAX_NESTED: Final = 3
-"""Names before one value: `--env=HEADER=X-Key:value`."""
+"""Bounds the names that may stand before one value: `--env=HEADER=X-Key:value`."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]+", re.I)
 _PAIR: Final = re.compile(r"(-{0,2}[\w.-]++)(=|:\s+)(.+)", re.DOTALL)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class KeyringError(CellblockError):
-    """There is no keyring, or it is locked, or it hangs."""
+    """Tells that there is no keyring, or that it is locked, or hangs."""
 
 
 class _Backend(Protocol):
@@ -69,22 +69,22 @@ class Keyring:
         await self._awaited(partial(_delete, entry))
 
     def find_now(self) -> str | None:
-        """Returns what `find` does."""
+        """Returns the keyring's name as `find` does; blocks."""
         try:
             return self._waited(_name)
         except KeyringError:
             return None
 
     def get_now(self, entry: str) -> str | None:
-        """Returns what `get` does, and raises as it does."""
+        """Returns an entry's text as `get` does, and raises as it does; blocks."""
         return self._waited(partial(_get, entry))
 
     def set_now(self, entry: str, text: str) -> None:
-        """Writes as `set` does."""
+        """Writes an entry as `set` does; blocks."""
         self._waited(partial(_set, entry, text))
 
     def delete_now(self, entry: str) -> None:
-        """Removes as `delete` does."""
+        """Removes an entry as `delete` does; blocks."""
         self._waited(partial(_delete, entry))
 
     # ---- inside --------------------------------------------------------------------------------------

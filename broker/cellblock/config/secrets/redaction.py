@@ -77,7 +77,7 @@ class BareUrls(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Changes the record; drops none."""
+        """Shortens the URLs in a log record; drops no record."""
         record.msg, record.args = _URL.sub(r"\1\2", record.getMessage()), ()
         return True
 

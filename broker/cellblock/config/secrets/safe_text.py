@@ -24,7 +24,7 @@ _MAX_READ: Final = 8_000
 """Caps the characters that are looked at; longer texts are cut before the patterns see them."""
 
 _MAX_HALF: Final = 4_000
-"""Hides so many characters before such a cut: half a secret may stand there, which nothing recognises."""
+"""Hides so many characters before the cut of a long text: half a secret may stand there, which nothing recognises."""
 
 # Each of these is linear, whatever the text: one beginning of a match each few characters, and a bound on the way.
 _WORD: Final = r"(?:api[_-]?key|secret|passw(?:or)?d|pwd|credential|authorization"

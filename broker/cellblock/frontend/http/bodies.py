@@ -32,7 +32,7 @@ NO_MEMORY: Final = (
 
 
 class Memory:
-    """Counts what all requests hold.
+    """Counts the memory that all requests hold.
 
     Args:
         total: Bytes for all together.
@@ -67,7 +67,7 @@ class Memory:
 
 
 class Charge:
-    """Counts what one request holds."""
+    """Counts the memory that one request holds."""
 
     __slots__ = ("_bytes", "_client", "_memory", "_principal")
 
@@ -79,18 +79,19 @@ class Charge:
 
     @property
     def most(self) -> int:
-        """Returns what there is at all for one client."""
+        """Returns the most bytes that all requests of one client may hold."""
         return self._memory.of_client
 
     def to(self, size: int) -> bool:
-        """Makes it so many bytes; False: there are not so many for this client now, and it stays as it was."""
+        """Changes the charge to so many bytes; False: the client may not have so many now, and the charge stays as it
+        was."""
         if not self._memory.move(size - self._bytes, self._client, self._principal):
             return False
         self._bytes = size
         return True
 
     def end(self) -> None:
-        """Gives everything back."""
+        """Gives back all that the request holds."""
         self.to(0)
 
 
@@ -106,7 +107,7 @@ async def read_body(
 
 
 async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
-    """Returns what is to be decoded of a body that was read.
+    """Returns a body that was read, in the form that is then decoded.
 
     Raises:
         Refused: It is too large, or there is no memory for it.

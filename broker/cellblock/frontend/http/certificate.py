@@ -10,7 +10,7 @@ from cellblock.base.errors import ConfigError
 
 
 def check_certificate(cert: Path, key: Path) -> datetime.datetime:
-    """Loads both as the server will.
+    """Loads a certificate and its key, as the server will.
 
     Args:
         cert: PEM certificate chain, the server's own first.

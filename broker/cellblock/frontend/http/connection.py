@@ -58,12 +58,12 @@ class _Gathering:
         self._held.append(data)
 
     def close(self) -> None:
-        """Closes once everything is sent."""
+        """Closes the transport once everything is sent."""
         self._flush()
         self._transport.close()
 
     def get_write_buffer_size(self) -> int:
-        """Returns bytes not yet sent."""
+        """Returns how many bytes are not yet sent."""
         return self._transport.get_write_buffer_size() + sum(map(len, self._held))
 
     def _flush(self) -> None:
@@ -139,7 +139,7 @@ class BoundedConnection(H11Protocol):
         self.timeout_keep_alive = self.config.timeout_keep_alive
 
     def give_up(self) -> None:
-        """Hangs up."""
+        """Aborts the connection, as its place goes to another one."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -19,7 +19,7 @@ SCOPE_KEY: Final = "cellblock.exchange"
 
 
 class Broken(Exception):
-    """An answer that had begun does not come to its end: the connection to the client ends, too."""
+    """Tells that an answer that had begun does not come to its end: the connection to the client ends, too."""
 
 
 class Exchange:

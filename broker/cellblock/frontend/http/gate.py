@@ -84,10 +84,10 @@ FAREWELL_SECONDS: Final = 2.0
 """Bounds the time for the answers to calls that draining has ended."""
 
 SESSION_RETRY_SECONDS: Final = 30
-"""Says when to ask again for a session; those that nobody uses end by themselves."""
+"""Says after how many seconds a client may ask again for a session; sessions that nobody uses end by themselves."""
 
 CONNECTION_RETRY_SECONDS: Final = 1
-"""Says when to ask again on another connection; most are in use for milliseconds."""
+"""Says after how many seconds a client may ask again on another connection; most are in use for milliseconds."""
 
 TOO_MANY_SESSIONS: Final = (
     "You have as many MCP sessions open as one may have here. End those that you do not use with DELETE, or wait until "
@@ -175,7 +175,7 @@ class Gate:
         """Says whether the gate takes nothing new any more."""
 
         self.closed = False
-        """Says whether it takes nothing at all, of sessions neither: what would answer is about to end."""
+        """Says whether the gate takes nothing at all, of sessions neither: what would answer is about to end."""
 
     @property
     def busy(self) -> bool:
@@ -279,7 +279,7 @@ class Gate:
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _quiet_with(self, beside: Callable[[], Awaitable[object]] | None) -> None:
-        """Waits until nothing is in flight, with a request or without."""
+        """Waits until no request is in flight, and what is waited for beside it is done."""
         other = None if beside is None else asyncio.ensure_future(beside())
         try:
             await self._quiet.wait()
@@ -290,7 +290,7 @@ class Gate:
                 other.cancel()
 
     async def _quiet_soon(self) -> None:
-        """Waits for the answers to what has just been ended."""
+        """Waits for the answers to the requests that were ended just now."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._quiet.wait()

@@ -28,7 +28,7 @@ MAX_COOKIES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Holds what a browser was given.
+    """Holds the cookie and the key that a browser was given.
 
     Args:
         until: When it ends, by the clock of `Logins`.

@@ -52,7 +52,7 @@ class Keys:
         self._client = jwt.PyJWKClient(settings.jwks_url, cache_jwk_set=False, timeout=FETCH_SECONDS)
 
     async def keep_fresh(self) -> None:
-        """Fetches them now, and again and again until it is cancelled."""
+        """Fetches the issuer's keys now, and again and again until it is cancelled."""
         while True:
             await self._fetched()
             await asyncio.sleep(KEYS_FOR_SECONDS)

@@ -26,7 +26,7 @@ HEADERS: Final[tuple[Header, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Holds an answer."""
+    """Holds an HTTP answer with its whole body."""
 
     status: int
     body: bytes = b""
@@ -45,5 +45,5 @@ def json_page(value: Any) -> Page:
 
 
 def text_page(status: int, body: bytes) -> Page:
-    """Makes an answer for people."""
+    """Makes an answer of plain text."""
     return page_of(body, "text/plain; charset=utf-8", status)

@@ -49,14 +49,14 @@ SIGN_IN: Final = b"Run `cellblock dashboard` on the daemon's machine, and open t
 
 
 class KeptRuns(Protocol):
-    """Has the runs that are kept after their end."""
+    """Gives the dashboard the runs that are kept after their end."""
 
     async def recent(self) -> list[dict[str, Any]]:
         """Returns the newest, in short. Raises StoreError."""
         ...
 
     async def run(self, run_id: str) -> dict[str, Any] | None:
-        """Returns one whole; None when it is not kept. Raises StoreError."""
+        """Returns the whole of one kept run; None when it is not kept. Raises StoreError."""
         ...
 
 
@@ -141,7 +141,7 @@ class Pages:
     async def answer(
         self, method: str, path: str, query: bytes, *, by: str | None = None, body: bytes = b""
     ) -> Page:
-        """Answers whoever may ask.
+        """Answers a request for a page of the dashboard.
 
         Args:
             method: Of HTTP.

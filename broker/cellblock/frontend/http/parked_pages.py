@@ -24,10 +24,10 @@ MAX_BODY_BYTES: Final = 16 * 1024
 """Bounds what is read of a decision: 1,000 numbers fit, or what a person types into a form."""
 
 MAX_CALL: Final = 1 << 53
-"""Bounds the number of a call."""
+"""Bounds the number of a call in a decision."""
 
 ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
-"""Maps the words of paths to what they say to each call."""
+"""Maps the last words of paths to the answer that they give to each call."""
 
 CANCEL: Final = "cancel"
 
@@ -37,11 +37,11 @@ Form = dict[str, Any]
 
 
 class NotAsked(Exception):
-    """A decision is about calls that do not wait, or no longer: nothing was done."""
+    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
 
 
 class NotAnswered(Exception):
-    """A decision does not answer what a server asks: nothing was done."""
+    """Tells that a decision does not answer what a server asks: nothing was done."""
 
 
 class WaitingRuns(Protocol):
@@ -65,13 +65,13 @@ class WaitingRuns(Protocol):
         ...
 
     async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a run that waits; says whether there was one. Raises StoreError."""
+        """Ends a parked run; says whether there was one. Raises StoreError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedPages:
-    """Answers by path.
+    """Answers the requests about parked runs, by path.
 
     Args:
         runs: The runs that wait.
@@ -82,7 +82,7 @@ class ParkedPages:
     shows_inputs: bool = False
 
     async def listed(self, by: str | None) -> Page:
-        """Lists the runs.
+        """Lists the parked runs.
 
         Args:
             by: Who may decide, and so sees all that there is to decide; None: somebody who only looks.
@@ -94,7 +94,7 @@ class ParkedPages:
         return json_page({"runs": runs, "decides": by is not None})
 
     async def decided(self, path: str, by: str | None, body: bytes) -> Page:
-        """Does what a person decides.
+        """Passes on what a person decides about a parked run.
 
         Args:
             path: The run and the decision, as `ID/approve`.

@@ -11,15 +11,16 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 STRANGERS_PART: Final = 4
-"""Keeps one in so many of all places for connections that have not shown anything yet: everybody starts as one. With 64
-of them, a client whose request comes right behind its connection is read before as many newer ones push it out."""
+"""Keeps one in so many of all places for connections that have not shown anything yet: every connection starts as such
+a stranger. With 64 of them, a client whose request comes right behind its connection is read before as many newer ones
+push it out."""
 
 Client = tuple[str, int]
-"""A peer is named by address and port, as ASGI has it."""
+"""Names a peer by address and port, as ASGI has it."""
 
 
 class Place(Protocol):
-    """Holds what is known of a connection."""
+    """Holds the facts of a connection that decide who keeps a place."""
 
     client: Client | None
 
@@ -33,7 +34,7 @@ class Place(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Closes it at once."""
+        """Closes the connection at once."""
         ...
 
 
@@ -59,7 +60,8 @@ class Places:
         self._count = 0
 
     def enter(self, place: Place) -> None:
-        """Takes a stranger in. When there is no place, a stranger goes, and that may be this one."""
+        """Gives a place to a connection that is a stranger still. When there is no place, a stranger goes, and that
+        may be this one."""
         self._count += 1
         if place.client is not None:
             self._places[place.client] = place

@@ -37,7 +37,7 @@ Header = tuple[bytes, bytes]
 
 
 class Refused(Exception):
-    """The request ends with this status and nothing else.
+    """Tells that a request ends with this status and nothing else.
 
     Args:
         status: Of HTTP.
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 def busy(status: int, seconds: int, why: str | None = None) -> Refused:
-    """Makes a refusal of what may be asked again after some seconds."""
+    """Makes a refusal that says after how many seconds the client may ask again."""
     return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
 
 

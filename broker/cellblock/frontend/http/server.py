@@ -174,7 +174,7 @@ class HttpFrontend:
 
     @property
     def idle_seconds(self) -> float:
-        """Says for how long no client has been here."""
+        """Says for how many seconds no client has been here."""
         return 0.0 if self._gate is None else self._gate.idle_seconds
 
     def close(self) -> None:
@@ -320,7 +320,7 @@ class HttpFrontend:
             await self._verifier.keys.keep_fresh()
 
     def _share_of(self, total: int) -> int:
-        """Returns what one principal may have where there are several: half, so that others have the rest."""
+        """Returns the share of one principal: half where there may be several, so that others have the rest."""
         return max(1, total // 2) if self._shared else total
 
     def _share(self) -> None:
@@ -360,7 +360,7 @@ class CancellationsUnsaid(logging.Filter):
     doing, or another broker's end, and no error of this one's."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Says whether a record is about anything else."""
+        """Says whether a log record is about anything but a cancelled or broken answer."""
         kind = record.exc_info[0] if record.exc_info else None
         return kind is None or not issubclass(kind, asyncio.CancelledError | Broken)
 

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cellblock.apart.raw import Splices
 
 PIECE_BYTES: Final = 256 * 1024
-"""Bounds one write: the loop goes on between two."""
+"""Bounds the bytes of one write of an answer: the loop goes on between two."""
 
 
 class SplicingManager(StreamableHTTPSessionManager):

@@ -107,7 +107,8 @@ class OwnTokens:
         self._on_named = on_named
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        """Returns the client that shows this token, or None. Takes the same time for every wrong token of the right
+        length."""
         from mcp.server.auth.provider import AccessToken
 
         from cellblock.config.policy import NAMED

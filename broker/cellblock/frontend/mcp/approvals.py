@@ -56,7 +56,7 @@ def question_text(question: Question) -> str:
 
 
 def parked_text(question: ParkedQuestion) -> str:
-    """Words the question of a parked run likewise."""
+    """Words the question of a parked run for people."""
     if question.kind == "login":
         return _login_text(question.server, question.tool, question.said)
     shown = _visible(question.input, MAX_INPUT_CHARS)

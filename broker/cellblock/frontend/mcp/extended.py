@@ -125,7 +125,8 @@ class ExtendedTools:
         return name in self._answers
 
     async def call(self, name: str, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
-        """Answers one of the three from what the client is granted. What is wrong is said in the result."""
+        """Answers one of the three extended tools from what the client is granted. What is wrong is said in the
+        result."""
         await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
         try:
             return self._answers[name](arguments, catalog)

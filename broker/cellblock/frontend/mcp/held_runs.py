@@ -35,11 +35,11 @@ GATHER_SECONDS: Final = 0.02
 
 
 class NoRoom(Exception):
-    """Too many clients are away already."""
+    """Tells that too many clients are away already."""
 
 
 class RunIsOver(Exception):
-    """The run has no process any more, and its client's request was answered."""
+    """Tells that a run has no process any more, and that its client's request was answered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +141,7 @@ class HeldRun:
             self.forget()
 
     def questions(self) -> tuple[types.InputRequests, float]:
-        """Returns what is asked, for the client to take with it, and how many seconds it has."""
+        """Returns the open questions of the run, for the client to take with it, and how many seconds it has."""
         now = asyncio.get_running_loop().time()
         open_ones = {key: asked for key, asked in self._questions.items() if not asked.answer.done()}
         for asked in open_ones.values():

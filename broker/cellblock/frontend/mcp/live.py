@@ -32,7 +32,7 @@ MAX_WAITING_LOGS: Final = 200
 """Bounds the log messages that wait for a client that reads slowly; the oldest is dropped, and the response has it."""
 
 FAREWELL_SECONDS: Final = 1.0
-"""Bounds the time for what has not been sent when the run has ended."""
+"""Bounds the time for messages that have not been sent when the run has ended."""
 
 MAX_CLIENTS: Final = 1_024
 """Bounds the sessions whose log level is kept."""

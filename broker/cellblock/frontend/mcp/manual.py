@@ -159,7 +159,7 @@ PROXY: Final = (
     "The tools are those of several MCP servers, each as mcp__SERVER__TOOL. What is known of their results is in their "
     "output schemas; what no server has declared is only what results looked like so far."
 )
-"""Says what there is in the profile `proxy`."""
+"""Describes the tools of the profile `proxy`."""
 
 
 def instructions(catalog: Catalog, profile: Profile = "default") -> str:

@@ -53,14 +53,15 @@ PROXY_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "prompts/get": (types.GetPromptRequestParams, "get_prompt"),
     "completion/complete": (types.CompleteRequestParams, "complete"),
 }
-"""Maps likewise those that the profile `proxy` alone has."""
+"""Maps the requests that the profile `proxy` alone has to their parameters and handlers."""
 
 TASK_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tasks/get": (TaskParams, "get_task"),
     "tasks/update": (UpdateTaskParams, "update_task"),
     "tasks/cancel": (TaskParams, "cancel_task"),
 }
-"""Maps likewise those of the Tasks extension, which the profile `proxy` does not have: it runs no scripts."""
+"""Maps the requests of the Tasks extension to their parameters and handlers, which the profile `proxy` does not have:
+it runs no scripts."""
 
 
 class FrontServer(Server[dict[str, Any]]):
@@ -135,7 +136,7 @@ class FrontServer(Server[dict[str, Any]]):
             self._surface.changes.close()
 
     async def opened(self) -> None:
-        """Waits until it is open."""
+        """Waits until the server is open."""
         await self._opened.wait()
 
     def create_initialization_options(

@@ -43,7 +43,7 @@ STARTING_AS_KNOWN: Final = "Still starting, shown as last known"
 """Marks servers whose first attempt to connect is not over."""
 
 STARTING: Final = "Still starting (a script that imports one waits for it)"
-"""Marks those of them that nothing is known of."""
+"""Marks servers whose first attempt to connect is not over, and of which no tools are known."""
 
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 

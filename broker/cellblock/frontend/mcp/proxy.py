@@ -93,7 +93,7 @@ class LiveCall(LiveRun):
     def call_progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Passes a report on."""
+        """Passes a report of a call's progress on."""
         self._say(lambda context: context.session.report_progress(progress, total, message))
 
     def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:

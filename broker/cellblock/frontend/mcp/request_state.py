@@ -22,7 +22,7 @@ from cellblock.base.database import StoreError
 logger = logging.getLogger("cellblock.frontend")
 
 PURPOSE: Final = "request state"
-"""Names what the key is derived for."""
+"""Names the purpose for which the signing key is derived."""
 
 VERSION: Final = "v1"
 TAG_BYTES: Final = 32
@@ -52,7 +52,7 @@ class RequestStates:
         self._keys: Sequence[bytes] = ()
 
     async def signed(self, run_id: str, principal: str, number: int, seconds: float) -> str:
-        """Returns a word.
+        """Returns the signed word of a round, as the `requestState` that the client brings back.
 
         Args:
             run_id: The run.

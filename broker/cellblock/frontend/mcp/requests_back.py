@@ -38,7 +38,7 @@ class Ask(Protocol):
     async def __call__(
         self, request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
     ) -> BaseModel | types.ErrorData | None:
-        """Returns its answer; None when the client has come back without one.
+        """Returns the client's answer to a request; None when the client has come back without one.
 
         Args:
             request: What is asked.
@@ -89,12 +89,13 @@ class ClientOfRun:
     def progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Tells it with the run's own progress."""
+        """Tells the client of a call's progress, with the run's own."""
         if self._live is not None:
             self._live.call_progress(server, tool, progress, total, message)
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Tells it, where there is no script whose log it would be mixed up with."""
+        """Tells the client what an upstream server logs, where there is no script whose log that would be mixed up
+        with."""
         if self._live is not None:
             self._live.call_logged(params)
 
@@ -165,7 +166,7 @@ def in_rounds(context: Context) -> bool:
 
 
 def can_be_asked(context: Context) -> bool:
-    """Says whether the client has said of anything that it can be asked for it."""
+    """Says whether the client says that upstream servers can ask it for anything."""
     able = context.session.client_capabilities
     return able is not None and not (
         able.elicitation is None and able.sampling is None and able.roots is None

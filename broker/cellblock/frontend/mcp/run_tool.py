@@ -39,7 +39,7 @@ PARK_SECONDS: Final = 2.0
 """Sets how long a run that is due to be parked is waited for."""
 
 Outcome = RunResponse | types.InputRequiredResult | Task
-"""A call comes to the response, to a question for the user, or to a task for later."""
+"""Holds what a call comes to: the response, a question for the user, or a task for later."""
 
 
 def states_of(service: RunService) -> RequestStates:
@@ -48,7 +48,7 @@ def states_of(service: RunService) -> RequestStates:
 
 
 class RunTool:
-    """Carries calls to the broker.
+    """Carries calls of `codemode.run` to the broker.
 
     Args:
         service: The broker.
@@ -68,7 +68,7 @@ class RunTool:
         return types.EmptyResult()
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Outcome:
-        """Carries one call to its response, to a question for the user, or to a task.
+        """Carries one tool call to its response, to a question for the user, or to a task.
 
         Raises:
             InvalidRequest: The request is malformed.
@@ -116,7 +116,7 @@ class RunTool:
         return found
 
     async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
-        """Does what is asked for; may be given up while its client is away."""
+        """Has the broker run the request; may be given up while its client is away."""
         return await self._service.run_request(params.arguments or {}, caller, run_id=run_id)
 
     def _caller(
@@ -127,7 +127,7 @@ class RunTool:
         ask: Ask,
         held: HeldRun | None,
     ) -> Caller:
-        """Returns for whom a run is, and who is asked."""
+        """Returns the caller of a run: its client, its grants, and who is asked for approval."""
         approver = elicitor(ask) if can_show_forms(context) else None
         grantee = Grantee(
             owner.principal,

@@ -34,7 +34,7 @@ from cellblock.journal.replies import WrongAnswer
 logger = logging.getLogger("cellblock.frontend")
 
 PURPOSE: Final = "task id"
-"""Names what the key is derived for."""
+"""Names the purpose for which the signing key is derived."""
 
 TAG_BYTES: Final = 16
 

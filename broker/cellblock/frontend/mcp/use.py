@@ -37,10 +37,11 @@ HALF_LIFE_DAYS: Final = 14.0
 """Sets the days after which a use counts half."""
 
 DAY_SECONDS: Final = 24 * 3600.0
-"""Counts the seconds of a day: for so long a client is shown the same, since its model's prompt cache depends on it."""
+"""Counts the seconds of a day: for so long a client is shown the same servers, since its model's prompt cache depends
+on it."""
 
 _CONTENT: Final = "usesOfServers"
-"""Marks the file as ours."""
+"""Marks the file of uses as Cellblock's."""
 
 Uses = dict[str, dict[str, tuple[FiniteFloat, Annotated[int, Field(ge=0, lt=2**31)]]]]
 """Maps principal and server to uses: how much it was used, and on which day last."""
@@ -93,7 +94,7 @@ class UseLog:
 
 
 def read_uses(state_dir: Path) -> Uses | None:
-    """Reads what is kept; None where something else has the file's name."""
+    """Reads the uses that are kept; None where something else has the file's name."""
     try:
         with Folder.named(state_dir) as folder:
             return _FILE.validate_json(read_private(folder, FILE_NAME, MAX_BYTES, secret=False))[_CONTENT]
@@ -105,7 +106,8 @@ def read_uses(state_dir: Path) -> Uses | None:
 
 
 def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
-    """Counts one use more of each. What another process adds at the same moment may be lost. Raises OSError."""
+    """Counts one use more of each of these servers by these principals. What another process adds at the same moment
+    may be lost. Raises OSError."""
     uses, today = read_uses(state_dir), _today()
     if uses is None:
         return

@@ -21,7 +21,7 @@ Part = Literal["result", "logs"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Holds what is to be kept: UTF-8 text."""
+    """Holds one output that is to be kept: UTF-8 text."""
 
     part: Part
     mime_type: str
@@ -49,7 +49,7 @@ class Kept:
 
 
 class NotKept(Exception):
-    """There is no such output for this client (any more)."""
+    """Tells that the client has no output of this id (any more)."""
 
 
 class OutputPlace(Protocol):

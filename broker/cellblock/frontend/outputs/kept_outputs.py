@@ -87,7 +87,7 @@ class KeptOutputs:
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page. See `OutputPlace`."""
+        """Returns one page of a kept output. See `OutputPlace`."""
         kept = self._kept.get(output_id)
         if kept is None or kept.owner != owner or kept.expires_at <= asyncio.get_running_loop().time():
             raise NotKept
@@ -102,18 +102,18 @@ class KeptOutputs:
             raise NotKept from None
 
     async def listed(self, owner: Owner) -> list[Kept]:
-        """Returns what is kept for a client. See `OutputPlace`."""
+        """Returns the outputs that are kept for a client. See `OutputPlace`."""
         return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns what is kept for a client. See `OutputPlace`."""
+        """Returns the outputs that are kept for a client. See `OutputPlace`."""
         now = asyncio.get_running_loop().time()
         return [
             kept for kept in reversed(self._kept.values()) if kept.owner == owner and kept.expires_at > now
         ]
 
     async def close(self) -> None:
-        """Removes everything, within `CLOSE_SECONDS`."""
+        """Removes all kept outputs, within `CLOSE_SECONDS`."""
         if self._timer is not None:
             self._timer.cancel()
         self._kept.clear()

@@ -24,8 +24,8 @@ BLOCK_BYTES: Final = 4096
 """Sets what a file takes at least; small outputs count for one block."""
 
 TURN_SECONDS: Final = 2.0
-"""Bounds the wait for the others to write theirs, 10 ms each. One that is stopped meanwhile must not stop us: two that
-write at once may be over the cap by one output for a moment."""
+"""Bounds the wait for the other front-ends to write their outputs, 10 ms each. One that is stopped meanwhile must not
+stop us: two that write at once may be over the cap by one output for a moment."""
 
 POLL_SECONDS: Final = 0.01
 

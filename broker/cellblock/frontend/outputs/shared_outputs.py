@@ -51,13 +51,13 @@ MIGRATIONS: Final[Sequence[str]] = (
 )
 
 TIDY_SECONDS: Final = 60.0
-"""Passes between two removals of what has expired; nobody can read it before."""
+"""Passes between two removals of expired outputs; nobody can read an expired one before."""
 
 ASK_SECONDS: Final = 20.0
 """Bounds the time to write or read one output; 16 MiB take a tenth of a second."""
 
 CLOSE_SECONDS: Final = 5.0
-"""Bounds the wait for what is being written at the end."""
+"""Bounds the wait for the outputs that are still being written at the end."""
 
 _SHOWN: Final = "id, part, mime_type, size, pages, extract(epoch FROM made)"
 
@@ -106,7 +106,7 @@ class SharedOutputs:
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page. See `OutputPlace`."""
+        """Returns one page of a kept output. See `OutputPlace`."""
         kept, body = await self._asked(self._read, owner, output_id, page)
         if body is None:
             raise IndexError(kept.pages)
@@ -120,7 +120,7 @@ class SharedOutputs:
             return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns what was kept here. See `OutputPlace`."""
+        """Returns the outputs that this broker has kept for a client. See `OutputPlace`."""
         self._forget()
         return [kept for kept in reversed(self._own.values()) if kept.owner == owner]
 

@@ -19,15 +19,15 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Broken(Exception):
-    """The daemon cannot be reached, or has hung up, or is silent for too long. The message says which."""
+    """Tells that the daemon cannot be reached, or has hung up, or is silent for too long. The message says which."""
 
 
 class Unreached(Broken):
-    """The daemon takes no connection: nothing was sent."""
+    """Tells that the daemon takes no connection: nothing was sent."""
 
 
 class HungUp(Broken):
-    """The daemon has ended the connection without an answer, as one does that is killed."""
+    """Tells that the daemon has ended the connection without an answer, as one does that is killed."""
 
 
 class Answer(Protocol):
@@ -54,12 +54,12 @@ class Channel(Protocol):
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AbstractAsyncContextManager[Answer]:
-        """Sends one request; it is over when its answer is left. Raises Broken."""
+        """Sends one request to the daemon; it is over when its answer is left. Raises Broken."""
         ...
 
 
 async def whole(answer: Answer) -> bytes:
-    """Returns the whole body.
+    """Returns the whole body of an answer.
 
     Raises:
         Broken: It does not come, or is too large.

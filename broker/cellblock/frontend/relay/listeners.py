@@ -22,7 +22,7 @@ _PIECE_BYTES: Final = 128
 
 
 class Stranger(Broken):
-    """A program of another user listens; it has been sent nothing."""
+    """Tells that a program of another user listens; nothing was sent to it."""
 
 
 def refuse_strangers(host: str, port: int) -> None:

@@ -111,7 +111,7 @@ class LocalAnswer:
         self.status = status
         self.headers = headers
         self.over = False
-        """Says whether all is read, and the connection can be used again."""
+        """Says whether the whole answer is read, and the connection can be used again."""
         self._reader = reader
         self._empty = empty
         self._stays = headers.get("connection", "").lower() != "close"

@@ -68,7 +68,7 @@ class Message(NamedTuple):
         return found if isinstance(found, str) else None
 
     def headers(self) -> dict[str, str]:
-        """Returns what a modern message wants beside it; nothing for others."""
+        """Returns the headers that a modern message wants beside it; none for others."""
         version = self.version
         if version is None:
             return {}

@@ -48,7 +48,7 @@ SIGN_SECONDS: Final = 20.0
 """Passes between two signs of life to a daemon that ends when nobody is there: an idle editor holds no connection."""
 
 STREAMS: Final = "subscriptions/listen"
-"""Has no answer for as long as it lasts."""
+"""Names the method of a request that has no answer for as long as it lasts."""
 
 MODERN: Final = ("2026-07-28",)
 """Lists the protocol versions without sessions: there, a request is cancelled by hanging up."""
@@ -75,11 +75,11 @@ _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-typ
 
 
 class DaemonUnavailable(CellblockError):
-    """The daemon is not there, does not take us, or has gone."""
+    """Tells that the daemon is not there, does not take us, or has gone."""
 
 
 class _Forgotten(Exception):
-    """The daemon knows nothing of our session; it has done nothing."""
+    """Tells that the daemon knows nothing of our session; it has done nothing."""
 
 
 class _Pending:
@@ -258,7 +258,7 @@ class Relay:
             )
 
     async def _ask_daemon(self, pending: _Pending) -> None:
-        """Asks once, and passes the answer on. Raises _Forgotten, Broken."""
+        """Asks the daemon once, and passes the answer on. Raises _Forgotten, Broken."""
         async with self._post(pending.message) as answer:
             kind = answer.headers.get("content-type", "").lower()
             if answer.status != 200:

@@ -111,7 +111,7 @@ class Brokers:
         self._beating = asyncio.create_task(self._beats(), name="heartbeats")
 
     async def drain(self) -> None:
-        """Tells the others that this broker takes nothing new; bounded. Without the database they see it later."""
+        """Tells the other brokers that this one takes nothing new; bounded. Without the database they see it later."""
         self._draining = True
         await self._try()
 
@@ -136,7 +136,7 @@ class Brokers:
         return self._peers.get(name)
 
     def another(self) -> Peer | None:
-        """Returns any other broker that takes what is new."""
+        """Returns any other broker that takes new requests."""
         able = [peer for peer in self._peers.values() if not peer.draining]
         return random.choice(able) if able else None
 

@@ -97,7 +97,7 @@ class Lending:
         self._lent: dict[str, Lent] = {}
 
     async def close(self) -> None:
-        """Ends what is served."""
+        """Ends the servers that are lent."""
         serving = [lent.serving for lent in self._lent.values()]
         for task in serving:
             task.cancel()
@@ -105,7 +105,7 @@ class Lending:
             await asyncio.wait(serving)
 
     async def asked(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[Lent, Owner]:
-        """Returns what answers a request, and whose it is.
+        """Returns the lent server that a request is for, and whose the request is.
 
         Raises:
             Refused: It shows nothing that is good here, or the server is not here, or not connected.

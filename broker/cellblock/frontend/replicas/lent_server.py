@@ -60,7 +60,7 @@ REQUESTS: Final = ("resources/read", "prompts/get", "completion/complete")
 
 
 class _Run:
-    """A run of another broker; one object for all its calls."""
+    """Stands for a run of another broker; one object for all its calls."""
 
 
 class LentServer(Server[dict[str, Any]]):

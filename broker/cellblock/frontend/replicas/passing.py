@@ -22,7 +22,8 @@ RELAYED_HEADER: Final = b"x-cellblock-relayed"
 """Names the header with the mark of a request that a replica passes on."""
 
 RETRY_SECONDS: Final = 2
-"""Says when to ask again while another broker cannot be reached: either it can by then, or it is known to be gone."""
+"""Says after how many seconds a client may ask again while another broker cannot be reached: either it can by then, or
+it is known to be gone."""
 
 MISDIRECTED: Final = 421
 """Says, as the status of an answer, that a broker does not answer this request, and has done nothing."""
@@ -53,7 +54,8 @@ ENDED: Final = "The daemon that passed this on is stopping. The request may have
 
 
 class NotThere(Exception):
-    """The broker that was asked is not there, or another one is, which does not answer this; nothing was done."""
+    """Tells that the broker that was asked is not there, or that another one is, which does not answer this; nothing
+    was done."""
 
     def __init__(self, *, misdirected: bool = False) -> None:
         super().__init__()
@@ -167,8 +169,8 @@ class Passing:
             await response.aclose()
 
     async def _sent(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request. Where a connection was used before, the other side may have closed it meanwhile: what may
-        be done twice is then sent once more."""
+        """Sends a request to another broker. Where a connection was used before, the other side may have closed it
+        meanwhile: what may be done twice is then sent once more."""
         is_new = False
 
         async def note(event: str, _: object) -> None:

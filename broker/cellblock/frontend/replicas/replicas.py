@@ -39,7 +39,8 @@ NAME_HEADER: Final = MCP_NAME_HEADER.lower().encode()
 LISTENS: Final = LISTEN.encode()
 
 RETRY_SECONDS: Final = 5
-"""Says when to ask again who has come to a broker that is stopping, and not to another one."""
+"""Says after how many seconds a client may ask again that has come to a broker that is stopping, and not to another
+one."""
 
 MAX_KEYS: Final = 16
 """Bounds the members of a body that are looked at: each costs as much as the longest word."""
@@ -55,7 +56,7 @@ GONE: Final = "This session has ended with its broker. Begin a new one."
 
 @dataclass(slots=True)
 class Route:
-    """Says where a request goes.
+    """Says to which broker a request goes.
 
     Attributes:
         session: The session as its broker knows it; None for a request without one.
@@ -99,11 +100,11 @@ class Replicas:
 
     @property
     def ready(self) -> bool:
-        """Says whether this broker has seen once who there is: before, it does not know whose a session is."""
+        """Says whether this broker has seen the others once: before, it does not know whose a session is."""
         return self._brokers.has_looked
 
     async def drain(self) -> None:
-        """Has the others take what is new; bounded."""
+        """Has the other brokers take what is new; bounded."""
         await self._brokers.drain()
         self._draining = True
 

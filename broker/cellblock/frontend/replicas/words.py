@@ -14,7 +14,7 @@ from cellblock.frontend.mcp.request_state import text_of
 from cellblock.upstream.single import LARGE_HEADER, Way
 
 PURPOSE: Final = "replicas"
-"""Names what the key is derived for."""
+"""Names the purpose for which the signing key is derived."""
 
 WAY_PATH: Final = "/replica/"
 """Begins the path at which a broker lends a server to others."""
@@ -70,7 +70,7 @@ class Words:
         return next(self._tags(b"way", _way(to, by, server, epoch)))
 
     def is_way(self, tag: bytes, to: str, by: str, server: str, epoch: int) -> bool:
-        """Says whether a replica has made what is shown."""
+        """Says whether a replica has made the tag of a way."""
         return self._is_right(tag, b"way", _way(to, by, server, epoch))
 
     def address(self, broker: str, url: str) -> str:

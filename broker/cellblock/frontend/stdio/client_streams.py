@@ -123,7 +123,7 @@ class FromClient(ClosingStream):
         self._apart = apart
 
     async def receive(self) -> SessionMessage | Exception:
-        """Gives the next message. Raises anyio.EndOfStream."""
+        """Gives the client's next message. Raises anyio.EndOfStream."""
         try:
             return await anext(self)
         except StopAsyncIteration:

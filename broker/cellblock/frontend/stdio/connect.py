@@ -30,11 +30,11 @@ FIRST_REQUEST_SECONDS: Final = 5.0
 
 
 class NotThere(DaemonUnavailable):
-    """Nobody listens, or a daemon is just ending."""
+    """Tells that nobody listens, or that a daemon is just ending."""
 
 
 class HangsUp(DaemonUnavailable):
-    """The listener answers nothing: it is a daemon that was killed, or another program."""
+    """Tells that the listener answers nothing: it is a daemon that was killed, or another program."""
 
 
 class Daemon:

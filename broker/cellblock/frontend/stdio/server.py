@@ -21,7 +21,7 @@ in the pipe when this process is ready to read it."""
 
 
 class StdioFront:
-    """Serves from when it is entered until the client closes stdin, or it is left.
+    """Serves one client over stdio, from when it is entered until the client closes stdin, or it is left.
 
     Args:
         service: The broker, which need not run yet.
@@ -35,7 +35,7 @@ class StdioFront:
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> StdioFront:
-        """Begins to serve."""
+        """Begins to serve the client on stdin and stdout."""
         self._serving = asyncio.create_task(self._serve(), name="stdio")
         # Whoever waits for a greeting waits no longer when there will be none.
         self._serving.add_done_callback(lambda _: self._greeted.set())
@@ -47,7 +47,7 @@ class StdioFront:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ends it."""
+        """Ends the serving."""
         assert self._serving is not None
         self._serving.cancel()
         await asyncio.wait([self._serving])

@@ -22,7 +22,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 answer to a server's question may have an image."""
 
 EDGE_BYTES: Final = 256
-"""Sets what is kept of either end of a line that is too long, to find its id."""
+"""Sets how many bytes are kept of either end of a line that is too long, to find its id."""
 
 _ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"[ !#-\[\]-~]{1,100}")\s*'
 _AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
@@ -32,7 +32,8 @@ else's."""
 
 
 class LineTooLong(Exception):
-    """A line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is known."""
+    """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
+    known."""
 
     def __init__(self, start: bytes, end: bytes) -> None:
         super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
@@ -75,7 +76,7 @@ class StdinLines:
         raise LineTooLong(start[:EDGE_BYTES], (edge + end)[-EDGE_BYTES:])
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops the reading of stdin."""
         if self._transport is not None:
             self._transport.close()
 

@@ -22,7 +22,7 @@ FAREWELL_SECONDS: Final = 2.0
 
 
 class Flow(asyncio.Protocol):
-    """Knows whether more may be written, and whether anybody reads."""
+    """Knows whether more may be written to stdout, and whether anybody reads it."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
@@ -43,8 +43,8 @@ class Flow(asyncio.Protocol):
 
 
 class StdoutLines:
-    """Writes lines. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool gets
-    between the messages. Use `open`."""
+    """Writes lines to stdout. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool
+    gets between the messages. Use `open`."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class StdoutLines:
         self._on_written()
 
     async def send(self, line: bytes) -> None:
-        """Writes a line, and waits until that is done, or nobody reads any more."""
+        """Writes a line, and waits until stdout has taken it, or nobody reads any more."""
         self.write(line)
         await self.flush()
 
     async def flush(self) -> None:
-        """Waits until all is written, or nobody reads any more."""
+        """Waits until stdout has taken all lines, or nobody reads any more."""
         await self._flow.writable.wait()
 
     def say_farewell(self) -> None:
@@ -117,7 +117,7 @@ class StdoutLines:
         self._farewell = loop.call_later(FAREWELL_SECONDS, self._drop)
 
     def close(self) -> None:
-        """Drops what is not written, and gives fd 1 back."""
+        """Drops the lines that are not written, and gives fd 1 back."""
         if self._farewell is not None:
             self._farewell.cancel()
         self._drop()

@@ -38,7 +38,7 @@ _NO_NAME: Final[list[dict[str, Any]]] = [
 
 
 class _NotExact(Exception):
-    """The shape is one that no schema says exactly."""
+    """Tells that no schema says exactly what a shape allows."""
 
 
 class Fits:

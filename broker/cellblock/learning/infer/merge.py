@@ -102,7 +102,7 @@ def _cut(shape: Shape, depth: int) -> Shape:
 
 
 def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None]) -> _T | None:
-    """Joins what may be missing on one side."""
+    """Joins two shapes of which one may be missing."""
     if one is None or other is None:
         return other if one is None else one
     return both(one, other)

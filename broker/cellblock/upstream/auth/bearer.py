@@ -94,7 +94,8 @@ class Login(httpx2.Auth):
         self.problem = problem
 
     def trouble(self) -> tuple[str | None, str]:
-        """Says, after a refusal, what is known to be wrong, if anything, and what to do. Without secrets."""
+        """Says, after a refusal, what is known to be wrong with the login, if anything, and what to do. Without
+        secrets."""
         return (self.redactor.text(self.problem) if self.problem else None), self.hint
 
     async def changed(self, bound: float) -> None:

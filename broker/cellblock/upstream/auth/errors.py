@@ -8,13 +8,13 @@ from cellblock.base.errors import CellblockError, Fault
 
 
 class LoginError(CellblockError):
-    """A login, its renewal or its end has failed."""
+    """Tells that a login, its renewal or its end has failed."""
 
     fault = Fault.UPSTREAM
 
 
 class LoginEnded(LoginError):
-    """The authorization server will not renew the login: only a new one helps.
+    """Tells that the authorization server will not renew the login: only a new one helps.
 
     `forgotten` says that the client's registration is of no use either.
     """
@@ -23,7 +23,7 @@ class LoginEnded(LoginError):
 
 
 class LoginStoreError(LoginError):
-    """A kept login cannot be read or written."""
+    """Tells that a kept login cannot be read or written."""
 
     fault = Fault.CELLBLOCK
 

@@ -57,7 +57,7 @@ class MemoryStorage:
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Takes what was granted."""
+        """Takes the tokens that the authorization server granted."""
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -65,7 +65,7 @@ class MemoryStorage:
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Takes what was registered."""
+        """Takes the client as it was registered."""
         self.client = client_info
 
 

@@ -231,7 +231,7 @@ async def status_of(place: Place) -> dict[str, Any]:
 
 
 def _may_ask(client: OAuthClientInformationFull, scopes: list[str]) -> bool:
-    """Says whether a registration is for all of these scopes, or does not say."""
+    """Says whether a registration allows all of these scopes, or says nothing of scopes."""
     return client.scope is None or set(scopes) <= set(client.scope.split())
 
 

@@ -85,7 +85,7 @@ class LoginRecord(BaseModel):
         return self.client.issuer
 
     def secrets(self) -> Iterator[str]:
-        """Yields everything in the login that nobody may see."""
+        """Yields each text of the login that nobody may see."""
         if self.tokens is not None:
             yield self.tokens.access_token
             if self.tokens.refresh_token:

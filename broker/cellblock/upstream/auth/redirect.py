@@ -45,7 +45,7 @@ class RedirectListener:
         self.port = 0
 
     async def start(self, port: int) -> None:
-        """Listens; 0 takes any free port.
+        """Listens for the browser on a port; 0 takes any free one.
 
         Raises:
             LoginError: The port is taken.
@@ -86,7 +86,7 @@ class RedirectListener:
             ) from None
 
     async def close(self) -> None:
-        """Stops listening."""
+        """Stops listening for the browser."""
         if self._server is not None:
             self._server.close()
         if self._answer is not None and not self._answer.done():

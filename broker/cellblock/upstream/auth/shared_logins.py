@@ -51,7 +51,7 @@ class SharedLogin:
 
     @property
     def where(self) -> str:
-        """Says where it is, for people."""
+        """Says where the login is kept, for people."""
         return "where brokers share it, in PostgreSQL"
 
     def stamp(self) -> int | None:

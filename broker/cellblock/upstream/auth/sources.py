@@ -201,7 +201,7 @@ class OwnCredentials(Login):
         return self._tokens.access_token if self._tokens and self._tokens.access_token != used else None
 
     async def lacks(self, scopes: str | None) -> None:
-        """Says where more can be had."""
+        """Says in the hint who can grant the scopes that the server wants."""
         await super().lacks(scopes)
         self.hint = (
             f"have {self._client.issuer} grant {scopes or 'more'} to the client {self._client.client_id}"

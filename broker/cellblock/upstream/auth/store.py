@@ -56,7 +56,7 @@ class LoginPlace(Protocol):
 
     @property
     def where(self) -> str:
-        """Says where it is, for people."""
+        """Says where the login is kept, for people."""
         ...
 
     def stamp(self) -> Stamp | None:
@@ -64,7 +64,8 @@ class LoginPlace(Protocol):
         ...
 
     def locked(self, bound: float) -> contextlib.AbstractAsyncContextManager[None]:
-        """Keeps others from renewing or replacing this login. Raises LoginStoreError after `bound` seconds."""
+        """Keeps other processes and brokers from renewing or replacing this login. Raises LoginStoreError after
+        `bound` seconds."""
         ...
 
     async def load(self) -> LoginRecord | None:
@@ -99,7 +100,7 @@ class LoginStore:
 
     @property
     def where(self) -> str:
-        """Says where it is, for people."""
+        """Says where the login is kept, for people."""
         return "in the system's keyring" if self.kept_in == "keyring" else f"in {self.file}"
 
     def stamp(self) -> Stamp | None:

@@ -29,7 +29,7 @@ _PARTS: Final = {"title": str, "description": str, "annotations": dict}
 
 
 class PinError(CellblockError):
-    """A pin file cannot be read, is not what Cellblock wrote, or cannot be written."""
+    """Tells that a pin file cannot be read, is not what Cellblock wrote, or cannot be written."""
 
 
 class PinStore:

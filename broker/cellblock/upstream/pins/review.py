@@ -66,7 +66,7 @@ class Reviewer:
         self._settings = settings
 
     def quarantines(self, server: str) -> bool:
-        """Says whether only what was approved is there of a server."""
+        """Says whether only the approved tools of a server are there."""
         return self._settings.for_server(server) == "quarantine"
 
     def approved_meanwhile(self, server: str) -> bool:

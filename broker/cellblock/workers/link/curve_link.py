@@ -204,7 +204,7 @@ class CurveLink:
             self._say_now_and_then(f"refused a connection to {self.endpoint}: {explain(event, value)}")
 
     def _probe(self) -> None:
-        """Finds the hosts whose connection has ended: those that nothing can be sent to."""
+        """Finds the hosts whose connection has ended: no message can be sent to them."""
         if self._closed:
             return
         for host in list(self._joined):

@@ -38,7 +38,7 @@ class HostLink(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes the wire; nothing is told after it."""
+        """Closes the link's sockets; nothing is told after it."""
         ...
 
 

@@ -34,10 +34,10 @@ RESTART_FIRST_SECONDS: Final = 0.1
 RESTART_MAX_SECONDS: Final = 5.0
 
 STABLE_SECONDS: Final = 10.0
-"""A host that lived this long was no failed start; the next one follows at once."""
+"""Passes until a host counts as started: the next one then follows at once."""
 
 PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Names all that a host gets of the broker's environment: no credential can be among it."""
+"""Names the variables that a host gets of the broker's environment: no credential can be among them."""
 
 
 def restart_pause(failures: int) -> float:

@@ -36,7 +36,7 @@ DEMAND_PAUSE_SECONDS: Final = 0.01
 """Sets the pause between two words to shared hosts about how many runs wait."""
 
 HOST_SILENCE_SECONDS: Final = 8.0
-"""A host says `Status` every second; after this long without a word it is hung and is replaced."""
+"""Passes until a host that says nothing counts as hung, and is replaced: a host says `Status` every second."""
 
 
 class LeaseEvents(Protocol):
@@ -98,7 +98,7 @@ class _Host:
     grants: deque[int] = field(default_factory=deque[int])
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
-    """Says whether the last message to it could be sent: one whose death is not noticed yet gets no run."""
+    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
 
 class _Waiting(NamedTuple):
@@ -140,12 +140,12 @@ class Pool:
 
     @property
     def hosts(self) -> list[protocol.Hello]:
-        """Returns what the connected hosts said of themselves."""
+        """Returns the `Hello` of each connected host."""
         return [host.hello for host in self._hosts.values() if host.hello is not None]
 
     @property
     def running(self) -> int:
-        """Returns how many leases are out."""
+        """Returns how many runs have a lease."""
         return sum(len(host.leases) for host in self._hosts.values())
 
     @property
@@ -220,7 +220,7 @@ class Pool:
         self._let_in()
 
     def send(self, lease: Lease, message: protocol.ToHost, body: bytes) -> None:
-        """Sends under a lease. Raises OSError when the host cannot be reached."""
+        """Sends a message to the host of a lease. Raises OSError when the host cannot be reached."""
         host = self._hosts.get(lease.host)
         if host is None:
             raise ConnectionError("the worker host is gone")
@@ -269,7 +269,7 @@ class Pool:
                 self.host_failed(host.identity, f"silent for {HOST_SILENCE_SECONDS:g} s")
 
     def close(self) -> None:
-        """Refuses everything that waits."""
+        """Refuses all runs that wait for a place."""
         self._closed = True
         if self._telling is not None:
             self._telling.cancel()

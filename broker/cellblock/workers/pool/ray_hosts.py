@@ -139,14 +139,14 @@ class RayHosts:
             await asyncio.sleep(REPORT_SECONDS)
 
     def _say(self, what: str, *, failed: bool) -> None:
-        """Logs what is new, once."""
+        """Logs a state of the hosts on Ray once, when it is new."""
         if what != self._said:
             self._said = what
             logger.log(logging.ERROR if failed else logging.WARNING, "hosts on Ray: %s", what)
 
 
 def _told(settings: RaySettings, server: str, pair: KeyPair, terms: Terms) -> dict[str, Any]:
-    """Returns what the process is told first."""
+    """Returns the line that the process for Ray is told first."""
     arguments: dict[str, Any] = {
         "--server-key": server,
         "--capacity": settings.capacity,

@@ -21,7 +21,7 @@ ANSWER_SECONDS: Final = 60.0
 """Bounds the wait for the fleet's answer: it is started first, with a Python environment of its own perhaps."""
 
 LEAVE_SECONDS: Final = 3.0
-"""Bounds the wait until the hosts are told to end."""
+"""Bounds the wait until the fleet has told the hosts to end."""
 
 LEAVE: Final = "leave"
 
@@ -50,7 +50,7 @@ def plan_of(task: dict[str, Any], address: str) -> Plan:
 
 
 def main() -> int:
-    """Reports until stdin ends. Returns the exit code."""
+    """Reports this broker's runs to the fleet until stdin ends. Returns the exit code."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer

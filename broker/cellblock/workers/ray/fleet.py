@@ -78,7 +78,7 @@ class Fleet:
         return self._said
 
     def states(self) -> list[HostState]:
-        """Says how each host is that has answered."""
+        """Returns the state of each host that has answered."""
         return [host.state for host in self._hosts.values() if host.state is not None]
 
     def leave(self, broker: str) -> None:
@@ -122,7 +122,8 @@ class Fleet:
         host.handle.drain.remote()
 
     def _look(self) -> None:
-        """Asks each host how it is. One question at a time: a host that waits for room answers when it has some."""
+        """Asks each host for its state. One question at a time: a host that waits for room answers when it has
+        some."""
         for host in self._hosts.values():
             host.asked = host.asked or host.handle.tend.remote()
         asked = [host.asked for host in self._hosts.values()]

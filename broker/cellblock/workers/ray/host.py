@@ -57,7 +57,7 @@ class HostActor:
             threading.Thread(target=work, daemon=True).start()
 
     def tend(self) -> HostState:
-        """Says how it is, and takes note that somebody asks."""
+        """Says in which state the host is, and takes note that the fleet asks."""
         self._heard = time.monotonic()
         child = self._child
         runs = child is not None and child.poll() is None

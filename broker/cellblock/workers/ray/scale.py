@@ -15,7 +15,7 @@ REPORT_SECONDS: Final = 10.0
 
 
 class Scale:
-    """Goes up at once, and down when fewer were enough for a while.
+    """Says how many hosts there should be: more at once, and fewer when fewer were enough for a while.
 
     Args:
         least: The hosts that there are at least.

@@ -46,7 +46,8 @@ HOST_ROOM_BYTES: Final = 256 * MIB
 HOST_TASKS: Final = 64
 
 ENTER_ATTEMPTS: Final = 5
-"""A process may be born in a group while the others are moved out of it."""
+"""Bounds the tries to make a group and to give it its controllers: a process may be born in a group while the others
+are moved out of it."""
 
 WITHOUT: Final = {
     "memory": "what a worker that was taken over maps besides its data is bounded only as far as its address space and "
@@ -69,7 +70,7 @@ class Caps(NamedTuple):
 
 
 class Unusable(RuntimeError):
-    """A hierarchy takes no group; the text says why."""
+    """Tells that a cgroup hierarchy takes no group; the text says why."""
 
 
 def caps_for(

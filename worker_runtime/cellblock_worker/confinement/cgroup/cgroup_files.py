@@ -77,7 +77,7 @@ def remove(group: Path) -> bool:
 
 
 def end(group: Path) -> bool:
-    """Kills all that is in a group and below it, and removes it, within `EMPTY_BOUND_SECONDS`."""
+    """Kills all processes in a group and below it, and removes the group, within `EMPTY_BOUND_SECONDS`."""
     deadline = time.monotonic() + EMPTY_BOUND_SECONDS
     while not remove(group):
         if time.monotonic() > deadline:

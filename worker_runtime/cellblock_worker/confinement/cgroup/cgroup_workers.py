@@ -153,7 +153,7 @@ class WorkerGroup:
         return not left
 
     def remove(self) -> None:
-        """Ends what is in it, and removes it."""
+        """Ends the processes in the worker's group, and removes it."""
         for fd in (self._limit, self._usage, self._peak):
             if fd >= 0:
                 os.close(fd)
@@ -225,7 +225,7 @@ class WorkerGroups:
             group.remove()
 
     def close(self) -> None:
-        """Removes all groups that were given back, and from now on those that are."""
+        """Removes all groups that were given back; from now on a group is removed when it is given back."""
         self._closed = True
         for group in self._left:
             group.remove()
