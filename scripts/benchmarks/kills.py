@@ -344,7 +344,8 @@ class Kills(Campaign):
         self.daemons = Daemons(folder)
         super().__init__(self.daemons, seed, asks=True)
         self.deaths: Counter[str] = Counter()
-        self._left = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
@@ -383,8 +384,7 @@ class Kills(Campaign):
     # ---- inside: who acts ----------------------------------------------------------------------------
 
     async def _request(self) -> None:
-        while self._left > LEFT_MOST:
-            await asyncio.sleep(APPROVE_SECONDS)
+        await self._has_room.wait()
         await super()._request()
 
     async def _kill(self, until: float) -> None:
@@ -399,7 +399,7 @@ class Kills(Campaign):
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
             waiting = await asyncio.to_thread(self.daemons.heads, "parked")
-            self._left = len(waiting)
+            (self._has_room.set if len(waiting) <= LEFT_MOST else self._has_room.clear)()
             if waiting:
                 self.books.written |= {head.id for head in waiting}
                 run_id, words = self._chance.choice(waiting).id, list[str]()

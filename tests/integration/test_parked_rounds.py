@@ -19,7 +19,9 @@ from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.journal.store import JournalStore
 from support.waits import until, within
 
-CODE = 'import { write } from "@codemode/servers/local"; globalThis.__codemode_result__ = await write({ n: 1 });'
+CODE = (
+    'import { write } from "@codemode/servers/local"; globalThis.__codemode_result__ = await write({ n: 1 });'
+)
 
 
 @tool()
