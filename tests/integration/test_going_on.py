@@ -247,6 +247,9 @@ globalThis.__codemode_result__ = await give({{ n: 2 }}).catch((error) => [error.
     response = await within(run, 60)
     certainty, message = response.result
     assert certainty == "not_started" and "could not be written down" in message
+    # Another broker would make it: what is written has no end.
+    assert [entry.code for entry in response.diagnostics] == ["END_NOT_WRITTEN"]
+    assert response.usage.run_id is None
     assert (calls_of(tmp_path, "echo"), calls_of(tmp_path, "give")) == (1, 0)
 
 

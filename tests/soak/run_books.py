@@ -14,6 +14,9 @@ from cellblock.journal.parked import LOST
 from cellblock.journal.rows import Head
 
 NO_RUN_WAITS: Final = "There is no run that waits for this answer"
+NOT_WRITTEN: Final = "END_NOT_WRITTEN"
+"""Names the warning of a run with which another broker may go on, calls that were refused among what it makes."""
+
 LOSSES: Final = frozenset({"HOST_LOST", "WORKER_CRASHED"})
 """Names the ends of a run that has lost more processes than it may."""
 
@@ -156,13 +159,17 @@ class RunBooks:
                 self.wrong.append(f"it has ended so: {response}")
             return
         self.counts["ended_well"] += 1
+        is_elsewhere = any(entry["code"] == NOT_WRITTEN for entry in response["diagnostics"])
+        self.counts["end_not_written"] += is_elsewhere
         words = {f"{result['run']}/{call}": word for call, word in result["told"].items()}
         self.counts["may_have_run"] += list(words.values()).count("may_have_run")
         unsaid = [call for call in made if call.startswith(f"{result['run']}/") and call not in words]
+        if is_elsewhere:
+            unsaid = []
         self.wrong += [
             f"call {call} was made, and its script knows nothing of it: {response}" for call in unsaid
         ]
-        bounds = {"made": (1, 1), "may_have_run": (0, 1), "not_started": (0, 0)}
+        bounds = {"made": (1, 1), "may_have_run": (0, 1), "not_started": (0, int(is_elsewhere))}
         for call, word in words.items():
             least, most = bounds.get(word, (1, 0))
             if not least <= made[call] <= most:

@@ -243,3 +243,14 @@ def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
         f"(may have run), {counts.not_started} not started."
     )
     return diagnostic.model_copy(update={"message": said})
+
+
+def end_not_written(run_id: str) -> Diagnostic:
+    """Says of a durable run that others may not know of its end, and so may go on with it."""
+    return Diagnostic(
+        severity="warning",
+        code="END_NOT_WRITTEN",
+        message="The end of this durable run could not be written down. Where another broker takes it over, or this one "
+        "is lost before it can write, the run goes on from what is written, and may make calls that were refused here.",
+        hint=f"`cellblock runs show {run_id}` says what became of it, when its state directory or PostgreSQL is back.",
+    )

@@ -22,6 +22,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config.journal import JournalMode, JournalSettings
 from cellblock.execution.events import CallFacts, RunFacts
 from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.execution.outcome import end_not_written
 from cellblock.execution.response import RunResponse
 from cellblock.journal import pieces
 from cellblock.journal.at_work import CallsAtWork, OpenQuestion
@@ -280,10 +281,16 @@ class Kept(KeptRun):
 
     async def named(self, response: RunResponse) -> RunResponse:
         head = self._head
-        if head is None or not (response.parked or (head.ended is not None and await self._is_done())):
+        if head is None or not (response.parked or head.ended is not None):
             return response
-        usage = response.usage.model_copy(update={"run_id": head.id})
-        return response.model_copy(update={"usage": usage})
+        if response.parked or await self._is_done():
+            usage = response.usage.model_copy(update={"run_id": head.id})
+            return response.model_copy(update={"usage": usage})
+        began = self._begun is None or not self._begun.done() or self._begun.result()
+        if self.is_durable and self._is_written and began:
+            told = [*response.diagnostics, end_not_written(head.id)]
+            return response.model_copy(update={"diagnostics": told})
+        return response
 
     async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
         assert self._head is not None
