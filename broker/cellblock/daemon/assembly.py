@@ -266,6 +266,7 @@ async def start_executor(
     """Makes the one way to a worker; whoever calls this closes it. `stack` stops what it needs."""
     await _imported(SECOND)
     from cellblock.daemon.first_collection import FirstCollection
+    from cellblock.daemon.free_memory import FreeMemory
     from cellblock.execution.executor import Executor
     from cellblock.typecheck.checker import TypeChecker
 
@@ -293,6 +294,8 @@ async def start_executor(
     )
     reach.learner.make_way_for(lambda: executor.busy)
     stack.callback(FirstCollection(lambda: executor.busy).give_up)
+    if FirstCollection.freezes:
+        stack.callback(FreeMemory().stop)
     return executor
 
 
