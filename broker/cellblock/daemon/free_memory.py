@@ -15,10 +15,10 @@ from typing import Final
 
 from cellblock.base.threads import DaemonThread
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.5
 """Sets the pause between two looks at the resident memory."""
 
-GROWN_BYTES: Final = 32 * 1024 * 1024
+GROWN_BYTES: Final = 16 * 1024 * 1024
 """Sets by how much the resident memory has grown when free memory is given back, which takes up to 30 ms of a thread."""
 
 
