@@ -19,7 +19,7 @@ LOOK_SECONDS: Final = 0.5
 """Sets the pause between two looks at the resident memory."""
 
 GROWN_BYTES: Final = 16 * 1024 * 1024
-"""Sets by how much the resident memory has grown when free memory is given back, which takes up to 30 ms of a thread."""
+"""Sets by how much the resident memory has grown when free memory is given back, which takes a thread up to 30 ms."""
 
 
 class FreeMemory:
