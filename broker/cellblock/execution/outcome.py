@@ -251,6 +251,7 @@ def end_not_written(run_id: str) -> Diagnostic:
         severity="warning",
         code="END_NOT_WRITTEN",
         message="The end of this durable run could not be written down. Where another broker takes it over, or this "
-        "one is lost before it can write, the run goes on from what is written, and may make calls that were refused here.",
+        "one is lost before it can write, the run goes on from what is written, and may make calls that were refused "
+        "here.",
         hint=f"`cellblock runs show {run_id}` says what became of it, when its state directory or PostgreSQL is back.",
     )
