@@ -199,6 +199,7 @@ class Kept(KeptRun):
         self._steps = Steps()
         self._is_here = asyncio.Event()
         self._is_here.set()
+        self._take_back: Callable[[JournalStore], None] | None = None
         self._taking_back: Future[None] | None = None
         self._is_taken = False
 
@@ -243,11 +244,15 @@ class Kept(KeptRun):
     async def before_call(self, call_id: int) -> None:
         # While it is being parked, it may be others' to make: `park` and `unpark`, which are bounded, end the wait.
         await self._is_here.wait()
-        if self._taking_back is not None:
+        if self._take_back is not None:
             # It may stand as parked, and be taken by others: a call might be made twice.
-            if not await self._journals.is_over(self._taking_back):
+            if self._taking_back is None or self._taking_back.done():
+                # Nobody knows it even now: the store was away.
+                self._taking_back = self._journals.do(self._take_back)
+            if self._taking_back is not None:
+                await self._journals.is_over(self._taking_back)
+            if self._take_back is not None:
                 raise _not_written("it could not be written down that it goes on here after all")
-            self._taking_back = None
             self._say_taken()
         if self._is_taken:
             raise _not_written("another broker goes on with the run")
@@ -332,14 +337,13 @@ class Kept(KeptRun):
         def take_back(store: JournalStore) -> None:
             if store.unpark(head.id, turn, owner):
                 self._steps.written(known)
-
-        def look(store: JournalStore) -> None:
             # Somebody may have been faster: the park was there for all to see.
             found = store.head(head.id)
             self._is_taken = found is not None and (found.state, found.owner) != ("running", owner)
+            self._take_back = None
 
-        self._journals.do(take_back)
-        self._taking_back = self._journals.do(look)
+        self._take_back = take_back
+        self._taking_back = self._journals.do(take_back)
         if self._taking_back is not None:
             loop = asyncio.get_running_loop()
             self._taking_back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._say_taken))

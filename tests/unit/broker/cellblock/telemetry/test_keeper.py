@@ -21,6 +21,7 @@ from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
 from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
+from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry.keeper import Keeper
 from support.memory_host import turns
@@ -82,6 +83,41 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     await until(lambda: presence.trouble is None, "it is back")
     await kept.before_call(1)
     assert await journals.heads() == [], "it stands as parked"
+    await journals.close()
+
+
+async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call(
+    shared_state: SharedState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may take it as long as it stands: the call would be made twice."""
+    presence = shared_state.start({})
+    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    kept = Keeper(journals, JournalSettings(), presence).opened(
+        "cli", client="c", may_park=True, durable=False
+    )
+    assert kept is not None
+    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    written = Journals.is_written
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    def fails(store: JournalStore, *of: Any) -> bool:
+        raise OneRunFailed("the connection is cut")
+
+    with monkeypatch.context() as away:
+        away.setattr(JournalStore, "unpark", fails)
+        with monkeypatch.context() as slow:
+            slow.setattr(Journals, "is_written", in_vain)
+            assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), 1)
+        for _ in range(2):
+            with pytest.raises(ToolCallError, match="goes on here after all"):
+                await kept.before_call(1)
+    assert [head.state for head in await journals.heads()] == ["parked"]
+    await kept.before_call(1)
+    assert await journals.heads() == []
     await journals.close()
 
 
