@@ -6,7 +6,6 @@ It has no credential and an empty environment, and its death costs one task. Wha
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from cellblock.base.memory import give_back_free_memory, resident_bytes
 from cellblock_worker.base.lifetime import LINUX, die_with_parent
 from cellblock_worker.confinement.cgroup import cgroup_files
 
@@ -65,10 +65,8 @@ def _held_bytes() -> int:
     """Returns how many bytes the process holds when it has given back what it can."""
     if not LINUX:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with contextlib.suppress(AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * resource.getpagesize()
+    give_back_free_memory()
+    return resident_bytes()
 
 
 def _work(name: str) -> Work:

@@ -7,12 +7,10 @@ resident memory under load.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import resource
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Final
 
+from cellblock.base.memory import give_back_free_memory, resident_bytes
 from cellblock.base.threads import DaemonThread
 
 LOOK_SECONDS: Final = 0.5
@@ -24,7 +22,7 @@ GROWN_BYTES: Final = 16 * 1024 * 1024
 
 class FreeMemory:
     """Looks at the resident memory of the process, and gives back what is free of it when it has grown. Belongs to the
-    running event loop; does nothing where the C library is another than glibc, or the system tells no such memory.
+    running event loop; does nothing where the system does not tell how much that is.
     """
 
     def __init__(self) -> None:
@@ -33,8 +31,7 @@ class FreeMemory:
         self._giving_back: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._least = resident_bytes()
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if self._trim is not None and self._least:
+        if self._least:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
@@ -55,15 +52,5 @@ class FreeMemory:
             self._least = min(self._least, resident)
 
     def _give_back(self) -> None:
-        assert self._trim is not None
-        self._trim(0)
+        give_back_free_memory()
         self._least = resident_bytes()
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of the process in bytes; 0 where the system does not tell."""
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0
-    return int(pages) * resource.getpagesize()

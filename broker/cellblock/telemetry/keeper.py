@@ -223,6 +223,9 @@ class Kept(KeptRun):
         is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
         is_nothing = not self._is_written and (run.leased is None or not is_kept)
+        if self._take_back is not None and not is_parked:
+            # Else its park might be answered later, of a run that is over.
+            self._journals.do(self._take_back)
         if is_parked or self._head is None or self.is_left or is_nothing:
             self.journal.forget()
             return

@@ -8,16 +8,18 @@ import sys
 
 import pytest
 
+from cellblock.base.memory import resident_bytes
 from cellblock.daemon import free_memory
-from cellblock.daemon.free_memory import FreeMemory, resident_bytes
+from cellblock.daemon.free_memory import FreeMemory
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 
 # Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
 GROWN = """
 import asyncio, time
+from cellblock.base.memory import resident_bytes
 from cellblock.daemon import free_memory
-from cellblock.daemon.free_memory import FreeMemory, resident_bytes
+from cellblock.daemon.free_memory import FreeMemory
 
 free_memory.LOOK_SECONDS = 0.02
 

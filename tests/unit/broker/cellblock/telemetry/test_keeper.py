@@ -86,8 +86,9 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     await journals.close()
 
 
-async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call(
-    shared_state: SharedState, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at_the_end(
+    shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """Others may take it as long as it stands: the call would be made twice."""
     presence = shared_state.start({})
@@ -116,7 +117,10 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call(
             with pytest.raises(ToolCallError, match="goes on here after all"):
                 await kept.before_call(1)
     assert [head.state for head in await journals.heads()] == ["parked"]
-    await kept.before_call(1)
+    if ends:
+        kept.run_ended(RunFacts("r1", "c", "1", time.time(), 0.0))
+    else:
+        await kept.before_call(1)
     assert await journals.heads() == []
     await journals.close()
 
