@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -12,41 +10,51 @@ import tree_sitter_javascript
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
-_CHUNK_BYTES: Final = 64 * 1024
+_EXACT: Final = 1024
+"""Bounds the bytes of a source's end that a parser is given at once, so that no character lies across a border there."""
 
-_drop_reference = ctypes.pythonapi.Py_DecRef
-_drop_reference.argtypes, _drop_reference.restype = [ctypes.py_object], None
+_SIZES: Final = (*range(_EXACT), *(_EXACT << power for power in range(7)))
+
+
+class _Buffer:
+    """Lends one parse at a time the memory that its parser reads, in views of so many bytes.
+
+    The parser's binding keeps one reference for each call of a reader for good (py-tree-sitter 0.25 to 0.26.1): of
+    bytes, that would be each script. Views that are used again cost nothing but their count of references.
+    """
+
+    idle: Final[list[_Buffer]] = []
+
+    def __init__(self) -> None:
+        self._bytes = bytearray(_SIZES[-1])
+        self._views = {size: memoryview(self._bytes)[:size] for size in _SIZES}
+
+    def filled(self, source: bytes, offset: int) -> memoryview:
+        """Returns a view of some bytes from the offset on, which holds until the next call; an empty one at the end."""
+        left = min(len(source) - offset, _SIZES[-1])
+        size = max(left, 0) if left < _EXACT else 1 << (left.bit_length() - 1)
+        self._bytes[:size] = source[offset : offset + size]
+        return self._views[size]
 
 
 class _Reader:
-    """Gives a parser its source in views, which are released behind it, and a tree the bytes of its nodes.
-
-    The parser's binding keeps one reference for each call of the reader for good (py-tree-sitter 0.25 to 0.26.1): of
-    bytes, that would be each script, and of views a kilobyte of each. `Node.text` lets go, and takes bytes alone.
-    """
+    """Gives a parser its source from a buffer, and a tree the bytes of its nodes, as `Node.text` takes bytes alone, and
+    lets go of them."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
-        self._views: dict[int, memoryview] | None = {}
+        self._buffer: _Buffer | None = _Buffer.idle.pop() if _Buffer.idle else _Buffer()
 
     def __call__(self, offset: int, _point: object) -> bytes | memoryview:
-        piece = slice(offset, offset + _CHUNK_BYTES)
-        if self._views is None:
-            return self._source[piece]
-        if offset not in self._views:
-            self._views[offset] = memoryview(self._source)[piece]
-        return self._views[offset]
+        if self._buffer is None:
+            return self._source[offset : offset + _SIZES[-1]]
+        return self._buffer.filled(self._source, offset)
 
     def end(self) -> None:
-        """Releases the reader's views, and the references that the binding has kept: the parser has come to its end."""
-        views, self._views = [*(self._views or {}).values()], None
-        # One that nobody has kept has as many references in this list as the others would have.
-        views.append(memoryview(b""))
-        counts = [sys.getrefcount(view) for view in views]
-        for view, count in zip(views, counts, strict=True):
-            view.release()
-            for _ in range(count - counts[-1]):
-                _drop_reference(view)
+        """Gives the buffer back: the parser has come to its end."""
+        if self._buffer is not None:
+            _Buffer.idle.append(self._buffer)
+        self._buffer = None
 
 
 def parse(source: bytes, *, typescript: bool, is_late: Callable[[], bool]) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sqlite3
 import threading
@@ -43,7 +44,7 @@ def head(run: str = "r1", principal: str = "cli", began: float = NOW, **fields: 
 
 def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
     if isinstance(kept_in, Path):
-        with sqlite3.connect(kept_in / JOURNALS) as other:
+        with contextlib.closing(sqlite3.connect(kept_in / JOURNALS)) as other, other:
             assert other.execute(in_file).rowcount > 0
         other.close()
     else:

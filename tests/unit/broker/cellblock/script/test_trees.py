@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tree_sitter import Parser
@@ -68,10 +70,37 @@ def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> 
         b"a" * 70_000,
         SOURCE * 100,
         "let \u00e4 = '\U0001f600';\n".encode() * 9_999,
+        *(b"x" * length + "\u00e4\U0001f600()".encode() * 60 for length in range(7)),
     ],
-    ids=["empty", "a byte", "short", "broken", "one word", "of many pieces", "not ASCII"],
 )
 def test_a_source_read_in_pieces_has_the_tree_of_the_whole(source: bytes) -> None:
     whole = Parser(trees._language(False)).parse(source).root_node
     pieces = trees.parse(source, typescript=False, is_late=lambda: False)
     assert (str(pieces), pieces.end_byte) == (str(whole), whole.end_byte)
+
+
+def test_somebody_who_looks_at_all_objects_disturbs_no_parse() -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            gc.get_objects()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(500):
+            assert trees.parse(SOURCE, typescript=False, is_late=lambda: False).text == SOURCE
+    finally:
+        ended.set()
+        looking.join()
+
+
+def test_parses_at_once_read_their_own_sources() -> None:
+    def parse(number: int) -> bool:
+        source = b"a%d(`${b}`);\n" % number * 3_000
+        root = trees.parse(source, typescript=False, is_late=lambda: False)
+        return root.text == source and not root.has_error and root.named_child_count == 3_000
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(parse, range(10, 42)))
