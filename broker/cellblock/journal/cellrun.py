@@ -76,7 +76,7 @@ def _call_line(call: RecordedCall) -> dict[str, Any]:
         "server": call.server,
         "tool": call.tool,
         "input": _text(call.input),
-        "digest": call.digest,
+        "digest": call.input_digest,
         "ok": call.ok,
         "answer": _text(call.answer),
         "duration_ms": call.duration_ms,

@@ -62,8 +62,6 @@ class _Noted:
         call, facts = self.call, self.facts
         if facts is not None:
             call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
-        if not call.digest:
-            call.digest = digest_of(call.input)
         return replace(call)
 
 
@@ -125,7 +123,7 @@ class Journal:
                 self._noted[call.id] = _Noted(replace(call))
                 held += len(call.input) + len(call.answer)
             elif call.ok is not None:
-                self._answers[call.server, call.tool, call.digest].append(call)
+                self._answers[call.server, call.tool, call.input_digest].append(call)
         if room is not None:
             self._hold(held)
 
@@ -371,7 +369,7 @@ class Journal:
         where = f"{was.kind} {was.id}"
         if (was.kind, was.server, was.tool) != (now.kind, now.server, now.tool):
             return diverged(f"{where} was {was.name}, and is now {now.kind} {now.name}", place)
-        if was.digest != digest_of(now.input):
+        if was.input_digest != digest_of(now.input):
             return diverged(f"{where}, {was.name}, has another input than was recorded", place)
         was.input = now.input
         if was.ok is not None:

@@ -32,7 +32,7 @@ def whole(recording: Recording) -> list[Piece]:
 def request_piece(call: RecordedCall, events: str) -> Piece:
     """Returns the piece of a call that a script asks for; it is not made yet."""
     step = {"kind": call.kind, "server": call.server, "tool": call.tool, "input": call.input}
-    return _step(call.id, events, **step, digest=call.digest, certainty=Certainty.NOT_STARTED.value)
+    return _step(call.id, events, **step, digest=call.input_digest, certainty=Certainty.NOT_STARTED.value)
 
 
 def events_piece(events: str) -> Piece:

@@ -42,7 +42,7 @@ class RecordedCall:
         server: The server's id; empty for a query.
         tool: The tool's name in MCP; a query's operation.
         input: JSON as the worker sent it; empty where there was no argument.
-        digest: Of the input, in hex.
+        digest: Of the input, in hex; empty until somebody asks for `input_digest`.
         ok: Whether the answer is a value; None while there is none.
         answer: JSON as the worker was sent it.
         duration_ms: How long it took; this and the next two are as in the trace.
@@ -55,7 +55,7 @@ class RecordedCall:
     server: str
     tool: str
     input: bytes = b""
-    digest: str = ""
+    digest: str = field(default="", compare=False)
     ok: bool | None = None
     answer: bytes = b""
     duration_ms: int = 0
@@ -66,6 +66,13 @@ class RecordedCall:
     def name(self) -> str:
         """Names the tool or the request that was asked for, for messages."""
         return f"{self.server}.{self.tool}" if self.kind == "call" else self.tool
+
+    @property
+    def input_digest(self) -> str:
+        """Returns the digest of the input, in hex. Of a large one it takes milliseconds, so the loop leaves it to the
+        journals' thread."""
+        self.digest = self.digest or digest_of(self.input)
+        return self.digest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,8 +136,8 @@ class Recording:
     def pack(self) -> bytes:
         """Encodes the whole recording, for a store of one's own: nothing is redacted."""
         data: dict[str, Any] = _adapter().dump_python(self)
-        for call in data["calls"]:
-            call["certainty"] = call["certainty"].value
+        for call, recorded in zip(data["calls"], self.calls, strict=True):
+            call |= {"certainty": recorded.certainty.value, "digest": recorded.input_digest}
         data["format"] = FORMAT_VERSION
         return cast("bytes", msgpack.packb(data))  # pyright: ignore[reportUnknownMemberType]
 

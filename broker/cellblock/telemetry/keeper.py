@@ -262,7 +262,7 @@ class Kept(KeptRun):
         if self.journal.on_change is None:
             return
         if self.journal.lost is None:
-            self._write_steps(pieces.sending_piece(call_id))
+            self._write_steps(partial(pieces.sending_piece, call_id))
             if await self._is_done():
                 return
             if self._begun is not None and self._begun.done() and not self._begun.result():
@@ -304,7 +304,7 @@ class Kept(KeptRun):
         assert self._head is not None
         # Is in the recording; what is noted from now on comes behind it, should the run go on here after all.
         events, self._events = self.journal.events_from(self._events)
-        self._steps.add(pieces.events_piece(events))
+        self._steps.add(partial(pieces.events_piece, events), len(events))
         known = self._steps.last
         self.turn = turn
         self._is_here.clear()
@@ -414,7 +414,7 @@ class Kept(KeptRun):
         if self.journal.on_change is not None:
             # What was noted since the last step: the next one is of another journal.
             events, _ = self.journal.events_from(self._events)
-            self._write_steps(pieces.events_piece(events))
+            self._write_steps(partial(pieces.events_piece, events), len(events))
         self.journal.let_go()
         self._use(Journal.resuming(recording, self.client))
         self._events = 0
@@ -443,14 +443,14 @@ class Kept(KeptRun):
         """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
-            self._steps.add(pieces.request_piece(call, events))
+            self._steps.add(partial(pieces.request_piece, call, events), len(call.input) + len(events))
         else:
-            self._write_steps(pieces.answer_piece(call, events))
+            self._write_steps(partial(pieces.answer_piece, call, events), len(call.answer) + len(events))
 
-    def _write_steps(self, last: Piece) -> None:
+    def _write_steps(self, last: Callable[[], Piece], size: int = 0) -> None:
         """Writes a step of the run, behind the steps that are not written yet."""
         steps, taken = self._steps, 0
-        steps.add(last)
+        steps.add(last, size)
 
         def take() -> list[Piece]:
             nonlocal taken

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -40,6 +40,9 @@ logger = logging.getLogger("cellblock.upstream")
 
 READ_BYTES: Final = 64 * 1024
 """Bounds the bytes of one read; a pipe holds no more."""
+
+WRITE_BYTES: Final = 256 * 1024
+"""Bounds the bytes of one write, which the loop copies as far as the pipe does not take them."""
 
 EXIT_BOUND_SECONDS: Final = 2.0
 """Bounds the time for a server to exit by itself once its stdin is closed."""
@@ -124,6 +127,7 @@ class _Writer(ClosingStream):
         self._reader = reader
         self._heavy = heavy
         self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
         """Writes one message.
@@ -132,16 +136,31 @@ class _Writer(ClosingStream):
             BrokenResourceError: The server reads no more; the read stream then ends too.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        await self._turn.acquire()
+        pieces = self._heavy.splices.spliced(line)
+        if len(pieces) == 1 and len(line) <= WRITE_BYTES:
+            await self._write(pieces)
+        else:
+            # A call that is cancelled leaves no half a line: it would spoil those that follow.
+            self._writing = asyncio.create_task(self._write(pieces))
+            self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
+            await asyncio.shield(self._writing)
+
+    async def _write(self, pieces: Sequence[bytes]) -> None:
+        """Writes a line, and gives the turn back. What is large is written as the server reads it, so that the loop
+        copies no more than that at once."""
         try:
-            async with self._turn:
-                await self._stdin.drain()
-                # All at once: half a line, of a call that is cancelled, would spoil those that follow.
-                self._stdin.writelines(self._heavy.splices.spliced(line))
-                await self._stdin.drain()
+            await self._stdin.drain()
+            for piece in pieces:
+                for start in range(0, len(piece), WRITE_BYTES):
+                    self._stdin.write(memoryview(piece)[start : start + WRITE_BYTES])
+                    await self._stdin.drain()
         except (OSError, RuntimeError):
             # RuntimeError: the pipe is closed already.
             self._reader.cancel()
             raise anyio.BrokenResourceError from None
+        finally:
+            self._turn.release()
 
     async def aclose(self) -> None:
         """Closes the server's stdin."""
