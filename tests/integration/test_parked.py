@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import threading
 from collections import Counter
@@ -435,7 +434,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> No
         assert found is not None
         store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
     store.close()
-    with contextlib.closing(sqlite3.connect(journals_in(tmp_path))) as database, database:
+    with sqlite3.connect(journals_in(tmp_path)) as database:
         database.execute("PRAGMA foreign_keys = ON")
         for run_id in (damaged, "lost"):
             database.execute(

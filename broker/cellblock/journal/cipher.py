@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cellblock.base.state_keys import derived_key, key_id
-from cellblock.journal.rows import Head, Kind, Piece, WrongPiece
+from cellblock.journal.rows import AnyPiece, Head, Kind, Piece, WrongPiece
 
 FORMAT: Final = 1
 """Counts the ways in which pieces are encrypted; each piece is bound to its own."""
@@ -35,7 +35,7 @@ class Cipher:
         self._last: tuple[str, str, Any] = ("", "", None)
         self.key_ids = tuple(self._keys)
 
-    def encrypted(self, key: str, run: str, principal: str, number: int, piece: Piece) -> bytes:
+    def encrypted(self, key: str, run: str, principal: str, number: int, piece: AnyPiece) -> bytes:
         """Returns a piece for its place: the run, whose it is, and its number in it. `key` is one of `key_ids`."""
         nonce = os.urandom(NONCE_BYTES)
         bound = _bound(run, principal, number, piece.kind)

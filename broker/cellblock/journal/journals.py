@@ -23,7 +23,7 @@ from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.key import KEY_BYTES
 from cellblock.journal.place import Place
-from cellblock.journal.rows import Head, OneRunFailed, Piece
+from cellblock.journal.rows import AnyPiece, Head, OneRunFailed, Piece
 from cellblock.journal.store import JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -97,7 +97,7 @@ class Journals:
     def write(
         self,
         head: Head,
-        pieces: Callable[[], Sequence[Piece]],
+        pieces: Callable[[], Sequence[AnyPiece]],
         size: int = SMALL_BYTES,
         owner: str | None = None,
         *,
@@ -234,7 +234,7 @@ class Journals:
     def _write(
         self,
         head: Head,
-        pieces: Callable[[], Sequence[Piece]],
+        pieces: Callable[[], Sequence[AnyPiece]],
         owner: str | None,
         written: Callable[[], None],
     ) -> bool:

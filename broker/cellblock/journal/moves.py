@@ -14,6 +14,7 @@ from cellblock.journal.parked import LOST, Answer, Given, Parked
 from cellblock.journal.replies import checked
 from cellblock.journal.rows import (
     WAITING,
+    AnyPiece,
     Head,
     Piece,
     answers_piece,
@@ -34,7 +35,7 @@ MAX_DUE: Final = 50
 class Moves(RunRows):
     """Moves runs from state to state."""
 
-    def park(self, head: Head, pieces: Sequence[Piece], owner: str | None = None) -> None:
+    def park(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None = None) -> None:
         """Writes a run that waits for a person, in the place of all that was written of it; safe from a power cut, too.
 
         Args:
@@ -48,7 +49,7 @@ class Moves(RunRows):
             TakenAway: Another broker has it.
             StoreError: Nothing was written.
         """
-        size = sum(len(piece.body) for piece in pieces)
+        size = sum(piece.size for piece in pieces)
         ((waiting,),) = self._database.rows(
             "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM runs WHERE state = 'parked' AND id != ?",
             head.id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -17,16 +17,28 @@ from cellblock.base.errors import Certainty
 from cellblock.base.json import is_object
 from cellblock.journal.journal import Facts
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.journal.rows import Piece
+from cellblock.journal.rows import AnyPiece, LatePiece, Piece
+
+LARGE_BYTES: Final = 64 * 1024
+"""Sets from which size on an input or an answer has a piece of its own in a recording that is written whole."""
 
 
-def whole(recording: Recording) -> list[Piece]:
-    """Returns the pieces of a recording: a large result has one of its own, and is not decoded."""
+def whole(recording: Recording) -> list[AnyPiece]:
+    """Returns the pieces of a recording: each large input and answer has one of its own, and so has a large result,
+    which is not decoded."""
+    rest, large = recording, list[AnyPiece]()
     response = recording.response
-    if response is None or not isinstance(result := response["result"], RawJson):
-        return [Piece("recording", recording.pack())]
-    rest = replace(recording, response=response | {"result": None})
-    return [Piece("recording", rest.pack()), Piece("result", result.raw)]
+    if response is not None and isinstance(result := response["result"], RawJson):
+        rest = replace(rest, response=response | {"result": None})
+        large.append(Piece("result", result.raw))
+    calls: list[RecordedCall] = []
+    for call in recording.calls:
+        fields = {
+            name: body for name in ("input", "answer") if len(body := getattr(call, name)) > LARGE_BYTES
+        }
+        large += [_late(call.id, name, body) for name, body in fields.items()]
+        calls.append(replace(call, digest=call.input_digest, **dict.fromkeys(fields, b"")))
+    return [Piece("recording", replace(rest, calls=calls).pack()), *large]
 
 
 def request_piece(call: RecordedCall, events: str) -> Piece:
@@ -55,7 +67,7 @@ def late_answer_piece(call_id: int, facts: Facts, body: bytes, *, ok: bool) -> P
     return _step(call_id, "", ok=ok, answer=body, **_known(facts))
 
 
-def recording_in(pieces: Sequence[Piece], *, decoded: bool = False) -> Recording | None:
+def recording_in(pieces: Sequence[AnyPiece], *, decoded: bool = False) -> Recording | None:
     """Returns the recording in a run's pieces, as far as it was written; None where there is none. Of a run that holds
     32 MiB this takes 20 ms.
 
@@ -105,6 +117,13 @@ def _known(facts: Facts) -> dict[str, Any]:
 def _step(call_id: int, events: str, **fields: Any) -> Piece:
     step = {"id": call_id, "events": events, "fields": fields}
     return Piece("call", cast("bytes", msgpack.packb(step)))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _late(call_id: int, name: str, body: bytes) -> LatePiece:
+    """Returns the piece of one large field of a call."""
+    # The step of a body without bytes has one byte for its kind, and one for its length, which is four then.
+    size = len(_step(call_id, "", **{name: b""}).body) + len(body) + 3
+    return LatePiece("call", size, lambda: _step(call_id, "", **{name: body}).body)
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -38,6 +38,27 @@ class Piece(NamedTuple):
 
     kind: Kind
     body: bytes
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of its body."""
+        return len(self.body)
+
+
+class LatePiece(NamedTuple):
+    """Stands for a large piece until it is written: it is made then, so that one after the other is in memory."""
+
+    kind: Kind
+    size: int
+    make: Callable[[], bytes]
+
+    @property
+    def body(self) -> bytes:
+        """Makes its body anew."""
+        return self.make()
+
+
+AnyPiece = Piece | LatePiece
 
 
 @dataclass(frozen=True, slots=True)

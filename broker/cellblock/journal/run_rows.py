@@ -10,7 +10,7 @@ from typing import Any, Final
 from cellblock.base.database import Database
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.cipher import ADDED_BYTES, Cipher
-from cellblock.journal.rows import KINDS, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
+from cellblock.journal.rows import KINDS, AnyPiece, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
 from cellblock.journal.tables import CHANGING, OF_PRINCIPAL, SHOWN
 
 MAX_LISTED: Final = 1_000
@@ -108,7 +108,7 @@ class RunRows:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _put(self, head: Head, pieces: Sequence[Piece], owner: str | None) -> None:
+    def _put(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None) -> None:
         """Writes a run's row, and pieces behind those that it has."""
         cipher, principal = self._ready(), plain(head.principal)
         ((first, key),) = self._database.rows(
@@ -130,7 +130,7 @@ class RunRows:
             "ended": head.ended,
             "outcome": head.outcome,
             "calls": head.calls,
-            "bytes": sum(len(piece.body) + ADDED_BYTES for piece in pieces),
+            "bytes": sum(piece.size + ADDED_BYTES for piece in pieces),
             "state": head.state,
             "turn": head.turn,
             "resumed": head.resumed,

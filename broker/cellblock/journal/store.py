@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from cellblock.journal.moves import Moves
-from cellblock.journal.rows import Head, OneRunFailed, Piece, RunState
+from cellblock.journal.rows import AnyPiece, Head, OneRunFailed, RunState
 from cellblock.journal.run_rows import plain
 from cellblock.journal.tables import IS_OVER, OF_PRINCIPAL
 
@@ -42,7 +42,7 @@ class JournalStore(Moves):
         """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
         return self._database.came_through()
 
-    def write(self, head: Head, pieces: Sequence[Piece], owner: str | None = None) -> None:
+    def write(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None = None) -> None:
         """Writes what is known of a run, in one transaction.
 
         With an end in `head`, in the place of all that was written of it; without, after that.
@@ -58,7 +58,7 @@ class JournalStore(Moves):
             OneRunFailed: Its calls were to be written, and it has been deleted.
             StoreError: Nothing was written.
         """
-        self._refuse_too_large(sum(len(piece.body) for piece in pieces))
+        self._refuse_too_large(sum(piece.size for piece in pieces))
         state: RunState = "running" if head.ended is None else "ended"
         with self._database.transaction(head.id):
             self._refuse_taken(head.id, owner)

@@ -32,7 +32,7 @@ from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
-from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.journal.rows import AnyPiece, Head, Piece, parked_questions, waiting_in
 from cellblock.journal.steps import Steps
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
@@ -220,6 +220,8 @@ class Kept(KeptRun):
 
     def run_ended(self, run: RunFacts) -> None:
         self.journal.on_change = None
+        # What is still to be written of it has them; a large input would stay as long as anybody knows of the run.
+        self._steps = Steps()
         is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
         is_nothing = not self._is_written and (run.leased is None or not is_kept)
@@ -276,7 +278,7 @@ class Kept(KeptRun):
         raise _not_written("the run is durable, and it could not be written down that the call is made")
 
     def _end_journal(self) -> None:
-        self.is_durable, self.journal.on_change = False, None
+        self.is_durable, self.journal.on_change, self._steps = False, None, Steps()
 
     async def _is_given_up(self) -> bool:
         """Says whether no broker goes on with the run from its journal, in which it then counts as lost."""
@@ -452,10 +454,10 @@ class Kept(KeptRun):
         steps, taken = self._steps, 0
         steps.add(last, size)
 
-        def take() -> list[Piece]:
+        def take() -> list[AnyPiece]:
             nonlocal taken
             taken, found = steps.unwritten()
-            return found
+            return [*found]
 
         def written(writing: Future[bool]) -> None:
             if writing.result():
@@ -463,7 +465,7 @@ class Kept(KeptRun):
 
         self._write(take, steps.size).add_done_callback(written)
 
-    def _write(self, make: Callable[[], list[Piece]], size: int = 0) -> Future[bool]:
+    def _write(self, make: Callable[[], list[AnyPiece]], size: int = 0) -> Future[bool]:
         assert self._head is not None
         owner = self._owner.name if self._is_written or self._head.state == "running" else None
         self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
@@ -502,7 +504,7 @@ def _not_written(why: str) -> ToolCallError:
     )
 
 
-def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[Piece]:
+def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[AnyPiece]:
     facts = {**whole_run(LiveRun(run)), "kept": True, "principal": principal, "script": run.code}
     if run.response is not None:
         facts["logs"] = [entry.model_dump(by_alias=True) for entry in run.response.logs]
@@ -510,7 +512,7 @@ def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[Piece]:
     return [Piece("facts", json.dumps(facts).encode()), *_recorded(lambda: journal.snapshot(decoded=False))]
 
 
-def _recorded(snapshot: Callable[[], Recording]) -> list[Piece]:
+def _recorded(snapshot: Callable[[], Recording]) -> list[AnyPiece]:
     try:
         return pieces.whole(snapshot())
     except ValueError as error:

@@ -29,10 +29,13 @@ class Event(NamedTuple):
         """Gives the event as it came, with plain line ends."""
         return b"\n".join(self.lines) + b"\n\n"
 
+    def without_data(self) -> Event:
+        """Returns the same event without its data, which may be most of it."""
+        return Event([line for line in self.lines if not line.startswith(_FIELD)], None)
+
     def with_data(self, data: bytes) -> bytes:
-        """Returns the same event with other data, of one line."""
-        others = [line for line in self.lines if not line.startswith(_FIELD)]
-        return b"\n".join([*others, _FIELD + b" " + data]) + b"\n\n"
+        """Returns the event with other data, of one line."""
+        return b"\n".join([*self.without_data().lines, _SPACED + data]) + b"\n\n"
 
 
 class EventSplitter:

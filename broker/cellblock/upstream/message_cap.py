@@ -118,11 +118,16 @@ async def _events(
             async for chunk in whole():
                 events = splitter.feed(chunk)
                 await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
-                for event in events:
+                events.reverse()
+                while events:
+                    event = events.pop()
                     if event.data is None or is_light(event.data):
                         yield event.raw
                     else:
-                        yield event.with_data(await heavy.lightened(event.data) or b"")
+                        # While it is read apart, its bytes are here once.
+                        data, event = event.data, event.without_data()
+                        yield event.with_data(await heavy.lightened(data) or b"")
+                        del data
                 if splitter.held > cap:
                     on_over(_said(splitter.held, cap))
                     raise httpx2.SSEError(f"{_SDK_TEXT} {cap} byte limit.")

@@ -25,7 +25,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from cellblock.apart.budget import OverBudget
-from cellblock.apart.light import is_light
+from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.base.streams import ClosingStream
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
@@ -188,7 +188,10 @@ async def _read(
             try:
                 while chunk := await process.stdout.read(READ_BYTES):
                     unasked = 0.0
-                    for line in splitter.feed(chunk):
+                    lines = splitter.feed(chunk)
+                    lines.reverse()
+                    while lines:
+                        line = lines.pop()
                         if isinstance(line, TooLong) or is_light(line):
                             is_long = isinstance(line, TooLong)
                             item = too_large_error(line, cap) if is_long else read_message(line)
@@ -199,10 +202,14 @@ async def _read(
                             if apart is not None:
                                 await apart
                             apart = asyncio.create_task(_read_apart(line, sender, heavy))
+                        del line
                     try:
                         count(splitter.held)
                     except OverBudget as error:
                         splitter.throw_away(str(error))
+                    if apart is not None and splitter.held > LIGHT_BYTES:
+                        await apart
+                        apart = None
                     if unasked:
                         await pace.spend(unasked)
                 if apart is not None:

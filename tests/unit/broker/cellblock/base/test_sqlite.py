@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import threading
@@ -88,7 +87,7 @@ def test_damage_in_the_middle_is_found_at_opening(path: Path, setup: tuple[str, 
 
 
 def test_another_programs_database_is_left_alone(path: Path, setup: tuple[str, ...]) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as other, other:
+    with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
     other.close()
     path.chmod(0o600)
@@ -100,7 +99,7 @@ def test_another_programs_database_is_left_alone(path: Path, setup: tuple[str, .
 
 def test_a_file_of_a_newer_version_is_left_alone(path: Path, setup: tuple[str, ...]) -> None:
     opened(path, setup=setup).close()
-    with contextlib.closing(sqlite3.connect(path)) as other, other:
+    with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
     other.close()
     with pytest.raises(StoreError, match="newer Cellblock"):

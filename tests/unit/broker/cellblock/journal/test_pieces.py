@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty
+from cellblock.config.journal import JournalSettings
 from cellblock.journal import pieces
+from cellblock.journal.cipher import ADDED_BYTES
 from cellblock.journal.journal import MAX_BYTES
+from cellblock.journal.place import opened_file
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
-from cellblock.journal.rows import Piece
+from cellblock.journal.rows import Head, Piece
 
 BEGUN = Recording(
     made_by="1",
@@ -96,3 +102,48 @@ def test_what_a_run_may_hold_is_read_in_a_moment() -> None:
     found = pieces.recording_in(kept)
     assert time.thread_time() - before < 0.1
     assert found is not None and len(found.events) == half and len(found.calls) == len(calls)
+
+
+def test_what_is_large_is_written_apart_and_comes_back() -> None:
+    large = {"input": b'"' + b"i" * 70_000 + b'"', "answer": b"[" + b"1," * 40_000 + b"1]"}
+    calls = [
+        RecordedCall(
+            id=1, kind="call", server="s", tool="t", ok=True, answer=b"1", certainty=Certainty.COMPLETED
+        ),
+        RecordedCall(
+            id=2, kind="call", server="s", tool="t", ok=True, certainty=Certainty.COMPLETED, **large
+        ),
+        RecordedCall(id=4, kind="query", server="", tool="search", input=large["input"]),
+    ]
+    recording = replace(BEGUN, calls=calls, events="a1")
+    kept = pieces.whole(recording)
+    assert [piece.kind for piece in kept] == ["recording", "call", "call", "call"]
+    assert kept[0].size < 2_000 and all(piece.size == len(piece.body) for piece in kept)
+    found = pieces.recording_in(kept)
+    assert found == recording
+    assert [one.digest for one in found.calls] == [digest_of(one.input) for one in calls]
+    # Steps that come behind are its continuation, as behind a small one.
+    more = pieces.recording_in([*kept, pieces.answer_piece(replace(calls[2], ok=True, answer=b"[]"), "a4")])
+    assert more is not None
+    assert (more.events, more.calls[2].answer, more.calls[2].input) == ("a1a4", b"[]", large["input"])
+
+
+def test_a_large_piece_is_in_memory_only_while_it_is_written(tmp_path: Path) -> None:
+    answers = [b'"' + bytes([97 + number]) * 4_000_000 + b'"' for number in range(8)]
+    calls = [call(number, ok=True, answer=answer) for number, answer in enumerate(answers, 1)]
+    with contextlib.closing(
+        opened_file(tmp_path / "journals", lambda: [bytes(32)], JournalSettings())
+    ) as store:
+        tracemalloc.start()
+        try:
+            store.write(
+                Head("r", "cli", time.time(), time.time(), "ok"), pieces.whole(replace(BEGUN, calls=calls))
+            )
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 20_000_000, "more than one answer was copied at a time"
+        found = store.read("r")
+    assert found is not None and found[0].bytes == sum(len(piece.body) + ADDED_BYTES for piece in found[1])
+    recording = pieces.recording_in(found[1])
+    assert recording is not None and [one.answer for one in recording.calls] == answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import sqlite3
 import threading
@@ -44,7 +43,7 @@ def head(run: str = "r1", principal: str = "cli", began: float = NOW, **fields: 
 
 def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
     if isinstance(kept_in, Path):
-        with contextlib.closing(sqlite3.connect(kept_in / JOURNALS)) as other, other:
+        with sqlite3.connect(kept_in / JOURNALS) as other:
             assert other.execute(in_file).rowcount > 0
         other.close()
     else:

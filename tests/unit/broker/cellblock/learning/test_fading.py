@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable
@@ -139,7 +138,7 @@ def test_what_was_stored_before_there_was_fading_is_kept_and_fades(tmp_path: Pat
     store.merge({KEY: seen(A)})
     store.merge({KEY: seen(B)})
     store.close()
-    with contextlib.closing(sqlite3.connect(path)) as plain, plain:  # as it was written before
+    with sqlite3.connect(path) as plain:  # as it was written before
         [(body,)] = plain.execute("SELECT body FROM observed").fetchall()
         older = {key: part for key, part in json.loads(body).items() if key != "fading"}
         plain.execute("UPDATE observed SET body = ?", [json.dumps(older)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_kills_while_it_writes(path: Path) -> None:
 def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
     store = Store(path)
     store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
-    with contextlib.closing(sqlite3.connect(path)) as other, other:
+    with sqlite3.connect(path) as other:
         other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
     other.close()
     assert list(store.load()) == [KEY]
