@@ -102,7 +102,6 @@ class ToolCalls:
         self._reply = reply
         self._room = room
         self._clock = clock
-        self._origin = CallOrigin(context.requester, self._standing_still)
         self._variables = contextvars.copy_context()
         self._variables.run(paying.set, context.share.bill)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -307,7 +306,7 @@ class ToolCalls:
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         if self.questions is None:
-            return self._origin
+            return CallOrigin(self._context.requester, self._standing_still)
         asked = self.questions.of_call(call_id, call, body)
         return CallOrigin(
             self._context.requester,

@@ -150,7 +150,9 @@ class Run:
             await self._calls.finish(LEAVE_BOUND_SECONDS)
         await self._calls.cancel()
         await self._settled.is_read()
-        return self._response(queue_ms)
+        response = self._response(queue_ms)
+        self._let_go()
+        return response
 
     def abort(self) -> None:
         """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
@@ -298,6 +300,15 @@ class Run:
         self._lease.host_failed(why)
         if self._state is not State.OVER:
             self.host_lost(why)
+
+    def _let_go(self) -> None:
+        """Lets go of the run's parts, which know the run: else all that they hold, such as large inputs, would stay until
+        the collector comes by, and keep it long. What still comes for the run finds that it is over."""
+        if (rules := self._context.rules) is not None:
+            rules.parking = None
+        self._lease = self._parking = self._questions = self._journaled = None
+        for part in ("_calls", "_clock", "_deadline", "_log", "_queries", "_replies", "_settled"):
+            delattr(self, part)
 
     # ---- inside: parking -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
+from weakref import WeakMethod
 
 from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -200,7 +201,9 @@ class SideCheck:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
         keeps = kept is None or any(fault.absent for fault in kept.checked.faults)
-        self.answers = Answers(keeps, self._look_again)
+        # Not held by what it holds: a check, and what it keeps, goes with its run.
+        look_again = WeakMethod(self._look_again)
+        self.answers = Answers(keeps, lambda: (look := look_again()) and look())
 
     @property
     def is_about_tools(self) -> bool:

@@ -1,0 +1,59 @@
+"""A run's parts go when it is over: what waits for the garbage collector stays long, and holds the loop when it goes. The
+frames of a call that was cancelled wait for it all the same: the exception in them knows them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, tool
+from cellblock.execution.context import RunContext
+from cellblock.execution.run import Run
+from cellblock.execution.side_checks import SideCheck
+from cellblock.journal.journal import Journal
+
+IMPORTS = "import { echo, fail } from '@codemode/servers/local';\n"
+ENDINGS = {
+    "finished": "console.log(1); await Promise.all([echo({ text: 'a' }), echo({ text: 'b' })]);",
+    "failed": "await fail({});",
+    "killed": "while (true);",
+    "refused": "import '@codemode/servers/none';",
+}
+
+
+@tool
+async def echo(text: str) -> str:
+    """Gives a text back."""
+    return text
+
+
+@tool
+async def fail() -> None:
+    """Fails."""
+    raise ValueError("no")
+
+
+def left() -> list[Any]:
+    return [one for one in gc.get_objects() if isinstance(one, Run | RunContext | SideCheck | Journal)]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_no_run_waits_for_the_collector(tmp_path: Path, durable: bool) -> None:
+    config = tmp_path / "c.json"
+    config.write_text('{"mcpServers": {}, "cellblock": {}}')
+    async with Broker.from_config(config, tools=[echo, fail], state_dir=tmp_path / "s") as broker:
+        await broker.run(IMPORTS + ENDINGS["finished"], durable=durable)
+        gc.collect()
+        gc.disable()
+        try:
+            for code in ENDINGS.values():
+                await broker.run(IMPORTS + code, limits={"timeoutMs": 700}, durable=durable)
+            async with asyncio.timeout(60):
+                while left():
+                    await asyncio.sleep(0.05)  # the last check of types, the last write
+        finally:
+            gc.enable()
