@@ -1,12 +1,10 @@
-"""A run's parts go when it is over: what waits for the garbage collector stays long, and holds the loop when it goes. The
-frames of a call that was cancelled wait for it all the same: the exception in them knows them."""
+"""A run's parts go when it is over: what waits for the garbage collector stays long, and holds the loop when it goes.
+The frames of a call that was cancelled wait for it all the same: the exception in them knows them."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from cellblock.execution.context import RunContext
 from cellblock.execution.run import Run
 from cellblock.execution.side_checks import SideCheck
 from cellblock.journal.journal import Journal
+from support.waits import until
 
 IMPORTS = "import { echo, fail } from '@codemode/servers/local';\n"
 ENDINGS = {
@@ -37,8 +36,8 @@ async def fail() -> None:
     raise ValueError("no")
 
 
-def left() -> list[Any]:
-    return [one for one in gc.get_objects() if isinstance(one, Run | RunContext | SideCheck | Journal)]
+def left() -> set[int]:
+    return {id(one) for one in gc.get_objects() if isinstance(one, Run | RunContext | SideCheck | Journal)}
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -48,12 +47,12 @@ async def test_no_run_waits_for_the_collector(tmp_path: Path, durable: bool) -> 
     async with Broker.from_config(config, tools=[echo, fail], state_dir=tmp_path / "s") as broker:
         await broker.run(IMPORTS + ENDINGS["finished"], durable=durable)
         gc.collect()
+        before = left()
         gc.disable()
         try:
             for code in ENDINGS.values():
                 await broker.run(IMPORTS + code, limits={"timeoutMs": 700}, durable=durable)
-            async with asyncio.timeout(60):
-                while left():
-                    await asyncio.sleep(0.05)  # the last check of types, the last write
+            # The last check of types, and the last write, may take a moment.
+            await until(lambda: not left() - before, "no run is left")
         finally:
             gc.enable()
