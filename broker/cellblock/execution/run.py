@@ -302,8 +302,8 @@ class Run:
             self.host_lost(why)
 
     def _let_go(self) -> None:
-        """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until the
-        collector comes by, and keep it long. What still comes for the run finds that it is over."""
+        """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
+        the collector comes by, and keep it long. What still comes for the run finds that it is over."""
         if (rules := self._context.rules) is not None:
             rules.parking = None
         self._lease = self._parking = self._questions = self._journaled = None
