@@ -163,6 +163,9 @@ class BoundedConnection(H11Protocol):
         self._stop_awaiting_headers()
         self._stop_stall_check()
         super().connection_lost(exc)
+        # Both know the connection: else those of a burst would go together, when the collector comes by.
+        self._unset_keepalive_if_required()
+        self.cycle = cast("RequestResponseCycle", None)
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no HTTP as the gate refuses: a bare status, or nothing behind an answer that has begun."""

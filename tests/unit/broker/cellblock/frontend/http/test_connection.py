@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import struct
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import uvicorn
 
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.connection import BoundedConnection, connections_bounded_by
 from cellblock.frontend.http.places import Places
+from support.waits import until
 
 BOUND = 20.0
 PROTOCOL = connections_bounded_by(HttpSettings(), Places(8, 8))
@@ -46,16 +52,20 @@ class _Wire(asyncio.Transport):
         self.closed = True
 
 
-async def _answered(request: bytes, pieces: int) -> _Wire:
+def _connection() -> BoundedConnection:
     config = uvicorn.Config(
         _app,  # pyright: ignore[reportArgumentType]
         http=PROTOCOL, log_config=None, lifespan="off", interface="asgi3",
         server_header=False, date_header=False,
     )  # fmt: skip
     config.load()
-    wire = _Wire()
     connection = PROTOCOL(config, uvicorn.Server(config).server_state, {})  # pyright: ignore[reportCallIssue]
     assert isinstance(connection, BoundedConnection)
+    return connection
+
+
+async def _answered(request: bytes, pieces: int) -> _Wire:
+    wire, connection = _Wire(), _connection()
     connection.connection_made(wire)
     connection.data_received(request)
     async with asyncio.timeout(BOUND):
@@ -79,3 +89,32 @@ async def test_what_comes_in_another_turn_is_not_waited_for() -> None:
 async def test_a_connection_is_closed_after_its_last_response_has_left() -> None:
     wire = await _answered(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 1)
     assert wire.closed and wire.pieces[-1].endswith(b"body")
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+async def test_a_lost_connection_does_not_wait_for_the_collector(is_reset: bool) -> None:
+    loop = asyncio.get_running_loop()
+    made = list[weakref.ref[BoundedConnection]]()
+
+    def connection() -> BoundedConnection:
+        one = _connection()
+        made.append(weakref.ref(one))
+        return one
+
+    server = await loop.create_server(connection, "127.0.0.1", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            if is_reset:
+                linger = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.close()
+        await until(lambda: not any(one() for one in made), "every connection is gone")
+    finally:
+        gc.enable()
+        server.close()
+    assert len(made) == 8
