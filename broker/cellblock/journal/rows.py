@@ -54,7 +54,7 @@ class LatePiece(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Makes its body anew."""
+        """Makes the body of the piece, each time anew."""
         return self.make()
 
 
