@@ -369,7 +369,8 @@ class Journal:
         where = f"{was.kind} {was.id}"
         if (was.kind, was.server, was.tool) != (now.kind, now.server, now.tool):
             return diverged(f"{where} was {was.name}, and is now {now.kind} {now.name}", place)
-        if was.input_digest != digest_of(now.input):
+        # To compare megabytes takes a fiftieth of the time that their digest takes, on the loop.
+        if was.input != now.input and was.input_digest != digest_of(now.input):
             return diverged(f"{where}, {was.name}, has another input than was recorded", place)
         was.input = now.input
         if was.ok is not None:

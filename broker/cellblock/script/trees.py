@@ -11,7 +11,7 @@ import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
 _EXACT: Final = 1024
-"""Bounds the bytes of a source's end that are given at once, so that no character lies across a border there."""
+"""Bounds the end of a source that is given to the parser at once, in bytes: no character lies across a border there."""
 
 _SIZES: Final = (*range(_EXACT), *(_EXACT << power for power in range(7)))
 
