@@ -177,6 +177,39 @@ async def test_one_that_is_started_as_asyncio_does_has_the_commands_pid(tmp_path
     assert not alive(process)
 
 
+PID_AGAIN = """
+import subprocess
+from support.cellblock_zygote import forked_cellblock, pid_of
+
+def begun(*words, pid=None):
+    if pid is not None:
+        with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+            last.write(str(pid - 1))
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL)
+
+words = (forked_cellblock(), "--version")
+first = begun(*words)
+command = pid_of(first.pid)
+first.wait()
+holder = begun("sleep", "60", pid=command)
+second = begun(*words, pid=first.pid)
+print((holder.pid, second.pid) == (command, first.pid), pid_of(second.pid) == command)
+second.wait()
+holder.kill()
+"""
+
+
+def test_a_caller_with_the_pid_of_an_earlier_one_has_its_own_command() -> None:
+    """The system gives pids again within one run of the suite."""
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this system gives no namespace of pids")
+    tests = Path(__file__).parent.parent
+    words = [*alone, sys.executable, "-c", PID_AGAIN]
+    done = subprocess.run(words, cwd=tests, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True False\n"
+
+
 async def test_the_end_of_a_zygote_ends_its_commands(tmp_path: Path, short_path: Path) -> None:
     with zygote(short_path / "s") as process:
         caller = await begun(install(short_path / "bin", short_path / "s"), *waits(tmp_path))

@@ -292,8 +292,9 @@ class Zygote:
             self._selector.register(one, selectors.EVENT_READ)
         self._callers: dict[int, socket.socket] = {}
         """Those of the commands that run, by the commands' pids."""
-        self._pids: dict[int, int] = {}
-        """The pids of all commands by their callers', of which the system gives each to another only much later."""
+        self._pids: dict[int, tuple[int, str | None]] = {}
+        """The pids of all commands by their callers', and when the caller began: the system gives its pid to another
+        before a suite is over."""
         self._asking: dict[int, socket.socket] = {}
         """Who has asked before the command was there, by the callers' pids."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -339,7 +340,7 @@ class Zygote:
             if pid == 0:
                 self._forget(caller)
                 return order
-            self._callers[pid], self._pids[order.caller] = caller, pid
+            self._callers[pid], self._pids[order.caller] = caller, (pid, _beginning(order.caller))
             self._selector.register(caller, selectors.EVENT_READ, pid)
             _say(caller, pid)
             self._answer(order.caller)
@@ -348,9 +349,11 @@ class Zygote:
         return None
 
     def _answer(self, caller: int) -> None:
-        if caller in self._asking and caller in self._pids:
+        pid, beginning = self._pids.get(caller, (0, None))
+        # A caller that is no more has given its order: the last of its pid is its own.
+        if pid and caller in self._asking and _beginning(caller) in (beginning, None):
             with self._asking.pop(caller) as asking:
-                _say(asking, self._pids[caller])
+                _say(asking, pid)
 
     def _reap(self) -> None:
         """Tells their callers of all commands that have ended."""
@@ -414,6 +417,14 @@ def _read(told: bytes, files: list[int]) -> Order:
         [os.fsdecode(word) for word in arguments[1:]],
         environment,
     )
+
+
+def _beginning(pid: int) -> str | None:
+    """When a process began, in the kernel's ticks; None when it is no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _say(caller: socket.socket, number: int) -> None:

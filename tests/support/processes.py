@@ -19,8 +19,11 @@ def alive(process: psutil.Process) -> bool:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """All living children of a process, their children and so on."""
-    return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
+    """All living children of a process, their children and so on; none when it has ended."""
+    try:
+        return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def command_line(process: psutil.Process) -> list[str]:
