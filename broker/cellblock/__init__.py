@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cellblock.config.server import ServerConfig
     from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
-    from cellblock.daemon.parked_views import ParkedRun
     from cellblock.daemon.private_state import StateDir
+    from cellblock.durable.views import ParkedRun
     from cellblock.execution.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
     from cellblock.execution.media import Media
     from cellblock.execution.response import (
@@ -135,7 +135,7 @@ _IN: Final = {
     "config.server": "ServerConfig",
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
-    "daemon.parked_views": "ParkedRun",
+    "durable.views": "ParkedRun",
     "daemon.private_state": "StateDir",
     "execution.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "execution.media": "Media",

@@ -34,12 +34,12 @@ from benchmarks.hostile.plain_client import TOOL, message_in, send
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
 from benchmarks.load.plain_http import META
 from cellblock.config.settings import parse_settings
+from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
 from cellblock.journal.parked import ParkedQuestion
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import response_in
 from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config

@@ -34,11 +34,11 @@ from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from benchmarks.load.plain_http import HEADERS, META
 from cellblock.base.shared_state import SharedState
 from cellblock.config.journal import JournalSettings
+from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
 from cellblock.journal.place import SharedPlace
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.tables import SHOWN
-from cellblock.telemetry.keeper import response_in
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
 from support.entries import CELLBLOCK, plain_server
 from support.fleet.fleet import Fleet

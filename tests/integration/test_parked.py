@@ -18,6 +18,7 @@ from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import Away, StoreError
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import going_on
+from cellblock.durable.keeper import Keeper
 from cellblock.execution.caller import Caller
 from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
@@ -26,7 +27,6 @@ from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry import keeper
-from cellblock.telemetry.keeper import Keeper
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
@@ -377,7 +377,7 @@ async def test_an_answer_that_comes_while_the_run_is_written_down_is_not_lost(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run goes on where it is, with the answer of its time-out or its user; nothing of it is left in the file."""
-    from cellblock.telemetry.keeper import Kept
+    from cellblock.durable.kept import Kept
 
     writing, answered = asyncio.Event(), asyncio.Event()
     park = Kept.park

@@ -15,7 +15,7 @@ import pytest
 from cellblock import Broker, Grantee, Observer, Question, RunResponse, Verdict, tool
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
-from cellblock.daemon.parked_views import ParkedRun
+from cellblock.durable.views import ParkedRun
 from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started

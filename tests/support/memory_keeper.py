@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
 from cellblock.config.journal import JournalSettings
+from cellblock.durable.keeper import Keeper
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.parked import Answer, Parked
@@ -24,7 +25,6 @@ from cellblock.journal.place import opened_file
 from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import Verdict
-from cellblock.telemetry.keeper import Keeper
 
 T = TypeVar("T")
 

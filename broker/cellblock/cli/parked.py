@@ -20,7 +20,7 @@ from cellblock.cli.runs import opened_runs
 from cellblock.cli.streams import write_data, write_json
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
-from cellblock.daemon.parked_views import ParkedRun, parked_run
+from cellblock.durable.views import ParkedRun, parked_run
 from cellblock.execution.events import Decision
 from cellblock.journal.parked import CANCELLED, Answer, ParkedQuestion, Reply
 from cellblock.journal.replies import WrongAnswer

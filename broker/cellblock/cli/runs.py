@@ -20,13 +20,13 @@ from cellblock.cli.streams import write_data, write_json
 from cellblock.cli.top.run_page import parts, title
 from cellblock.config.secrets.redaction import redacting
 from cellblock.config.settings import Settings
+from cellblock.durable.views import NO_END, head_data, shown
 from cellblock.journal.journals import open_store
 from cellblock.journal.pieces import recording_in
 from cellblock.journal.place import Place, journals_in, place_of
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import Head, Piece
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import NO_END, head_data, shown
 
 KIB: Final = 1024
 

@@ -12,7 +12,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.visible_text import spelled_out
 from cellblock.config.secrets.redaction import redacting
 from cellblock.daemon.broker import Broker
-from cellblock.daemon.parked_views import ParkedRun
+from cellblock.durable.views import ParkedRun
 from cellblock.execution.events import Decision
 from cellblock.frontend.http.parked_pages import Form, NotAnswered, NotAsked
 from cellblock.journal.parked import SHOWN_BYTES, Answer, Given, ParkedQuestion

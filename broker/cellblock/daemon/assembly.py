@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
     from cellblock.base.shared_state import SharedState
+    from cellblock.durable.keeper import Keeper
     from cellblock.execution.executor import Executor
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import RunOwner
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
-    from cellblock.telemetry.keeper import Keeper
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.single import Singles
     from cellblock.workers.pool.remote_hosts import Terms
@@ -165,6 +165,7 @@ async def start_reach(
     import zmq
 
     from cellblock.apart.pool import Apart
+    from cellblock.durable.keeper import Keeper
     from cellblock.execution.looks_apart import LargeLooks
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import Owner
@@ -172,7 +173,6 @@ async def start_reach(
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
     from cellblock.learning.store import FILE_NAME
-    from cellblock.telemetry.keeper import Keeper
     from cellblock.telemetry.watchers import start_watchers
     from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
     from cellblock.upstream.pins.review import Reviewer

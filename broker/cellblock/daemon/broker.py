@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.presence import Presence
     from cellblock.base.shared_state import SharedState
-    from cellblock.daemon.parked_runs import ParkedRuns
-    from cellblock.daemon.parked_views import ParkedRun
+    from cellblock.durable.keeper import Keeper
+    from cellblock.durable.parked_runs import ParkedRuns
+    from cellblock.durable.views import ParkedRun
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
     from cellblock.frontend.service import FrontConfig
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
-    from cellblock.telemetry.keeper import Keeper
     from cellblock.telemetry.tally import Tally
     from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.entries import Entry
@@ -740,7 +740,7 @@ class Broker:
         executor = self._executor = await start_executor(
             self._settings, reach, self._policy, self.events, stack
         )
-        from cellblock.daemon.parked_runs import ParkedRuns
+        from cellblock.durable.parked_runs import ParkedRuns
 
         parked = self._parked = ParkedRuns(
             reach.journals, reach.keeper, reach.owner, executor, reach.registry

@@ -129,7 +129,7 @@ class KeptRun(Watcher, ABC):
 
 
 class RunKeeper(Protocol):
-    """Writes runs down; `telemetry.keeper.Keeper` does."""
+    """Writes runs down; `durable.keeper.Keeper` does."""
 
     def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
         """Gives what watches a new run of a client; None where it is not to be written down.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
@@ -14,9 +14,7 @@ from cellblock.catalog.requests import Kind
 from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSettings
 from cellblock.execution.caller import Caller
-from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
-from cellblock.journal.parked import Given, ParkedQuestion
 from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
@@ -24,6 +22,7 @@ from cellblock.policy.policy import Policy
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.shared_state import SharedState
+    from cellblock.durable.parked_runs import ParkedRuns
     from cellblock.upstream.entries import Entry
     from cellblock.upstream.session import UpstreamSession
 
@@ -49,99 +48,6 @@ class FrontConfig:
     schemas: SchemaSettings
     servers: tuple[str, ...]
     traced: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedStatus:
-    """Says where a run is that was parked. Times are Unix time in seconds.
-
-    Args:
-        id: The run.
-        began: When it began.
-        changed: When it was last written down.
-        until: Until when it is kept at least.
-        state: Whether it waits for a person, goes on, or is over.
-        outcome: How it ended; None until then.
-        questions: What is asked and not answered, of one that waits.
-        response: Of one that is over; None where none is written down.
-    """
-
-    id: str
-    began: float
-    changed: float
-    until: float
-    state: Literal["parked", "running", "ended"]
-    outcome: str | None = None
-    questions: tuple[ParkedQuestion, ...] = ()
-    response: RunResponse | None = None
-
-
-class ParkedRuns(Protocol):
-    """Says what a front-end needs of the runs that wait; `daemon.parked_runs.ParkedRuns` implements it."""
-
-    @property
-    def good_seconds(self) -> float:
-        """Says for how many seconds a run stays parked at most."""
-        ...
-
-    @property
-    def park_seconds(self) -> float:
-        """Says how long a run waits in its process before it is parked."""
-        ...
-
-    async def signing_keys(self, purpose: str) -> Sequence[bytes]:
-        """Returns keys that all brokers of the state directory share: the first signs, and what others have signed is
-        accepted. Raises StoreError."""
-        ...
-
-    async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
-    ) -> KeptRun | None:
-        """Takes a parked run for a client that has come back; None where none waits. Raises StoreError."""
-        ...
-
-    async def go_on(self, kept: KeptRun, caller: Caller) -> RunResponse:
-        """Has a parked run go on that was taken. Raises InvalidRequest."""
-        ...
-
-    async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
-        """Returns the response of a run that was answered by somebody else in this round, as soon as there is one; None
-        where there is none to come. Raises StoreError."""
-        ...
-
-    def end_round(self, run_id: str, turn: int, principal: str) -> None:
-        """Has nobody else come back in a round of a run, whose client has its response."""
-        ...
-
-    async def questions(self, run_id: str, principal: str) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
-        """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
-        ...
-
-    async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
-        """Says where a run is that was parked; None where none of this principal is kept. Raises StoreError."""
-        ...
-
-    async def answer(self, run_id: str, answers: Mapping[int, Given], principal: str) -> object:
-        """Answers questions of a parked run, which goes on when all are answered. Raises StoreError."""
-        ...
-
-    async def quiet(self) -> None:
-        """Takes no run any more, and waits for those that no client waits for, and for their tools."""
-        ...
-
-    async def park(self, *, away: bool) -> bool:
-        """Parks the runs that wait for people and for nothing else, within a bound; with `away`, those whose clients
-        are away meanwhile. Says whether there were any."""
-        ...
-
-    async def holder(self, run_id: str) -> str:
-        """Names the broker that goes on with a run; empty where none does. Raises StoreError."""
-        ...
-
-    async def stop(self, run_id: str, principal: str) -> bool:
-        """Ends a parked run, or has one that goes on without a client ended; says whether there was one. Raises
-        StoreError."""
-        ...
 
 
 class RunService(Protocol):

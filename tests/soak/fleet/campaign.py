@@ -16,10 +16,10 @@ from typing import Any, Final
 from cellblock.base.database import StoreError
 from cellblock.base.shared_state import SharedState
 from cellblock.config.journal import JournalSettings
+from cellblock.durable.views import response_in
 from cellblock.journal.place import SharedPlace
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import response_in
 from soak.fleet.clients import INLINE_BYTES, Clients
 from soak.fleet.faults import FleetFaults
 from soak.run_books import APPROVE, LOSSES, RunBooks

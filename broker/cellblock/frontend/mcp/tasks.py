@@ -21,13 +21,14 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.database import StoreError
+from cellblock.durable.views import ParkedStatus
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, parked_requests
 from cellblock.frontend.mcp.request_state import digest_of, text_of
 from cellblock.frontend.mcp.requests_back import can_answer
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
-from cellblock.frontend.service import ParkedStatus, RunService
+from cellblock.frontend.service import RunService
 from cellblock.journal.parked import CANCELLED
 from cellblock.journal.replies import WrongAnswer
 

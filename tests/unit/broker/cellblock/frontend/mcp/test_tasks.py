@@ -12,11 +12,11 @@ import pytest
 from mcp import MCPError
 
 from cellblock.base.database import StoreError
+from cellblock.durable.views import ParkedStatus
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.frontend.mcp.tasks import Tasks
-from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.parked import CANCELLED, LOST, Answer, ParkedQuestion
 
 ANN, BOB, RUN = "token:ann", "token:bob", "0123456789abcdef"

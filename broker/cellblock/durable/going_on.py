@@ -19,8 +19,9 @@ from typing import Final
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.tasks import TaskSet
-from cellblock.daemon.login_looks import LoginLooks, Logins
-from cellblock.daemon.parked_views import ParkedRun
+from cellblock.durable.keeper import Keeper
+from cellblock.durable.login_looks import LoginLooks
+from cellblock.durable.views import ParkedRun
 from cellblock.execution.caller import Caller
 from cellblock.execution.executor import Executor
 from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
@@ -32,7 +33,7 @@ from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import Foreign, Head, OneRunFailed, Piece, open_questions
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
 from cellblock.policy.asking import Grantee
-from cellblock.telemetry.keeper import Keeper
+from cellblock.upstream.registry import Registry
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -62,7 +63,7 @@ class GoingOn:
     """
 
     def __init__(
-        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor, logins: Logins
+        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor, logins: Registry
     ) -> None:
         self._journals = journals
         self._keeper = keeper

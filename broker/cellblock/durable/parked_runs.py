@@ -12,18 +12,19 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
-from cellblock.daemon.going_on import AGAIN_SECONDS, GoingOn
-from cellblock.daemon.parked_views import (
+from cellblock.durable.going_on import AGAIN_SECONDS, GoingOn
+from cellblock.durable.views import (
     ParkedRun,
+    ParkedStatus,
     ended_meanwhile,
     kept_response,
     parked_response,
     parked_run,
+    response_in,
 )
 from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.service import ParkedStatus
 from cellblock.journal.parked import CANCELLED, EXPIRED, Answer, Given, ParkedQuestion
 from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import (
@@ -34,7 +35,6 @@ from cellblock.journal.rows import (
 )
 from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import response_in
 
 logger = logging.getLogger("cellblock.journal")
 

@@ -14,6 +14,7 @@ from cellblock.base.shared_state import SharedState
 from cellblock.catalog.model import Catalog
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
+from cellblock.durable.keeper import Keeper
 from cellblock.execution.events import RunFacts
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import Journals
@@ -23,7 +24,6 @@ from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import Keeper
 from support.memory_host import turns
 from support.memory_keeper import MemoryKeeper, Park
 from support.postgresql import Postgres

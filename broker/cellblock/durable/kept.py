@@ -1,7 +1,4 @@
-"""Keeper keeps runs that have ended, as their clients' setting says: what a person looks at, and what replays.
-
-A run counts from when it has a place: one that is refused before has done nothing, and its response says all.
-"""
+"""Kept watches one run, and has the journals write it down on its way, when it is parked, and at its end."""
 
 from __future__ import annotations
 
@@ -9,13 +6,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, cast
 
-from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
@@ -29,143 +24,14 @@ from cellblock.journal.at_work import CallsAtWork, OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
-from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.journal.room import ROOM, NoRoom
-from cellblock.journal.rows import AnyPiece, Head, Piece, parked_questions, waiting_in
+from cellblock.journal.parked import CANCELLED, LOST, Parked
+from cellblock.journal.recording import RecordedCall, Recording
+from cellblock.journal.rows import AnyPiece, Head, Piece
 from cellblock.journal.steps import Steps
 from cellblock.journal.store import JournalStore
-from cellblock.policy.asking import EarlierQuestions, Verdict
-from cellblock.telemetry.board import Data, LiveRun, whole_run
+from cellblock.telemetry.board import LiveRun, whole_run
 
 logger = logging.getLogger("cellblock.journal")
-
-MAX_SHOWN: Final = 100
-"""Bounds the kept runs that the dashboard lists."""
-
-NO_END: Final = "no end"
-"""Names the outcome of a run that goes on, or was lost with its broker."""
-
-
-class Keeper:
-    """Opens the watchers of runs that may be kept, and gives those runs that are.
-
-    Args:
-        journals: Where they are kept.
-        settings: Whose runs are.
-        owner: Names the broker, for those who look whether it lives.
-    """
-
-    def __init__(self, journals: Journals, settings: JournalSettings, owner: RunOwner) -> None:
-        self._journals = journals
-        self.settings = settings
-        self._owner = owner
-        self.at_work = CallsAtWork(journals, owner)
-
-    def use(self, settings: JournalSettings) -> None:
-        """Takes over other settings, for runs that begin from now on."""
-        self.settings = settings
-        self._journals.use(settings)
-
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
-        """Gives what watches a new run of a client; None where it is not to be written down. See `RunKeeper`."""
-        mode = self.settings.for_client(principal)
-        parks_tools = self.settings.park_tools_after_ms is not None
-        if mode == "off" or (mode == "parked" and not (may_park or durable or parks_tools)):
-            return None
-        kept = self._kept(principal, Journal.recording(client))
-        kept.keeps, kept.client = mode, client
-        kept.is_durable = durable or mode == "all"
-        if may_park or durable:
-            kept.park_seconds = self.settings.park_after_ms / 1000
-        return kept
-
-    def is_off(self, principal: str) -> bool:
-        """Says whether no run of a client is written down, or run again. See `RunKeeper`."""
-        return self.settings.for_client(principal) == "off"
-
-    def taken(
-        self,
-        store: JournalStore,
-        run_id: str,
-        take: Callable[[JournalStore], tuple[Head, list[Piece]] | None],
-    ) -> KeptRun | None:
-        """Takes a run to go on with, and reads it, in the journals' thread: it may have megabytes.
-
-        Args:
-            store: Where it is.
-            run_id: The run.
-            take: Takes it, and gives what was written of it; None where there is nothing to take.
-
-        Returns:
-            What watches it; None where it was not taken, or cannot go on and is ended.
-
-        Raises:
-            NoRoom: It was not taken; it can be when others hold less.
-            StoreError: As `take`.
-        """
-        waiting = store.read(run_id, kinds=("parked",))
-        if waiting is None:
-            return None
-        head, parked = waiting
-        client = (waiting_in(parked)[0].client if parked else "") or head.principal
-        try:
-            with ROOM.holding(client, head.bytes):
-                found = take(store)
-                if found is None:
-                    return None
-                head, kept = found
-                recording = pieces.recording_in(kept)
-            if recording is None:
-                raise UnreadableRecording(
-                    "The run was written down without a recording.", hint="Run the script again."
-                )
-            return self._reopened(head, kept, Journal.resuming(recording, client))
-        except OverBudget as error:
-            raise NoRoom(str(error)) from None
-        except UnreadableRecording as error:
-            logger.warning("run %s cannot go on: %s", run_id, error)
-            store.give_up(run_id, self._owner.name, LOST)
-            return None
-
-    def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
-        """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
-        run = self._kept(head.principal, journal, head)
-        run.keeps = self.settings.for_client(head.principal)
-        run.is_durable = True
-        run.park_seconds = self.settings.park_after_ms / 1000
-        run.turn, run.resumed, run.adopted = head.turn, head.resumed, head.adopted
-        run.earlier_cpu_ms = head.cpu_ms
-        if any(piece.kind == "parked" for piece in kept):
-            parked, answers = waiting_in(kept)
-            run.earlier = _earlier(parked, answers)
-            run.client, run.losses = parked.client, parked.losses
-        return run
-
-    def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
-        kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.at_work, head)
-        kept.park_asked_seconds = self.settings.park_after_ms / 1000
-        if self.settings.park_tools_after_ms is not None:
-            kept.park_tools_seconds = self.settings.park_tools_after_ms / 1000
-        return kept
-
-    async def recent(self) -> list[Data]:
-        """Returns the newest kept runs of everybody, in short. Raises StoreError."""
-        return [head_data(head) for head in await self._journals.heads(limit=MAX_SHOWN)]
-
-    async def run(self, run_id: str) -> Data | None:
-        """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.
-
-        Raises:
-            StoreError: It cannot be read.
-            UnreadableRecording: Another release has made it.
-        """
-
-        def look(store: JournalStore) -> Data | None:
-            found = store.read(run_id)
-            return None if found is None else shown(*found)
-
-        return await self._journals.asked(look, None)
 
 
 class Kept(KeptRun):
@@ -475,25 +341,6 @@ class Kept(KeptRun):
         return self._writing is not None and await self._journals.is_written(self._writing)
 
 
-def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
-    """Returns what became of the questions of a run that goes on: those before calls that were not made."""
-    verdicts, logins = dict.fromkeys(parked.allowed, Verdict.ACCEPTED), dict[int, Verdict]()
-    for question in parked.questions:
-        given = answers.get(question.number)
-        if isinstance(given, str) and not question.is_of_server:
-            (logins if question.kind == "login" else verdicts)[question.call] = Verdict(given)
-    rounds: dict[int, Round] = {}
-    for question in parked.questions:
-        if question.round:
-            key, result = unpack_round(question.round)
-            if question.call not in rounds or rounds[question.call].result != result:
-                rounds[question.call] = Round(result, {})
-            if question.number in answers:
-                rounds[question.call].answers[key] = answers[question.number]
-    waited = frozenset(question.call for question in parked.questions)
-    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds, waited)
-
-
 def _not_written(why: str) -> ToolCallError:
     return ToolCallError(
         f"The call was not made: {why}.",
@@ -519,88 +366,3 @@ def _recorded(snapshot: Callable[[], Recording]) -> list[AnyPiece]:
         # It was too large, or its script has texts without UTF-8: what a person looks at is kept all the same.
         logger.info("a run is kept without a recording: %s", error)
         return []
-
-
-def response_in(kept: Sequence[Piece]) -> RunResponse | None:
-    """Returns the response of a run that has ended; None where none is written down.
-
-    Raises:
-        UnreadableRecording: Another release has made it.
-    """
-    recording = pieces.recording_in(kept)
-    if recording is None or recording.response is None:
-        return None
-    # The recorded one is what a replay comes to; what was said beside it, such as what became of its processes, is not.
-    told = {name: facts[name] for name in ("diagnostics", "usage")} if (facts := _facts_in(kept)) else {}
-    return RunResponse.model_validate(recording.response | told)
-
-
-def _facts_in(kept: Sequence[Piece]) -> Data | None:
-    found = next((piece.body for piece in kept if piece.kind == "facts"), None)
-    return None if found is None else cast("Data", json.loads(found))
-
-
-# ---- what is shown -----------------------------------------------------------------------------------
-
-
-def head_data(head: Head) -> Data:
-    """Returns what is shown of a kept run in a list."""
-    return {
-        "id": head.id,
-        "principal": head.principal,
-        "acceptedAt": head.began,
-        "endedAt": head.ended,
-        "outcome": head.outcome,
-        "calls": head.calls,
-        "bytes": head.bytes,
-        "state": head.state,
-        "expiresAt": head.expires,
-    }
-
-
-def shown(head: Head, kept: list[Piece]) -> Data:
-    """Returns a kept run as the dashboard shows it; of one without an end, what is known of it.
-
-    Raises:
-        UnreadableRecording: Another release has made it.
-    """
-    if (facts := _facts_in(kept)) is not None:
-        return facts
-    recording = pieces.recording_in(kept)
-    calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
-    state = head.state if head.state == "parked" else head.outcome or NO_END
-    waits, working = list[Data](), list[Data]()
-    if head.state == "parked":
-        waits = [
-            asdict(one) | {"number": one.number, "round": bool(one.round)}
-            for one in parked_questions(head, kept)
-        ]
-        asking = {one["call"] for one in waits}
-        calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
-        working = [asdict(one) for one in calls_at_work if one.call not in asking]
-    return {
-        **head_data(head),
-        "kept": True,
-        "client": head.principal,
-        "state": state,
-        "outcome": state,
-        "waitsFor": waits,
-        "atWork": working,
-        "calls": len(calls),
-        "elapsedMs": 0,
-        "scriptChars": 0 if recording is None else len(recording.code),
-        "script": "" if recording is None else recording.code,
-        "workerEnd": None,
-        "usage": None,
-        "steps": {},
-        "timeline": [_call(call) for call in calls],
-        "diagnostics": [],
-        "logs": [],
-        "logsLeftOut": 0,
-    }
-
-
-def _call(call: RecordedCall) -> Data:
-    outcome = call.certainty.value if call.ok is None else "ok" if call.ok else "failed"
-    step = {"server": call.server, "tool": call.tool, "atMs": 0, "durationMs": 0}
-    return {**step, "outcome": outcome, "error": call.error}

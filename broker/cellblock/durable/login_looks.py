@@ -7,12 +7,13 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from cellblock.journal.journals import Journals
 from cellblock.journal.parked import Answer, ParkedQuestion
 from cellblock.journal.rows import WAITING, OneRunFailed, parked_questions
 from cellblock.journal.store import JournalStore
+from cellblock.upstream.registry import Registry
 
 LOGIN_LOOKS: Final = 5
 """Counts the looks at runs that wait for a login after one has changed: a run may be parked in that moment, which has
@@ -20,18 +21,6 @@ bounds of its own."""
 
 LOGIN_PAGE: Final = 100
 """Bounds the runs that one look after a login reads at once: others wait for the file."""
-
-
-class Logins(Protocol):
-    """Knows to which servers people log in; `upstream.registry.Registry` does."""
-
-    def login_stamps(self) -> Mapping[str, object]:
-        """Returns by server what changes when somebody logs in, or it is connected."""
-        ...
-
-    async def is_logged_in(self, server: str, mark: str) -> bool:
-        """Says whether somebody has logged in since there was the login of this mark, and the server is connected."""
-        ...
 
 
 class LoginLooks:
@@ -45,7 +34,7 @@ class LoginLooks:
 
     def __init__(
         self,
-        logins: Logins,
+        logins: Registry,
         journals: Journals,
         answer: Callable[[str, Mapping[int, Answer]], Awaitable[object]],
     ) -> None:

@@ -1,0 +1,173 @@
+"""Keeper keeps runs that have ended, as their clients' setting says: what a person looks at, and what replays.
+
+A run counts from when it has a place: one that is refused before has done nothing, and its response says all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from cellblock.apart.budget import OverBudget
+from cellblock.config.journal import JournalSettings
+from cellblock.durable.kept import Kept
+from cellblock.durable.views import head_data, shown
+from cellblock.execution.keeping import KeptRun
+from cellblock.journal import pieces
+from cellblock.journal.at_work import CallsAtWork
+from cellblock.journal.journal import Journal
+from cellblock.journal.journals import Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.parked import LOST, Given, Parked, Round, unpack_round
+from cellblock.journal.recording import UnreadableRecording
+from cellblock.journal.room import ROOM, NoRoom
+from cellblock.journal.rows import Head, Piece, waiting_in
+from cellblock.journal.store import JournalStore
+from cellblock.policy.asking import EarlierQuestions, Verdict
+from cellblock.telemetry.board import Data
+
+logger = logging.getLogger("cellblock.journal")
+
+MAX_SHOWN: Final = 100
+"""Bounds the kept runs that the dashboard lists."""
+
+
+class Keeper:
+    """Opens the watchers of runs that may be kept, and gives those runs that are.
+
+    Args:
+        journals: Where they are kept.
+        settings: Whose runs are.
+        owner: Names the broker, for those who look whether it lives.
+    """
+
+    def __init__(self, journals: Journals, settings: JournalSettings, owner: RunOwner) -> None:
+        self._journals = journals
+        self.settings = settings
+        self._owner = owner
+        self.at_work = CallsAtWork(journals, owner)
+
+    def use(self, settings: JournalSettings) -> None:
+        """Takes over other settings, for runs that begin from now on."""
+        self.settings = settings
+        self._journals.use(settings)
+
+    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+        """Gives what watches a new run of a client; None where it is not to be written down. See `RunKeeper`."""
+        mode = self.settings.for_client(principal)
+        parks_tools = self.settings.park_tools_after_ms is not None
+        if mode == "off" or (mode == "parked" and not (may_park or durable or parks_tools)):
+            return None
+        kept = self._kept(principal, Journal.recording(client))
+        kept.keeps, kept.client = mode, client
+        kept.is_durable = durable or mode == "all"
+        if may_park or durable:
+            kept.park_seconds = self.settings.park_after_ms / 1000
+        return kept
+
+    def is_off(self, principal: str) -> bool:
+        """Says whether no run of a client is written down, or run again. See `RunKeeper`."""
+        return self.settings.for_client(principal) == "off"
+
+    def taken(
+        self,
+        store: JournalStore,
+        run_id: str,
+        take: Callable[[JournalStore], tuple[Head, list[Piece]] | None],
+    ) -> KeptRun | None:
+        """Takes a run to go on with, and reads it, in the journals' thread: it may have megabytes.
+
+        Args:
+            store: Where it is.
+            run_id: The run.
+            take: Takes it, and gives what was written of it; None where there is nothing to take.
+
+        Returns:
+            What watches it; None where it was not taken, or cannot go on and is ended.
+
+        Raises:
+            NoRoom: It was not taken; it can be when others hold less.
+            StoreError: As `take`.
+        """
+        waiting = store.read(run_id, kinds=("parked",))
+        if waiting is None:
+            return None
+        head, parked = waiting
+        client = (waiting_in(parked)[0].client if parked else "") or head.principal
+        try:
+            with ROOM.holding(client, head.bytes):
+                found = take(store)
+                if found is None:
+                    return None
+                head, kept = found
+                recording = pieces.recording_in(kept)
+            if recording is None:
+                raise UnreadableRecording(
+                    "The run was written down without a recording.", hint="Run the script again."
+                )
+            return self._reopened(head, kept, Journal.resuming(recording, client))
+        except OverBudget as error:
+            raise NoRoom(str(error)) from None
+        except UnreadableRecording as error:
+            logger.warning("run %s cannot go on: %s", run_id, error)
+            store.give_up(run_id, self._owner.name, LOST)
+            return None
+
+    def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
+        """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
+        run = self._kept(head.principal, journal, head)
+        run.keeps = self.settings.for_client(head.principal)
+        run.is_durable = True
+        run.park_seconds = self.settings.park_after_ms / 1000
+        run.turn, run.resumed, run.adopted = head.turn, head.resumed, head.adopted
+        run.earlier_cpu_ms = head.cpu_ms
+        if any(piece.kind == "parked" for piece in kept):
+            parked, answers = waiting_in(kept)
+            run.earlier = _earlier(parked, answers)
+            run.client, run.losses = parked.client, parked.losses
+        return run
+
+    def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
+        kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.at_work, head)
+        kept.park_asked_seconds = self.settings.park_after_ms / 1000
+        if self.settings.park_tools_after_ms is not None:
+            kept.park_tools_seconds = self.settings.park_tools_after_ms / 1000
+        return kept
+
+    async def recent(self) -> list[Data]:
+        """Returns the newest kept runs of everybody, in short. Raises StoreError."""
+        return [head_data(head) for head in await self._journals.heads(limit=MAX_SHOWN)]
+
+    async def run(self, run_id: str) -> Data | None:
+        """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.
+
+        Raises:
+            StoreError: It cannot be read.
+            UnreadableRecording: Another release has made it.
+        """
+
+        def look(store: JournalStore) -> Data | None:
+            found = store.read(run_id)
+            return None if found is None else shown(*found)
+
+        return await self._journals.asked(look, None)
+
+
+def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
+    """Returns what became of the questions of a run that goes on: those before calls that were not made."""
+    verdicts, logins = dict.fromkeys(parked.allowed, Verdict.ACCEPTED), dict[int, Verdict]()
+    for question in parked.questions:
+        given = answers.get(question.number)
+        if isinstance(given, str) and not question.is_of_server:
+            (logins if question.kind == "login" else verdicts)[question.call] = Verdict(given)
+    rounds: dict[int, Round] = {}
+    for question in parked.questions:
+        if question.round:
+            key, result = unpack_round(question.round)
+            if question.call not in rounds or rounds[question.call].result != result:
+                rounds[question.call] = Round(result, {})
+            if question.number in answers:
+                rounds[question.call].answers[key] = answers[question.number]
+    waited = frozenset(question.call for question in parked.questions)
+    return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds, waited)
