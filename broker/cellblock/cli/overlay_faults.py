@@ -89,7 +89,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     for server in catalog.servers.values() if catalog is not None else ():
         tools = {tool.tool_name: tool.input_schema for tool in server.tools}
         inputs[server.config_name] = tools | {tool.name: None for tool in server.withheld}
-    checks = _checks(observed_in(settings))
+    checks = _checks(observed_in(settings.cellblock.state, settings.state_dir))
     files = {name: overlay_file(folder, name) for name in [*settings.servers, LOCAL]}
     found: list[OverlayFault] = []
     for name, file in files.items():

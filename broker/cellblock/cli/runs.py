@@ -163,7 +163,8 @@ def without_values(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(settings: Settings) -> Place:
-    return place_of(settings, settings.cellblock.state.opened())
+    section = settings.cellblock
+    return place_of(settings.state_dir, section.state.keys, section.auth, section.state.opened())
 
 
 def _unknown(run_id: str) -> ConfigError:

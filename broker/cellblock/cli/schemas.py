@@ -91,7 +91,7 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
 @contextlib.contextmanager
 def _opened(settings: Settings, failure: str) -> Generator[Store]:
     """Opens the store for a while; raises ConfigError where there is none, or it cannot be used."""
-    where, setting = observed_in(settings), "state.url"
+    where, setting = observed_in(settings.cellblock.state, settings.state_dir), "state.url"
     if isinstance(where, Path):
         setting = "--state-dir"
         if not where.is_file():

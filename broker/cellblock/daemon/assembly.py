@@ -191,7 +191,7 @@ async def start_reach(
         stack.callback(shared.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(place_of(settings, shared), section.journal)
+    journals = Journals(place_of(state_dir, section.state.keys, section.auth, shared), section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)

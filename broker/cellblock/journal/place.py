@@ -12,7 +12,6 @@ from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
-from cellblock.config.settings import Settings
 from cellblock.journal.key import load_key
 from cellblock.journal.store import JournalStore, logger
 from cellblock.journal.tables import MIGRATIONS, POSTGRES_MIGRATIONS, SETUP
@@ -109,16 +108,10 @@ class SharedPlace:
         return None if presence is None else presence.trouble
 
 
-def place_of(settings: Settings, shared: SharedState | None) -> Place:
-    """Returns where the journals of a configuration are.
-
-    Args:
-        settings: The configuration.
-        shared: What this process has of its PostgreSQL, where it names one.
-    """
-    if shared is not None:
-        return SharedPlace(shared)
-    return FilePlace(settings.state_dir, settings.cellblock.auth, settings.cellblock.state.keys)
+def place_of(state_dir: Path, keys: Sequence[bytes], auth: AuthSettings, shared: SharedState | None) -> Place:
+    """Returns where journals are: in the PostgreSQL that this process shares, else in a file of the state directory,
+    under keys that are given or, where there are none, one that `auth` says where to keep."""
+    return FilePlace(state_dir, auth, keys) if shared is None else SharedPlace(shared)
 
 
 def opened_file(

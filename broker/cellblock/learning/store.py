@@ -18,7 +18,7 @@ from cellblock.base.database import Database
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import DATABASE
-from cellblock.config.settings import Settings
+from cellblock.config.state import StateSettings
 from cellblock.learning.fading import NOT_FADING
 from cellblock.learning.observation import Observation, ToolKey
 from cellblock.learning.record import decoded, encoded
@@ -238,7 +238,6 @@ def _of_row(row: tuple[Any, ...]) -> Observation | None:
         return None
 
 
-def observed_in(settings: Settings) -> Where:
+def observed_in(state: StateSettings, state_dir: Path) -> Where:
     """Returns where the observations of a configuration are. Raises ConfigError: Its PostgreSQL has no driver."""
-    state = settings.cellblock.state
-    return PostgresServer(state.url) if state.is_shared else settings.state_dir / FILE_NAME
+    return PostgresServer(state.url) if state.is_shared else state_dir / FILE_NAME
