@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TextIO
 
 import httpx2
@@ -94,6 +96,64 @@ class RestoringStream(ClosingStream):
         await self._inner.aclose()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpWatch:
+    """Watches the requests and the answers of one connection over HTTP. The fields are as for `open_transport`; `cut`
+    ends the connection."""
+
+    heavy: HeavyMessages
+    max_message_bytes: int
+    on_status: Callable[[int], None]
+    cut: Callable[[str], None]
+    tls: ssl.SSLContext
+    way: Way | None
+
+    def sse_client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """Makes the client of a server that speaks SSE, as the SDK asks for it."""
+        bounds = timeout or httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
+        client = httpx2.AsyncClient(headers=headers, timeout=bounds, auth=auth, verify=self.tls)
+        self.hear(client, self._answered_in_one_stream)
+        return client
+
+    def hear(
+        self,
+        client: httpx2.AsyncClient,
+        answered: Callable[[httpx2.Response], Awaitable[None]] | None = None,
+    ) -> None:
+        """Has what a client sends and gets pass here."""
+        client.event_hooks["request"].append(self._put_in)
+        client.event_hooks["response"].append(answered or self._answered)
+
+    async def _put_in(self, request: httpx2.Request) -> None:
+        """Puts large inputs into a request where tokens stand for them."""
+        pieces = self.heavy.splices.spliced(request.content) if request.method == "POST" else []
+        if len(pieces) > 1 and self.way is not None:
+            # The other broker is not to read it either: it gets the message with the token, and the input behind it.
+            start, whole, end = pieces
+            token = request.content[len(start) + 1 : -len(end) - 1]
+            request.headers[LARGE_HEADER] = f"{token.decode()} {len(request.content)}"
+            pieces = [request.content, whole]
+        if len(pieces) > 1:
+            request.stream = httpx2.ByteStream(b"".join(pieces))
+            request.headers["content-length"] = str(sum(map(len, pieces)))
+
+    async def _answered(self, response: httpx2.Response) -> None:
+        # GET opens the optional stream of notifications; refusing that is no failure.
+        if response.request.method == "POST":
+            self.on_status(response.status_code)
+        cap_response(response, self.max_message_bytes, self.heavy, current.get(), self.cut)
+
+    async def _answered_in_one_stream(self, response: httpx2.Response) -> None:
+        self.on_status(response.status_code)
+        # All answers share one stream: it cannot go on behind an event that is not read to its end.
+        cap_response(response, self.max_message_bytes, self.heavy, on_flood=self.cut, on_over=self.cut)
+
+
 @asynccontextmanager
 async def open_transport(
     config: ServerConfig,
@@ -130,68 +190,35 @@ async def open_transport(
         on_cut(why)
         ended.set()
 
-    async def put_in(request: httpx2.Request) -> None:
-        pieces = heavy.splices.spliced(request.content) if request.method == "POST" else []
-        if len(pieces) > 1 and way is not None:
-            # The other broker is not to read it either: it gets the message with the token, and the input behind it.
-            start, whole, end = pieces
-            token = request.content[len(start) + 1 : -len(end) - 1]
-            request.headers[LARGE_HEADER] = f"{token.decode()} {len(request.content)}"
-            pieces = [request.content, whole]
-        if len(pieces) > 1:
-            request.stream = httpx2.ByteStream(b"".join(pieces))
-            request.headers["content-length"] = str(sum(map(len, pieces)))
-
     async with AsyncExitStack() as stack:
         if config.command is not None and way is None:
-            read, write = await stack.enter_async_context(
-                stdio_transport(
-                    config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
-                )
-            )
-        elif config.type == "sse" and way is None:
-            assert config.url is not None
-            tls = await tls_ready()
-
-            async def note(response: httpx2.Response) -> None:
-                on_status(response.status_code)
-                # All answers share one stream: it cannot go on behind an event that is not read to its end.
-                cap_response(response, max_message_bytes, heavy, on_flood=cut, on_over=cut)
-
-            def watched(
-                headers: dict[str, str] | None = None,
-                timeout: httpx2.Timeout | None = None,
-                auth: httpx2.Auth | None = None,
-            ) -> httpx2.AsyncClient:
-                bounds = timeout or httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
-                client = httpx2.AsyncClient(headers=headers, timeout=bounds, auth=auth, verify=tls)
-                client.event_hooks["request"].append(put_in)
-                client.event_hooks["response"].append(note)
-                return client
-
-            read, write = await stack.enter_async_context(
-                sse_client(config.url, headers=dict(config.headers), httpx_client_factory=watched, auth=auth)
+            opened = stdio_transport(
+                config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
             )
         else:
             tls, url = await tls_ready(), config.url if way is None else way.url
             assert url is not None
-            if way is None:
-                made = ServerClient(dict(config.headers), auth, tls)
-            else:
-                made = ServerClient(dict(way.headers), None, tls, WayTransport(way.name))
-            client = await stack.enter_async_context(made)
-
-            async def watch(response: httpx2.Response) -> None:
-                # GET opens the optional stream of notifications; refusing that is no failure.
-                if response.request.method == "POST":
-                    on_status(response.status_code)
-                cap_response(response, max_message_bytes, heavy, current.get(), cut)
-
-            client.event_hooks["request"].append(put_in)
-            client.event_hooks["response"].append(watch)
-            read, write = await stack.enter_async_context(
-                streamable_http_client(url, http_client=client, max_sse_event_size=max_message_bytes)
+            watch = HttpWatch(
+                heavy=heavy,
+                max_message_bytes=max_message_bytes,
+                on_status=on_status,
+                cut=cut,
+                tls=tls,
+                way=way,
             )
+            if config.type == "sse" and way is None:
+                opened = sse_client(
+                    url, headers=dict(config.headers), httpx_client_factory=watch.sse_client, auth=auth
+                )
+            else:
+                if way is None:
+                    made = ServerClient(dict(config.headers), auth, tls)
+                else:
+                    made = ServerClient(dict(way.headers), None, tls, WayTransport(way.name))
+                client = await stack.enter_async_context(made)
+                watch.hear(client)
+                opened = streamable_http_client(url, http_client=client, max_sse_event_size=max_message_bytes)
+        read, write = await stack.enter_async_context(opened)
 
         async def refuse(answer: bytes) -> None:
             message = read_message(answer)
