@@ -257,7 +257,7 @@ async def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path) 
         await until(lambda: "a" in broker.catalog.servers, "the server is there")
         server = broker.catalog.servers["a"]
         for _ in range(3):
-            assert await within(broker.entries(server, "prompts", fresh=False)) == []
+            assert await within(broker.registry.entries(server, "prompts", fresh=False)) == []
     lines = ledger(tmp_path / "a.jsonl")
     assert [line["method"] for line in lines if line["event"] == "request"] == ["prompts/list"]
 

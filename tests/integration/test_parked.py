@@ -17,7 +17,7 @@ from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Ve
 from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import Away, StoreError
 from cellblock.config.settings import parse_settings
-from cellblock.daemon import going_on
+from cellblock.durable import going_on, keeper
 from cellblock.durable.keeper import Keeper
 from cellblock.execution.caller import Caller
 from cellblock.journal import journal
@@ -26,7 +26,6 @@ from cellblock.journal.place import FilePlace, journals_in
 from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry import keeper
 from support.processes import workers_of
 from support.waits import until, until_found, within
 

@@ -10,9 +10,9 @@ import pytest
 from cellblock import Broker, tool
 from cellblock.config.sections import MIB
 from cellblock.config.settings import parse_settings
+from cellblock.durable import keeper
 from cellblock.journal import journal
 from cellblock.journal.room import JournalRoom
-from cellblock.telemetry import keeper
 from support.entries import entry, for_tests, forked_server
 from support.processes import workers_of
 from support.waits import until, until_found, within

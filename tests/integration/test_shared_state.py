@@ -17,7 +17,7 @@ import pytest
 from cellblock import Broker, CellblockError, ConfigError, tool
 from cellblock.base import presence
 from cellblock.config.settings import parse_settings
-from cellblock.daemon import going_on
+from cellblock.durable import going_on
 from cellblock.execution.response import RunResponse
 from cellblock.journal import at_work
 from cellblock.journal.rows import Head

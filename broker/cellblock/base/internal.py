@@ -11,7 +11,8 @@ _MARKED: Final[set[str]] = set()
 
 
 def internal(function: F) -> F:
-    """Marks a function or method, below `@property` where there is one: it may change in any version."""
+    """Marks a function or method, below `@property` where there is one, or a class with all its members: it may change
+    in any version."""
     _MARKED.add(f"{function.__module__}.{function.__qualname__}")
     return function
 
@@ -19,5 +20,5 @@ def internal(function: F) -> F:
 def is_internal(member: object) -> bool:
     """Says whether a member of a class is marked."""
     function = member.fget if isinstance(member, property) else member
-    name = getattr(function, "__qualname__", "")
-    return f"{getattr(function, '__module__', '')}.{name}" in _MARKED
+    place = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return place in _MARKED or place.rpartition(".")[0] in _MARKED

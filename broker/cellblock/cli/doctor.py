@@ -180,7 +180,7 @@ async def examine(
                     report.missing.append(LARGE_BODIES_UNCAPPED)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-                way = broker.way_to(server.config_name)
+                way = broker.registry.way_to(server.config_name)
                 through = "" if way is None else f", through {way.broker} at {urlsplit(way.url).netloc}"
                 report.servers[server.server_id] = f"connected{through}, {len(server.tools)} tools{left_out}"
                 report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]

@@ -17,19 +17,19 @@ from cellblock.base.errors import ConfigError
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
-from cellblock.cli.waiting_runs import WaitingRuns
 from cellblock.config.secrets.redaction import redacting
-from cellblock.config.settings import CellblockSettings, DashboardSettings, Settings
+from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.broker import Broker
 from cellblock.frontend.http.address import Address
-from cellblock.frontend.http.pages import Pages
+from cellblock.frontend.http.pages import KeptRuns, Pages, Servers
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 from cellblock.frontend.http.token import FILE_NAME
+from cellblock.frontend.http.waiting_runs import WaitingRuns
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
-from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
+from cellblock.telemetry.view import View
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
@@ -176,7 +176,8 @@ async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Repli
                 f"Replicas need the key that they share: {error}.", hint="Give state.key."
             ) from None
         # Only now can others come here for what this broker has.
-        broker.takes_singles(url)
+        if (singles := broker.registry.singles) is not None:
+            singles.take(url)
         yield found
 
 
@@ -199,6 +200,10 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     if not is_shown and not section.metrics.enabled and not is_own:
         return None
     facts, tally = broker.facts(), Tally(section.metrics.max_tools)
+
+    def redacted() -> Callable[[Any], Any]:
+        return redacting(broker.settings.servers.values())
+
     broker.events.add(tally)
     view = None
     if is_shown:
@@ -206,49 +211,17 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.count)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None
+    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
     return Pages(
         view,
         metrics,
         open_metrics=not section.metrics.token,
         secure=encrypted,
-        servers=_Servers(broker, facts) if is_own else None,
-        kept=_KeptRuns(broker, dashboard),
+        servers=Servers(facts, broker.restart_server) if is_own else None,
+        kept=KeptRuns(broker.keeper, dashboard, redacted),
         # Members of a team do not answer for each other.
-        parked=ParkedPages(WaitingRuns(broker), shows_inputs=dashboard.show_scripts) if is_own else None,
+        parked=ParkedPages(waiting, shows_inputs=dashboard.show_scripts) if is_own else None,
     )
-
-
-class _KeptRuns:
-    """Shows the runs that a broker keeps as the dashboard shows all others, without the configuration's secrets."""
-
-    def __init__(self, broker: Broker, dashboard: DashboardSettings) -> None:
-        self._broker = broker
-        self._dashboard = dashboard
-        self.recent = broker.keeper.recent
-
-    async def run(self, run_id: str) -> dict[str, Any] | None:
-        run = await self._broker.keeper.run(run_id)
-        if run is None:
-            return None
-        if not self._dashboard.logs:
-            run["logs"] = []
-        if not self._dashboard.show_scripts:
-            run.pop("script", None)
-        return redacting(self._broker.settings.servers.values())(run)
-
-
-class _Servers:
-    """Shows the upstream servers of a broker, and starts them again, for `cellblock restart`."""
-
-    def __init__(self, broker: Broker, facts: BrokerFacts) -> None:
-        self._facts = facts
-        self.restart = broker.restart_server
-
-    def not_started(self) -> dict[str, str]:
-        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
-
-    def row(self, name: str) -> dict[str, Any] | None:
-        return next((row for row in self._facts.upstreams() if row["name"] == name), None)
 
 
 def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:

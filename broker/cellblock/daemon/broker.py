@@ -1,83 +1,40 @@
-"""The broker is the composition root: the only place that constructs and closes the broker's parts.
-
-`Broker` is the embedding API and what every front-end is given.
-"""
+"""The broker is what programs embed, and what every front-end is given."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from cellblock.base.callbacks import Listeners
-from cellblock.base.errors import CellblockError, HostUnavailable
-from cellblock.base.internal import internal
-from cellblock.base.tasks import TaskSet
+from cellblock.base.errors import HostUnavailable
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
-from cellblock.catalog.requests import Kind
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
-from cellblock.daemon.assembly import (
-    catalog_before_start,
-    counts_of,
-    front_config,
-    policy_of,
-    start_executor,
-    start_reach,
-    tools_of,
-)
-from cellblock.daemon.machine import check_descriptors, unavailable
-from cellblock.daemon.private_state import BrokerState, StateDir
+from cellblock.daemon.assembly import front_config, policy_of
+from cellblock.daemon.parts import LEARN_BOUND_SECONDS, Parts, not_running
+from cellblock.daemon.private_state import StateDir
 from cellblock.daemon.reload import applicable, described, keeping
-from cellblock.execution.caller import EMBEDDER, Caller
-from cellblock.execution.events import RunEvents, Watcher
+from cellblock.execution.caller import Caller
+from cellblock.execution.events import Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import Grantee
-from cellblock.policy.counts import Counts
-from cellblock.policy.named_tokens import NamedTokens
-from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
-    from cellblock.apart.pool import Apart
-    from cellblock.base.presence import Presence
-    from cellblock.base.shared_state import SharedState
-    from cellblock.durable.keeper import Keeper
-    from cellblock.durable.parked_runs import ParkedRuns
     from cellblock.durable.views import ParkedRun
-    from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
-    from cellblock.frontend.service import FrontConfig
-    from cellblock.journal.journal import Journal
     from cellblock.journal.parked import Answer, Reply
-    from cellblock.learning.learner import Learner
-    from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
     from cellblock.telemetry.tally import Tally
     from cellblock.telemetry.view import BrokerFacts
-    from cellblock.upstream.entries import Entry
-    from cellblock.upstream.registry import Registry
-    from cellblock.upstream.session import UpstreamSession
-    from cellblock.upstream.single import Way
-    from cellblock.workers.start import Workers
-    from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock")
 
-LEARN_BOUND_SECONDS: Final = 5.0
-"""Bounds the wait for the store of observed schemas; it opens in milliseconds."""
 
-HOST_START_BOUND_SECONDS: Final = 15.0
-"""Bounds the wait for the worker host's greeting before the embedding API goes on without it; it takes about 0.3 s."""
-
-
-class Broker:
+class Broker(Parts):
     """Runs scripts against MCP servers and Python tools; an async context manager, of one event loop and thread.
 
     Its coroutines and `reconfigure` raise CellblockError at once when they are called from another event loop.
@@ -97,41 +54,8 @@ class Broker:
         ...     assert response.result == 2
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        tools: Sequence[Callable[..., Any]] = (),
-        state_dir: StateDir = None,
-    ) -> None:
-        self._state = BrokerState(state_dir)
-        settings = self._state.named_in(settings)
-        self._settings: Settings = settings
-        self._front = front_config(settings)
-        self._tools = tools_of(settings.cellblock.tools, tools)
-        self._shared = settings.cellblock.state.opened()
-        self._tokens = NamedTokens(settings.state_dir if self._shared is None else self._shared.rows)
-        self._counts = counts_of(settings.state_dir, self._shared)
-        self._policy = policy_of(settings, self._tokens, self._counts)
-        self._stack = contextlib.AsyncExitStack()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._apart: Apart | None = None
-        self._executor: Executor | None = None
-        self._agent_tool: AgentTool | None = None
-        self._registry: Registry | None = None
-        self._workers: Workers | None = None
-        self._learner: Learner | None = None
-        self._outputs: KnownOutputs | None = None
-        self._replica = ""
-        self._keeper: Keeper | None = None
-        self._parked: ParkedRuns | None = None
-        self._presence: Presence | None = None
-        self._tally: Tally | None = None
-        self._releases = TaskSet()
-        self._changed = Listeners()
-        self._before_start = catalog_before_start(self._front.servers, local=bool(self._tools))
-        self.events: Final = RunEvents()
-        """Tells watchers of all runs while they run; add one to see them."""
+    _agent_tool: AgentTool | None = None
+    _tally: Tally | None = None
 
     @classmethod
     def from_config(
@@ -150,74 +74,6 @@ class Broker:
         for warning in settings.warnings:
             logger.warning("%s", warning)
         return cls(settings, tools=tools, state_dir=state_dir)
-
-    async def __aenter__(self) -> Broker:
-        """Starts the worker host and begins to connect to every server.
-
-        Raises:
-            HostUnavailable: The worker host refuses to serve, or the machine has no file descriptor or disk space left.
-            ConfigError: The state directory cannot be used, or two tools share a name.
-            CellblockError: It runs already. Once it has ended, it can be entered again.
-        """
-        await self._begin()
-        try:
-            async with asyncio.timeout(HOST_START_BOUND_SECONDS):
-                await self.host_started()
-        except TimeoutError:
-            # A busy machine: runs wait for it within their own bound.
-            logger.warning("the worker host has not started within %g s", HOST_START_BOUND_SECONDS)
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    @internal
-    @contextlib.asynccontextmanager
-    async def begun(self) -> AsyncGenerator[None]:
-        """Runs the broker inside the block, as `async with` of itself, but its entry waits for no other process."""
-        await self._begin()
-        try:
-            yield
-        finally:
-            await self._stack.aclose()
-
-    async def _begin(self) -> None:
-        if self._loop is not None:
-            raise CellblockError("This broker is running already.", hint="Make a second Broker.")
-        self._loop = asyncio.get_running_loop()
-        async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._forget)
-            try:
-                check_descriptors()
-                self._state.make(self._settings.state_dir, stack)
-                await self._start(stack)
-            except OSError as error:
-                raise unavailable(error) from None
-            self._stack = stack.pop_all()
-
-    @internal
-    async def host_started(self) -> None:
-        """Waits for the local worker host, where there is one.
-
-        Raises:
-            HostUnavailable: It refuses to serve.
-        """
-        if self._workers is not None:
-            await asyncio.shield(self._workers.ready)
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stops everything, within bounds: runs end, sessions close, workers and hosts are killed.
-
-        Raises:
-            CellblockError: It was entered in another event loop, where it goes on running.
-        """
-        self._check_loop()
-        await self._stack.aclose()
 
     async def run(
         self,
@@ -373,128 +229,10 @@ class Broker:
         caller = Caller(client, grantee or self._grantee_of(client), observer)
         return await self._for_agents().answer(name, arguments, caller)
 
-    @internal
-    async def run_request(
-        self,
-        request: Mapping[str, Any],
-        caller: Caller = EMBEDDER,
-        *,
-        journal: Journal | None = None,
-        run_id: str = "",
-        script_name: str = "",
-    ) -> RunResponse:
-        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
-
-        A large result is a `RawJson`, to be passed on. `journal` records the run or goes on with another, whose request
-        is given then (`journal.request`), `run_id` names a new run, and `script_name` names the script in the places
-        that are told.
-        """
-        if self._executor is None:
-            raise _not_running()
-        self._check_loop()
-        response = await self._executor.run(
-            request, caller, journal=journal, run_id=run_id, script_name=script_name
-        )
-        return await self.parked_runs.to_its_end(response, caller) if response.parked else response
-
-    @internal
-    async def call_tool(
-        self,
-        server: ServerEntry,
-        tool: ToolEntry,
-        arguments: Any,
-        caller: Caller,
-        used: Counter[tuple[int, str]],
-    ) -> Any:
-        """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
-        running."""
-        if self._executor is None:
-            raise _not_running()
-        return await self._executor.call(server, tool, arguments, caller, used)
-
-    @internal
-    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
-        """Returns what a server lists beside tools, as `Registry.entries`."""
-        return await self._registry.entries(server, kind, fresh=fresh) if self._registry is not None else []
-
-    @internal
-    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
-        """Has `listener` called as `Registry.watch_updates`, as long as the broker runs."""
-        if self._registry is not None:
-            self._registry.watch_updates(listener)
-
-    @internal
-    async def unfollow(self, server: str, uri: str) -> None:
-        """Ends a subscription, as `Registry.unfollow`."""
-        if self._registry is not None:
-            await self._registry.unfollow(server, uri)
-
-    @internal
-    def lendable(self, server: str) -> UpstreamSession | None:
-        """Returns the session with a server that exists once among several brokers; None of any other."""
-        session = self._registry.sessions.get(server) if self._registry is not None else None
-        return session if session is not None and session.single is not None else None
-
-    @internal
-    def way_to(self, server: str) -> Way | None:
-        """Returns the way to the broker that has a server which exists once; None where this one has it, or none."""
-        session = self.lendable(server)
-        return None if session is None or session.place is None else session.place.way
-
-    @internal
-    def takes_singles(self, url: str) -> None:
-        """Begins to take servers that exist once, which others reach through this broker at a URL."""
-        if self._registry is not None and self._registry.singles is not None:
-            self._registry.singles.take(url)
-
-    @internal
-    async def gives_up_singles(self) -> None:
-        """Has the servers that exist once handed on to other brokers; bounded."""
-        if self._registry is not None and self._registry.singles is not None:
-            await self._registry.singles.given_up()
-
-    @property
-    @internal
-    def apart(self) -> Apart:
-        """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
-        if self._apart is None:
-            raise _not_running()
-        return self._apart
-
-    @property
-    @internal
-    def shared(self) -> SharedState | None:
-        """Gives the PostgreSQL that this broker shares with others; None where it shares none."""
-        return self._shared
-
-    @property
-    @internal
-    def counts(self) -> Counts:
-        """Gives the counts of what clients use of their quotas."""
-        return self._counts
-
-    @property
-    @internal
-    def tokens(self) -> NamedTokens:
-        """Knows the named tokens."""
-        return self._tokens
-
-    @property
-    @internal
-    def policy(self) -> Policy:
-        """Says what clients are granted."""
-        return self._policy
-
     @property
     def settings(self) -> Settings:
         """Gives the configuration in force."""
         return self._settings
-
-    @property
-    @internal
-    def front_config(self) -> FrontConfig:
-        """Gives what front-ends go by, of the configuration in force."""
-        return self._front
 
     def reconfigure(self, settings: Settings) -> list[str]:
         """Takes over a changed configuration. Runs in flight keep their limits, and the sessions they began with.
@@ -508,15 +246,15 @@ class Broker:
             CellblockError: It runs in another event loop.
         """
         if self._executor is None or self._registry is None:
-            raise _not_running()
+            raise not_running()
         self._check_loop()
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings, self._tokens, self._counts)
+        policy = policy_of(settings, self.tokens, self.counts)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
-        self._settings, self._front = settings, front_config(settings)
-        self._policy = policy
+        self._settings, self.front_config = settings, front_config(settings)
+        self.policy = policy
         generation = self._executor.use(settings.cellblock, policy)
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
@@ -548,12 +286,6 @@ class Broker:
         return self._registry.known_catalog if self._registry else self._before_start
 
     @property
-    @internal
-    def hosts(self) -> list[protocol.Hello]:
-        """Gives what the connected worker hosts said of themselves."""
-        return self._workers.pool.hosts if self._workers else []
-
-    @property
     def running(self) -> int:
         """Returns scripts that run, or wait for their turn."""
         return self._workers.pool.running + self._workers.pool.queued if self._workers else 0
@@ -562,43 +294,6 @@ class Broker:
     def warm_workers(self) -> int:
         """Returns workers that are booted and wait."""
         return self._workers.pool.warm if self._workers else 0
-
-    @property
-    @internal
-    def is_warm(self) -> bool:
-        """Says whether a connected host has a worker that waits, or keeps none."""
-        return self._workers is not None and self._workers.pool.is_warm
-
-    @internal
-    def facts(self) -> BrokerFacts:
-        """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
-        if self._workers is None or self._registry is None or self._outputs is None:
-            raise _not_running()
-        from cellblock.telemetry.view import BrokerFacts
-
-        return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
-
-    @property
-    @internal
-    def keeper(self) -> Keeper:
-        """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
-        if self._keeper is None:
-            raise _not_running()
-        return self._keeper
-
-    @property
-    @internal
-    def parked_runs(self) -> ParkedRuns:
-        """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
-        if self._parked is None:
-            raise _not_running()
-        return self._parked
-
-    @property
-    @internal
-    def replica(self) -> str:
-        """Names the broker among those that share its state; empty where it is alone."""
-        return self._replica
 
     def metrics_collector(self) -> MetricsCollector:
         """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
@@ -615,19 +310,6 @@ class Broker:
         """Returns the process id of the local worker host."""
         return self._workers.host.pid if self._workers and self._workers.host else None
 
-    @property
-    @internal
-    def presence(self) -> Presence | None:
-        """Returns this broker's sign of life, which knows whether the shared PostgreSQL is there; None where nothing
-        is shared."""
-        return self._presence
-
-    @property
-    @internal
-    def hosts_endpoint(self) -> str | None:
-        """Says where worker hosts on other machines connect, or None."""
-        return self._workers.remote.endpoint if self._workers and self._workers.remote else None
-
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called, on the loop, when catalog, settings or policy change; what this gives ends that."""
         return self._changed.add(listener)
@@ -638,18 +320,6 @@ class Broker:
         An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
         """
         return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
-
-    @internal
-    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
-        return None if self._outputs is None else self._outputs.observed(server, tool)
-
-    @internal
-    async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
-        """Waits until all results so far are looked at, at most `bound` seconds."""
-        self._check_loop()
-        if self._learner is not None:
-            await self._learner.wait_for_looks(bound)
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
@@ -680,23 +350,6 @@ class Broker:
         if self._registry is not None and self._registry.starting:
             await self._registry.settled(bounds.startup_wait_ms / 1000, at_most=bounds.list_wait_ms / 1000)
 
-    # ---- inside: construction, in the order of destruction reversed ----------------------------------
-
-    def _check_loop(self) -> None:
-        """Raises CellblockError in another event loop, or in none, while the broker runs: its sockets and futures would
-        wait there for ever."""
-        if self._loop is None:
-            return
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is not self._loop:
-            raise CellblockError(
-                "This broker runs in another event loop.",
-                hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
-            )
-
     def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
         # Asked from any thread: each part is looked at once.
         loop, workers = self._loop, self._workers
@@ -706,7 +359,7 @@ class Broker:
             return None
 
     def _principal_of(self, client: str | None) -> str | None:
-        return None if client is None else self._policy.principal_of(client)
+        return None if client is None else self.policy.principal_of(client)
 
     def _for_agents(self) -> AgentTool:
         # Not at the top: a daemon's clients are greeted without it.
@@ -717,47 +370,4 @@ class Broker:
         return self._agent_tool
 
     def _grantee_of(self, client: str) -> Grantee:
-        return Grantee(self._policy.principal_of(client))
-
-    def _forget(self) -> None:
-        """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
-        outputs can still be asked."""
-        self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
-            self._presence
-        ) = None
-
-    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        notify = self._changed.tell
-        reach = await start_reach(self._settings, self._shared, self._tools, self.events, notify, stack)
-        self._counts.start()
-        stack.push_async_callback(self._counts.close)
-        self._registry, self._workers = reach.registry, reach.workers
-        if self._settings.cellblock.replicas is not None:
-            self._replica = reach.owner.name
-        self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
-        self._keeper, self._presence = reach.keeper, reach.presence
-        notify()
-        executor = self._executor = await start_executor(
-            self._settings, reach, self._policy, self.events, stack
-        )
-        from cellblock.durable.parked_runs import ParkedRuns
-
-        parked = self._parked = ParkedRuns(
-            reach.journals, reach.keeper, reach.owner, executor, reach.registry
-        )
-        stack.push_async_callback(parked.close)
-        stack.push_async_callback(self._stop_executor, executor)
-        parked.start()
-        stack.push_async_callback(parked.stop_looking)
-        # The registry closes what they would have closed.
-        stack.callback(self._releases.cancel)
-
-    async def _stop_executor(self, executor: Executor) -> None:
-        self._executor = None
-        # Nobody waits any more for a process, so that no run's end has to.
-        self.apart.refuse_all()
-        await executor.close()
-
-
-def _not_running() -> HostUnavailable:
-    return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        return Grantee(self.policy.principal_of(client))

@@ -1,4 +1,4 @@
-"""The run context holds everything that one run is made of; the executor makes it once, and nothing in it changes."""
+"""The run context holds everything that one run is made of; the executor makes it once, and none of it is exchanged."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.catalog.requests import Kind
 from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import FrontendSettings, LimitSettings, OutputSettings
 from cellblock.execution.caller import Caller
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.base.shared_state import SharedState
     from cellblock.durable.parked_runs import ParkedRuns
-    from cellblock.upstream.entries import Entry
-    from cellblock.upstream.session import UpstreamSession
+    from cellblock.upstream.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class FrontConfig:
 
 
 class RunService(Protocol):
-    """Says what a front-end calls; `daemon.Broker` implements it."""
+    """Says what a front-end calls; `daemon.broker.Broker` implements it."""
 
     @property
     def front_config(self) -> FrontConfig:
@@ -125,12 +123,9 @@ class RunService(Protocol):
         """Gives the runs that wait for a person."""
         ...
 
-    def lendable(self, server: str) -> UpstreamSession | None:
-        """Returns the session with a server that exists once among several brokers; None of any other."""
-        ...
-
-    async def gives_up_singles(self) -> None:
-        """Has the servers that exist once handed on to other brokers; bounded."""
+    @property
+    def registry(self) -> Registry:
+        """Gives the sessions with servers."""
         ...
 
     @property
@@ -148,16 +143,4 @@ class RunService(Protocol):
     ) -> Any:
         """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
         `RequestEntry` its own result. Raises ScriptError."""
-        ...
-
-    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
-        """Returns what a server lists beside tools; `fresh` asks it."""
-        ...
-
-    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
-        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
-        ...
-
-    async def unfollow(self, server: str, uri: str) -> None:
-        """Ends the subscription to a resource, by the server's name."""
         ...

@@ -29,7 +29,7 @@ from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
-from cellblock.upstream.single import Singles
+from cellblock.upstream.single import Singles, Way
 
 if TYPE_CHECKING:
     from cellblock.upstream.auth.bearer import Login
@@ -341,6 +341,21 @@ class Registry:
         session = self.sessions.get(server)
         if session is not None:
             await session.unfollow(uri)
+
+    def lendable(self, server: str) -> UpstreamSession | None:
+        """Returns the session with a server that exists once among several brokers; None of any other."""
+        session = self.sessions.get(server)
+        return session if session is not None and session.single is not None else None
+
+    def way_to(self, server: str) -> Way | None:
+        """Returns the way to the broker that has a server which exists once; None where this one has it, or none."""
+        session = self.lendable(server)
+        return None if session is None or session.place is None else session.place.way
+
+    async def give_up_singles(self) -> None:
+        """Has the servers that exist once handed on to other brokers; bounded."""
+        if self.singles is not None:
+            await self.singles.given_up()
 
     # ---- inside --------------------------------------------------------------------------------------
 

@@ -13,15 +13,19 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 from cellblock.base.database import StoreError
+from cellblock.config.observe import DashboardSettings
 from cellblock.frontend.http.logins import CODE_SECONDS, Logins
 from cellblock.frontend.http.page_parts import HEADERS, Page, json_page, page_of, text_page
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.telemetry.metrics import CONTENT_TYPE, Metrics
-from cellblock.telemetry.view import View
+from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
+
+if TYPE_CHECKING:
+    from cellblock.durable.keeper import Keeper
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -48,32 +52,51 @@ STATE_SECONDS: Final = 0.25
 SIGN_IN: Final = b"Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
 
 
-class KeptRuns(Protocol):
-    """Gives the dashboard the runs that are kept after their end."""
+class KeptRuns:
+    """Shows the runs that are kept after their end as the dashboard shows all others, without secrets.
 
-    async def recent(self) -> list[dict[str, Any]]:
-        """Returns the newest, in short. Raises StoreError."""
-        ...
+    Args:
+        keeper: Has the runs.
+        settings: Says whether logs and scripts are shown.
+        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
+    """
+
+    def __init__(
+        self, keeper: Keeper, settings: DashboardSettings, redacting: Callable[[], Callable[[Any], Any]]
+    ) -> None:
+        self._keeper, self._settings, self._redacting = keeper, settings, redacting
+        self.recent = keeper.recent
 
     async def run(self, run_id: str) -> dict[str, Any] | None:
         """Returns the whole of one kept run; None when it is not kept. Raises StoreError."""
-        ...
+        run = await self._keeper.run(run_id)
+        if run is None:
+            return None
+        if not self._settings.logs:
+            run["logs"] = []
+        if not self._settings.show_scripts:
+            run.pop("script", None)
+        return self._redacting()(run)
 
 
-class Servers(Protocol):
-    """Knows the upstream servers, and starts one again."""
+class Servers:
+    """Shows the upstream servers, for `cellblock restart`.
+
+    Args:
+        facts: Knows their state.
+        restart: Begins to start a server again; False when there is no such server.
+    """
+
+    def __init__(self, facts: BrokerFacts, restart: Callable[[str], bool]) -> None:
+        self._facts, self.restart = facts, restart
 
     def not_started(self) -> dict[str, str]:
         """Returns the servers whose entries refer to what is not there, each with why."""
-        ...
+        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
 
     def row(self, name: str) -> dict[str, Any] | None:
         """Returns a server's state; None when there is no such server."""
-        ...
-
-    def restart(self, name: str) -> bool:
-        """Begins to start a server again; False when there is no such server."""
-        ...
+        return next((row for row in self._facts.upstreams() if row["name"] == name), None)
 
 
 class Pages:

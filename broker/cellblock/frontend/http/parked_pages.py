@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
 from cellblock.frontend.http.page_parts import Page, json_page, text_page
+from cellblock.frontend.http.waiting_runs import Form, NotAnswered, NotAsked, WaitingRuns
 from cellblock.journal.parked import Answer
 
 logger = logging.getLogger("cellblock.frontend")
@@ -30,43 +30,6 @@ ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
 """Maps the last words of paths to the answer that they give to each call."""
 
 CANCEL: Final = "cancel"
-
-
-Form = dict[str, Any]
-"""Holds the fields of a form with which a server asks."""
-
-
-class NotAsked(Exception):
-    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
-
-
-class NotAnswered(Exception):
-    """Tells that a decision does not answer what a server asks: nothing was done."""
-
-
-class WaitingRuns(Protocol):
-    """Has the runs that wait for a person."""
-
-    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
-        """Returns the newest; where `inputs` are wanted, with what the calls would send. Raises StoreError."""
-        ...
-
-    async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Form | None = None
-    ) -> Any:
-        """Answers questions of a run, all that are open where `calls` is None, and returns what was done; None where no
-        such run waits. `form` has the fields of the one question of a server that is answered.
-
-        Raises:
-            NotAsked: One of the calls does not wait.
-            NotAnswered: One of them waits for more than a yes.
-            StoreError: The answer is not written down.
-        """
-        ...
-
-    async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a parked run; says whether there was one. Raises StoreError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

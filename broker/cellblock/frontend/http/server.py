@@ -277,7 +277,7 @@ class HttpFrontend:
                 finally:
                     stopping.cancel()
                 # At once: others wait for what exists once, while the rest of this takes its time.
-                handing_on = asyncio.create_task(service.gives_up_singles(), name="singles")
+                handing_on = asyncio.create_task(service.registry.give_up_singles(), name="singles")
                 if replicas is not None:
                     # Before others are told: what they are asked for then must be where they can take it.
                     await service.parked_runs.park(away=True)

@@ -143,7 +143,7 @@ class BesideTools:
         await self._service.about_to_answer()
         servers = self._granted.whole_servers(self._owner_of(context).principal, CAPABILITIES[kind])
         lists = await asyncio.gather(
-            *(self._service.entries(server, kind, fresh=fresh) for server in servers)
+            *(self._service.registry.entries(server, kind, fresh=fresh) for server in servers)
         )
         return [
             Offered(server, entry)

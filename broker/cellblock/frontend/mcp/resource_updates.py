@@ -51,7 +51,7 @@ class ResourceUpdates:
         self._not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._work = TaskSet()
-        service.watch_updates(self._note)
+        service.registry.watch_updates(self._note)
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Handles `resources/subscribe`: a session of an older revision is told until it ends."""
@@ -118,7 +118,7 @@ class ResourceUpdates:
         async with self._turns[server]:
             if not self._followers.get((server, uri), True):
                 del self._followers[server, uri]
-                await self._service.unfollow(server, uri)
+                await self._service.registry.unfollow(server, uri)
 
     def _note(self, server: str, uri: str) -> None:
         self._changed.add((server, uri))

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -21,7 +21,6 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.database import StoreError
-from cellblock.durable.views import ParkedStatus
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, parked_requests
@@ -31,6 +30,9 @@ from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, Upda
 from cellblock.frontend.service import RunService
 from cellblock.journal.parked import CANCELLED
 from cellblock.journal.replies import WrongAnswer
+
+if TYPE_CHECKING:
+    from cellblock.durable.views import ParkedStatus
 
 logger = logging.getLogger("cellblock.frontend")
 

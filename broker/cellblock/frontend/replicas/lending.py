@@ -111,7 +111,7 @@ class Lending:
             Refused: It shows nothing that is good here, or the server is not here, or not connected.
         """
         server, by, epoch = self._shown(path, headers)
-        session = self._service.lendable(server)
+        session = self._service.registry.lendable(server)
         if session is None or session.single is None or not session.single.is_here(epoch):
             raise Refused(404)
         if session.client is None:

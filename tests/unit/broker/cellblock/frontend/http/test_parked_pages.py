@@ -12,7 +12,8 @@ import pytest
 
 from cellblock.base.database import StoreError
 from cellblock.frontend.http.page_parts import Page
-from cellblock.frontend.http.parked_pages import NotAnswered, NotAsked, ParkedPages
+from cellblock.frontend.http.parked_pages import ParkedPages
+from cellblock.frontend.http.waiting_runs import NotAnswered, NotAsked
 from cellblock.journal.parked import Answer
 
 SEES = "browser 01"

@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.visible_text import spelled_out
-from cellblock.config.secrets.redaction import redacting
-from cellblock.daemon.broker import Broker
-from cellblock.durable.views import ParkedRun
-from cellblock.execution.events import Decision
-from cellblock.frontend.http.parked_pages import Form, NotAnswered, NotAsked
+from cellblock.execution.events import Decision, RunEvents
 from cellblock.journal.parked import SHOWN_BYTES, Answer, Given, ParkedQuestion
 from cellblock.journal.replies import WrongAnswer
+
+if TYPE_CHECKING:
+    from cellblock.durable.parked_runs import ParkedRuns
+    from cellblock.durable.views import ParkedRun
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -29,27 +29,51 @@ MAX_SHOWN: Final = 100
 Redacted = Callable[[Any], Any]
 
 
-class WaitingRuns:
-    """Implements `frontend.http.parked_pages.WaitingRuns`."""
+Form = dict[str, Any]
+"""Holds the fields of a form with which a server asks."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+
+class NotAsked(Exception):
+    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
+
+
+class NotAnswered(Exception):
+    """Tells that a decision does not answer what a server asks: nothing was done."""
+
+
+class WaitingRuns:
+    """Shows parked runs, and takes decisions about them.
+
+    Args:
+        runs: The parked runs.
+        events: Hears of each decision.
+        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
+    """
+
+    def __init__(self, runs: ParkedRuns, events: RunEvents, redacting: Callable[[], Redacted]) -> None:
+        self._runs, self._events, self._redacting = runs, events, redacting
 
     async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
-        """Returns the newest of all clients; `inputs` says whether with what is to be sent."""
-        redacted = redacting(self._broker.settings.servers.values())
+        """Returns the newest of all clients; `inputs` says whether with what is to be sent. Raises StoreError."""
+        redacted = self._redacting()
         return [
             _shown(run, redacted, inputs=inputs)
-            for run in await self._broker.parked_runs.waiting(limit=MAX_SHOWN)
+            for run in await self._runs.waiting(limit=MAX_SHOWN)
             if run.questions
         ]
 
     async def answer(
         self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Form | None = None
     ) -> dict[str, Any] | None:
-        """Answers questions of a run; says which, and which are left."""
-        runs = self._broker.parked_runs
-        found = await runs.questions(run_id)
+        """Answers questions of a run, all that are open where `calls` is None; says which, and which are left. None
+        where no such run waits. `form` has the fields of the one question of a server that is answered.
+
+        Raises:
+            NotAsked: One of the calls does not wait.
+            NotAnswered: One of them waits for more than a yes.
+            StoreError: The answer is not written down.
+        """
+        found = await self._runs.questions(run_id)
         if found is None:
             return None
         waiting = [question.number for question in found[1]]
@@ -62,7 +86,7 @@ class WaitingRuns:
                 raise NotAnswered("A form answers one question.")
             given = {"action": "accept", "content": form}
         try:
-            run = await runs.answer(run_id, dict.fromkeys(wanted, given))
+            run = await self._runs.answer(run_id, dict.fromkeys(wanted, given))
         except WrongAnswer as error:
             raise NotAnswered(error.message) from None
         if run is None:
@@ -73,8 +97,8 @@ class WaitingRuns:
         return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
-        """Ends a parked run."""
-        is_done = await self._broker.parked_runs.cancel(run_id)
+        """Ends a parked run; says whether there was one. Raises StoreError."""
+        is_done = await self._runs.cancel(run_id)
         if is_done:
             self._tell(Decision(run=run_id, verdict="cancelled", calls=(), by=by))
         return is_done
@@ -82,7 +106,7 @@ class WaitingRuns:
     def _tell(self, decision: Decision) -> None:
         calls = ", ".join(map(str, decision.calls)) or "all"
         logger.info("run %s: calls %s %s by %s", decision.run, calls, decision.verdict, decision.by)
-        self._broker.events.decided(decision)
+        self._events.decided(decision)
 
 
 def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
