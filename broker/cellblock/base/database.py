@@ -65,7 +65,7 @@ class Database(Protocol):
         ...
 
     def give_back(self, pages: int) -> None:
-        """Gives space that is free back to the disk, where that is not done by itself. Raises StoreError."""
+        """Gives free space back to the disk, where the database does not do so by itself. Raises StoreError."""
         ...
 
     def came_through(self) -> bool:

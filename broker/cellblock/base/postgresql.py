@@ -44,7 +44,7 @@ DEFAULTS: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""Holds parameters of libpq that a URL may say otherwise."""
+"""Holds the parameters of libpq that apply where a URL does not set them."""
 
 SETUP: Final = b"""
 SET search_path = cellblock;

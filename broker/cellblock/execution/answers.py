@@ -1,5 +1,5 @@
-"""Notes what the tools of one run have answered, as far as it says whether the script was checked against the
-truth."""
+"""Notes what the tools of one run have answered, to tell afterwards whether the types that its script was checked
+against are true."""
 
 from __future__ import annotations
 

@@ -476,7 +476,7 @@ class Run:
                 self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
     def _has_worker(self, message: protocol.FromHost) -> None:
-        """Takes note that the run has a worker, as whatever is said of the run says; but an end may come before."""
+        """Notes that the run has a worker, which any message about the run implies, but for an end without one."""
         is_end = isinstance(message, protocol.Ended)
         if (is_end and message.outcome == "none") or not self._move(Event.LEASED):
             return

@@ -126,7 +126,7 @@ class ServerQuestions:
             del self._open[question]
 
     async def _now(self, question: OpenQuestion, live: Live) -> BaseModel | types.ErrorData:
-        """Asks the client; whoever answers first, should the run be parked."""
+        """Asks the client, and returns its answer; once the run is parked, the first answer from anywhere."""
         parking, answer = self._parking, question.answer
         parking.asks(question)
         asking = self._open[question] = asyncio.ensure_future(live(key_of(question.asked.number)))

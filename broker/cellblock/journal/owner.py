@@ -1,4 +1,4 @@
-"""Owner is what the runs of one broker are written down under: others see by it whether that broker lives."""
+"""Owner names a broker in the rows of its runs, so that others see whether the broker of a run lives."""
 
 from __future__ import annotations
 

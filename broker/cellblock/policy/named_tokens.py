@@ -45,7 +45,7 @@ EVERYTHING: Final = Grant()
 """Takes nothing away from what the policy grants."""
 
 NOTHING: Final = Grant(tools=[])
-"""Grants nothing: a token has it that is not good (any more)."""
+"""Grants nothing, to a token that is not good, or no longer good."""
 
 
 class _Record(BaseModel):

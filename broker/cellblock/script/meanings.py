@@ -249,7 +249,8 @@ class Meanings:
         return replace(of, kind="answer", call=call.start_byte)
 
     def _of_name(self, name: Node) -> Meaning | None:
-        """Gives what a name stands for: all that it is given, or what it was given last before."""
+        """Returns the meaning of the value that a variable had last before its name stands here; None where the
+        meaning of any of its values is not known."""
         values = [(bound.at, self._of_bound(bound)) for bound in self._values(name)]
         if not values or any(meaning is None for _, meaning in values):
             return None

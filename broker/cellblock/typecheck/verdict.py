@@ -273,7 +273,7 @@ def _subject(node: Node, source: ParsedScript) -> str:
 
 
 def _listed(node: Node, source: ParsedScript) -> Node | None:
-    """Gives what `Object.keys` and its like are called with, of the name of the function."""
+    """Returns the argument in a call of `Object.keys` or its like, by the node of the function's name."""
     parent = node.parent
     if parent is None or parent.type != "member_expression" or source.text(parent) not in _LISTS:
         return None
@@ -282,7 +282,8 @@ def _listed(node: Node, source: ParsedScript) -> Node | None:
 
 
 def _read_of(node: Node) -> Node | None:
-    """Gives what a member is read of, by its name: in an expression, or in a pattern that is given a value."""
+    """Returns the expression of which a member is read, by the node of the member's name: in an expression, or in a
+    pattern that is given a value."""
     around = node.parent
     if around is not None and around.type in ("member_expression", "subscript_expression"):
         return field(around, "object")

@@ -45,7 +45,7 @@ WITHOUT_NETWORK: Final = (
     "--hostname",
     "worker",
 )
-"""Serves a caller that is in an empty network namespace itself (see `network`)."""
+"""Lists the options without a network namespace, for a caller that is in an empty one itself (see `network`)."""
 
 NAMESPACES: Final = (OWN_NETWORK, *WITHOUT_NETWORK)
 

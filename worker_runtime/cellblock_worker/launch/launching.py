@@ -197,8 +197,8 @@ class Launcher:
         return ours
 
     def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
-        """Takes over a launcher's process that was tried. Without a room, or alone, where this machine does not let it
-        be."""
+        """Takes over the process of a launcher that was tried; where this machine refuses it, another one without a
+        room, or none at all."""
         self._channel = channel
         if failed is not None:
             self.close()

@@ -74,7 +74,7 @@ class WallClock:
         self._timer = self._loop.call_later(max(0.0, self._left), self._on_over)
 
     def _turn(self, state: ClockState) -> float:
-        """Goes over to a state; seconds spent in the one before."""
+        """Goes over to a state, and returns the seconds that were spent in the one before."""
         self._timer.cancel()
         now = self._loop.time()
         spent, self._since, self.state = now - self._since, now, state

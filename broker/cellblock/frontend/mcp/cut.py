@@ -1,5 +1,5 @@
-"""Cuts off a message what nobody here needs of it. Runs on the loop for small messages, and in a process apart for the
-others, so it imports next to nothing."""
+"""Cuts away the parts of a message that nobody here needs. Runs on the loop for small messages, and in a
+process apart for the others, so it imports next to nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the client of a run of it while it runs: progress, so that the client does not give up, and the script's log
+"""Tells a client how its run is getting on: by progress, so that the client does not give up, and by the script's log
 messages."""
 
 from __future__ import annotations

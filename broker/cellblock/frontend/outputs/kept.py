@@ -1,4 +1,4 @@
-"""Kept says what is kept of an output, and what keeps it."""
+"""Kept describes an output that is kept, and the places that keep outputs."""
 
 from __future__ import annotations
 

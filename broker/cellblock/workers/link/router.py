@@ -34,7 +34,7 @@ class HostLink(Protocol):
         ...
 
     def reaches(self, host: bytes) -> bool:
-        """Says whether a host of this identity is this wire's."""
+        """Says whether this link leads to the host of an identity."""
         ...
 
     def close(self) -> None:
