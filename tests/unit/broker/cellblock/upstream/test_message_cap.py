@@ -74,7 +74,7 @@ async def body_of(url: str) -> bytes:
         cap_response(response, CAP, LargeMessages().for_server("test"))
 
     async with (
-        httpx2.AsyncClient(event_hooks={"response": [capped]}, trust_env=False) as client,
+        httpx2.AsyncClient(event_hooks={"response": [capped]}, trust_env=False, timeout=60) as client,
         client.stream("GET", url) as response,
     ):
         return await response.aread()
