@@ -101,11 +101,13 @@ export function makeDispatchEvent(): (event: unknown) => boolean {
   // A script cannot make these: their classes are gone, and no listener of its own is ever called with one.
   const errorEvent = ErrorEvent.prototype;
   const rejectionEvent = PromiseRejectionEvent.prototype;
-  return {
+  // A member's name is there in the bundle, too.
+  const { dispatchEvent } = {
     dispatchEvent: (event: unknown): boolean => {
       if (typeof event !== "object" || event === null) return true;
       const kind = p.getPrototypeOf(event);
       return kind === errorEvent || kind === rejectionEvent ? dispatch(target, event as Event) : true;
     },
-  }.dispatchEvent;
+  };
+  return dispatchEvent;
 }
