@@ -22,7 +22,8 @@ export function removeUnwanted(world: object): string[] {
     const name = names[i];
     if (typeof name === "string" && ALLOWED_GLOBALS[name] !== undefined) continue;
     p.deleteProperty(world, name);
-    if (typeof name === "string") p.append(removed, name);
+    // No script has run yet: nothing on a prototype sees this write.
+    if (typeof name === "string") removed[removed.length] = name;
   }
   return removed;
 }
