@@ -51,7 +51,7 @@ ALLOWED = {f"./{CONTEXTS_BUNDLE}": {"node:vm": "node:vm"}}
 # The range of `build-system.requires` in pyproject.toml: an older system-wide deno must not be picked up.
 DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)
 DENO_TIMEOUT_S = 300
-# Not `--keep-names`: its call for each function takes a fortieth of a worker's boot. What scripts see names itself.
+# Not `--keep-names`: its calls take a fiftieth of a worker's boot. What scripts see names itself.
 BUNDLE_FLAGS = ("--platform", "deno", "--minify")
 LIST_BUILTINS = 'import { builtinModules } from "node:module"; console.log(JSON.stringify(builtinModules));'
 LIST_GLOBALS = """
