@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     nothing)."""
 
 MAX_ORDER_BYTES: Final = 64 * 1024
-"""Caps an order; a command line has about 4 KB. For twice as much the C library asks the kernel for memory each time."""
+"""Caps an order; a command line has about 4 KB. For twice as much, the C library would ask the kernel each time."""
 
 MAX_FDS: Final = 16
 
 LOOK_ORDERS: Final = 16
-"""Sets after how many orders the launcher closes what it holds of processes that are gone: to ask for each at each order
-would take longer the more workers live."""
+"""Sets after how many orders the launcher closes what it holds of processes that are gone: to ask for each at each
+order would take longer the more workers live."""
 
 _FD_BYTES: Final = 4
 

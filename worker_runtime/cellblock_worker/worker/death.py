@@ -83,8 +83,8 @@ class MemoryEvidence:
 
 
 def own_peak() -> float:
-    """Returns this process's peak resident size: a reaped child's is at least what its parent's was at the fork, since it
-    was counted from before its exec. Without bound where it cannot be read.
+    """Returns this process's peak resident size: a reaped child's is at least what its parent's was at the fork, since
+    it was counted from before its exec. Without bound where it cannot be read.
     """
     try:
         # Not getrusage: that has what this process itself inherited, which is not passed on.

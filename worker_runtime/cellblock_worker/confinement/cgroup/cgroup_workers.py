@@ -1,8 +1,8 @@
 """A cgroup for each worker caps all memory that a run makes, also what RLIMIT_DATA does not see.
 
 Shared maps, System V segments, pages that were made read-only, pipes and page tables all count. The groups are made
-as workers need them and used again by later ones, with what is read of them kept open, and a worker is born in its group
-(see `launcher`), so that one costs a run a few reads and writes.
+as workers need them and used again by later ones, with their files kept open, and a worker is born in its group (see
+`launcher`), so that one costs a run a few reads and writes.
 """
 
 from __future__ import annotations
