@@ -99,8 +99,10 @@ const classes = {
 
 const names = keysOf(classes);
 for (let index = 0; index < names.length; index++) {
-  const prototype = classes[names[index]]!.prototype;
-  define(prototype, "name", { value: names[index], configurable: true, writable: true });
+  const made = classes[names[index]]!;
+  define(made.prototype, "name", { value: names[index], configurable: true, writable: true });
+  // The worker's bundle has shorter ones.
+  define(made, "name", { value: names[index], configurable: true });
 }
 
 /** Holds the exports of the module `@codemode/errors`. */

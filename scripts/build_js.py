@@ -51,9 +51,8 @@ ALLOWED = {f"./{CONTEXTS_BUNDLE}": {"node:vm": "node:vm"}}
 # The range of `build-system.requires` in pyproject.toml: an older system-wide deno must not be picked up.
 DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)
 DENO_TIMEOUT_S = 300
-# Keeping names costs 9 % in size and no measurable start-up time; stack traces stay readable.
-BUNDLE_FLAGS = ("--platform", "deno", "--minify", "--keep-names")
-_NAME_HELPER = re.compile(r'(\w\(\w+,"name",)\{value:')
+# Not `--keep-names`: its calls take a fiftieth of a worker's boot. What scripts see names itself.
+BUNDLE_FLAGS = ("--platform", "deno", "--minify")
 LIST_BUILTINS = 'import { builtinModules } from "node:module"; console.log(JSON.stringify(builtinModules));'
 LIST_GLOBALS = """
 const table = await import({url});
@@ -158,10 +157,10 @@ def build(root: Path, out: Path) -> None:
         def bundled(source: Path, *flags: str) -> str:
             given = (*alone, *(flags or BUNDLE_FLAGS), "-o", BUNDLE, str(root / source))
             _run(deno, ["bundle", *given], work, env)
-            return with_safe_names((work / BUNDLE).read_text(encoding="utf-8"))
+            return (work / BUNDLE).read_text(encoding="utf-8")
 
         # A script, not a module: it is compiled once and evaluated in each context, and must say itself that it is
-        # strict. What keeps the names of functions in a smaller bundle would run for each of them each time.
+        # strict.
         inner = f'"use strict";{bundled(INNER, "--platform", "deno", "--format", "iife")}'
         contexts = f"const CELLBLOCK_INNER={json.dumps(inner)};{bundled(CONTEXTS)}"
         (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
@@ -177,14 +176,6 @@ def build(root: Path, out: Path) -> None:
         _write_json(work / BUILD_INFO, info)
         for name in (*BUNDLES, BLOCKED, GLOBALS, BUILD_INFO):
             (work / name).replace(out / name)
-
-
-def with_safe_names(bundle: str) -> str:
-    """Return the bundle with a null prototype for the descriptor in esbuild's helper that keeps names.
-
-    The helper also runs while a script runs, which may have put a `get` on Object.prototype.
-    """
-    return _NAME_HELPER.sub(r"\1{__proto__:null,value:", bundle)
 
 
 def blocked_imports(builtin_modules: list[str]) -> dict[str, str]:

@@ -29,6 +29,8 @@ const $leave = (...all) => {{
 }};
 '''
 
+TRIES = 20
+
 LOOK = """
 let had = false;
 const churn = async () => {
@@ -70,9 +72,14 @@ def test_what_a_run_leaves_does_not_reach_the_next(worker: ContextWorker, name: 
 def test_what_is_looked_for_would_be_found(worker: ContextWorker, name: str) -> None:
     """In one run each case finds what it has left itself, or fails of it: the looks are none that cannot fail."""
     leave, look = CASES[name]
-    both = _run(worker, f"{leave}\n;{LOOK % look}")
-    told = both.logs if both.kind == "done" else [*both.logs, both.value["message"]]
-    found = both.value == [True] or "LEFT" in told
+    found, both = False, None
+    # On a busy machine what is left may come after the look: once is enough.
+    for _ in range(1 if name in NOTHING_IS_LEFT else TRIES):
+        both = _run(worker, f"{leave}\n;{LOOK % look}")
+        told = both.logs if both.kind == "done" else [*both.logs, both.value["message"]]
+        found = both.value == [True] or "LEFT" in told
+        if found:
+            break
     assert found == (name not in NOTHING_IS_LEFT), both
 
 

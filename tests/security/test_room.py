@@ -67,6 +67,10 @@ async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp
         for name in ("user", "mnt"):
             assert namespaces(first.pid, (name,)) != namespaces(host, (name,))
         assert first.ppid() == second.ppid() == host
+        # No program that is started in the room can have a capability, whatever its child was before.
+        launcher = launchers_of(host)[0]
+        status = Path(f"/proc/{launcher.pid}/status").read_text()  # noqa: ASYNC240 - the kernel's
+        assert "CapBnd:\t0000000000000000" in status
         [hello] = broker.hosts
         assert any("are each worker's own" in layer for layer in hello.layers)
 

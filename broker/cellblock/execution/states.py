@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class State(Enum):
+class State(StrEnum):
     """Says where a run is between its lease and its response."""
 
     SENT = "sent"
@@ -26,7 +26,7 @@ class State(Enum):
     """Says that the response can be made; nothing more is believed."""
 
 
-class Event(Enum):
+class Event(StrEnum):
     """Names what moves a run on."""
 
     LEASED = "leased"

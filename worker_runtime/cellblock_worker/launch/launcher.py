@@ -7,7 +7,8 @@ outlives the host for a moment, and ends all that is left of its workers: one ca
 
 It may be told to enter a room: the user and mount namespaces, root, network and host name that bubblewrap makes once,
 and that all workers of a host then share. Each of them gets its own pid, ipc and uts namespaces at its birth, and gives
-up every capability before it becomes the program.
+up every capability before it becomes the program. None can be had by a program there: the launcher has emptied its own
+bounding set, which they have from it.
 
 It imports little, for the sake of its memory, and has one thread: a child is a copy of it until its exec.
 """
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
     """Command line of bubblewrap without a program, and the seccomp filter of those who live in the room (or
     nothing)."""
 
-MAX_ORDER_BYTES: Final = 128 * 1024
-"""Caps an order; a command line has about 4 KB."""
+MAX_ORDER_BYTES: Final = 64 * 1024
+"""Caps an order; a command line has about 4 KB. For twice as much, the C library would ask the kernel each time."""
 
 MAX_FDS: Final = 16
+
+LOOK_ORDERS: Final = 16
+"""Sets after how many orders the launcher closes what it holds of processes that are gone: to ask for each at each
+order would take longer the more workers live."""
 
 _FD_BYTES: Final = 4
 
@@ -71,7 +76,7 @@ _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _FILTER_OP_BYTES: Final = 8
 
-_CLONE: Final = {"x86_64": 56, "aarch64": 220}
+_CLONE: Final = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine, -1)
 _CLONE3: Final = 435
 _PIDFD_SEND_SIGNAL: Final = 424
 
@@ -107,9 +112,7 @@ def clone(into: int | None, namespaces: int = 0) -> tuple[int, int]:
     none = ctypes.c_ulong(0)
     if into is None:
         flags = ctypes.c_ulong(_CLONE_PARENT | _CLONE_PIDFD | _SIGCHLD | namespaces)
-        pid = _libc.syscall(
-            ctypes.c_long(_CLONE.get(os.uname().machine, -1)), flags, none, ctypes.byref(pidfd), none, none
-        )
+        pid = _libc.syscall(ctypes.c_long(_CLONE), flags, none, ctypes.byref(pidfd), none, none)
     else:
         # struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal (that of the caller, with CLONE_PARENT),
         # stack, stack_size, tls, set_tid, set_tid_size, cgroup.
@@ -178,6 +181,8 @@ def enter(argv: list[str]) -> None:
         if _libc.setns(fd, 0) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         os.close(fd)
+    # Entering a user namespace has filled it.
+    empty_bounding_set()
 
 
 def _number_behind(word: bytes, text: bytes) -> int:
@@ -188,13 +193,19 @@ def _number_behind(word: bytes, text: bytes) -> int:
     return int(digits)
 
 
-def give_up_rights() -> None:
-    """Takes every capability from a child, for good (capabilities(7)). Raises OSError."""
+def empty_bounding_set() -> None:
+    """Takes from all programs that this process and its children become every capability (capabilities(7)). What this
+    process has, it keeps. Raises OSError.
+    """
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     if ctypes.get_errno() != errno.EINVAL:
         raise OSError(ctypes.get_errno(), "its bounding set cannot be emptied")
+
+
+def give_up_rights() -> None:
+    """Takes every capability that a child has from it, for good; its bounding set is empty. Raises OSError."""
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     # The effective, permitted and inheritable sets, in two halves.
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
@@ -279,6 +290,7 @@ def serve(channel: _socket.socket) -> None:
     """Carries out orders until the host is gone. One that is None hands over a pidfd to watch over, and one of two
     parts names the room to enter."""
     living: list[int] = []
+    orders = 0
     program: Filter | None = None
     has_room = False
     space = _socket.CMSG_SPACE(MAX_FDS * _FD_BYTES)
@@ -288,7 +300,9 @@ def serve(channel: _socket.socket) -> None:
             break
         fds = [fd for _, _, packed in ancillary for fd in memoryview(packed).cast("i")]
         order = marshal.loads(data)
-        living = signal_all(living, 0)
+        orders += 1
+        if orders % LOOK_ORDERS == 0:
+            living = signal_all(living, 0)
         if order is None:
             living += fds
             continue

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ class Launcher:
     def __init__(self, *, alone: bool = False, room: Room | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._waiting: deque[tuple[Answer, asyncio.TimerHandle]] = deque()
+        self._waiting: deque[tuple[Answer, float]] = deque()
+        self._overdue: asyncio.TimerHandle | None = None
         self._watched: set[int] = set()
         self._alone = alone or not lifetime.LINUX or not HAS_PIDFD
         self.room = None if self._alone else room
@@ -144,8 +146,9 @@ class Launcher:
             asyncio.get_running_loop().call_soon(answer, started)
             return
         self._send(_written(order), [*streams, *order.fds])
-        overdue = asyncio.get_running_loop().call_later(ANSWER_BOUND_SECONDS, self._give_up, self._process)
-        self._waiting.append((answer, overdue))
+        self._waiting.append((answer, time.monotonic()))
+        if self._overdue is None:
+            self._overdue = asyncio.get_running_loop().call_later(ANSWER_BOUND_SECONDS, self._look_overdue)
 
     def watch(self, pidfd: int, *, started_here: bool = False) -> None:
         """Has a process killed when this one is gone, whatever it does, until `unwatch`. Raises OSError.
@@ -165,8 +168,9 @@ class Launcher:
     def close(self) -> None:
         """Ends the launcher, and with it whatever it has started that still lives."""
         process, self._process = self._process, None
-        for _, overdue in self._waiting:
-            overdue.cancel()
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
         self._shut()
         if process is not None:
             try:
@@ -232,8 +236,7 @@ class Launcher:
             logger.error("the launcher is gone: %s", error)
             waiting, self._waiting = self._waiting, deque()
             self.close()
-            for each, overdue in waiting:
-                overdue.cancel()
+            for each, _ in waiting:
                 each(OSError(errno.EIO, "the launcher is gone"))
             # At once: nobody else ends a worker that means to outlive its host.
             try:
@@ -241,15 +244,22 @@ class Launcher:
             except OSError as failed:
                 logger.error("there is no launcher until the next order: %s", failed)
             return
-        each, overdue = self._waiting.popleft()
-        overdue.cancel()
+        each, _ = self._waiting.popleft()
         each(answer)
 
-    def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Ends a launcher's process that does not answer: its orders are answered then, and another takes its
-        place."""
-        if process is not None and process is self._process:
-            process.kill()
+    def _look_overdue(self) -> None:
+        """Ends a launcher's process that does not answer: its orders are answered then, and another takes its place.
+
+        One timer is for all orders, which are answered in their order: most are answered in a millisecond.
+        """
+        self._overdue = None
+        if not self._waiting or self._process is None:
+            return
+        left = self._waiting[0][1] + ANSWER_BOUND_SECONDS - time.monotonic()
+        if left <= 0:
+            self._process.kill()
+        else:
+            self._overdue = asyncio.get_running_loop().call_later(left, self._look_overdue)
 
     def _shut(self) -> None:
         if self._channel is not None:

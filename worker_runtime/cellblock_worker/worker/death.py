@@ -6,6 +6,7 @@ refused it, and dies of a signal without a word; then the kernel's own figures t
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from dataclasses import dataclass
@@ -52,26 +53,11 @@ def was_killed(returncode: int) -> bool:
 
 @dataclass(slots=True)
 class MemoryEvidence:
-    """Keeps what was seen of one run's memory. Make it at the spawn.
+    """Keeps what was seen of one run's memory."""
 
-    `own_peak` is this process's peak resident size at the spawn: a reaped child's is at least that, since it was
-    counted from before its exec.
-    """
-
-    own_peak: int
     first: Usage | None = None
     most_data: int = 0
     reused: bool = False
-
-    @classmethod
-    def at_spawn(cls) -> MemoryEvidence:
-        """Returns the evidence for a child that is spawned next."""
-        # Not getrusage: that has what this process itself inherited, which is not passed on.
-        return cls(read_usage(os.getpid()).peak_bytes)
-
-    def again(self) -> MemoryEvidence:
-        """Returns the evidence for another run of the same process."""
-        return MemoryEvidence(self.own_peak, reused=True)
 
     def sample(self, usage: Usage) -> None:
         """Adds a look at the live process; the first is the baseline."""
@@ -93,7 +79,18 @@ class MemoryEvidence:
             return True
         # A process that has served others has touched the file already.
         grown = peak_bytes - self.first.peak_bytes - (0 if self.reused else MAPPED_FILE_BYTES)
-        return peak_bytes > self.own_peak and grown >= enough
+        return grown >= enough and peak_bytes > own_peak()
+
+
+def own_peak() -> float:
+    """Returns this process's peak resident size: a reaped child's is at least what its parent's was at the fork, since
+    it was counted from before its exec. Without bound where it cannot be read.
+    """
+    try:
+        # Not getrusage: that has what this process itself inherited, which is not passed on.
+        return read_usage(os.getpid()).peak_bytes
+    except OSError:
+        return math.inf
 
 
 def cause_of_death(

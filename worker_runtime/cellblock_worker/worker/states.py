@@ -1,14 +1,17 @@
-"""The life of one worker is one table: its states, what moves it on, and what it may say in each."""
+"""The life of one worker is one table: its states, what moves it on, and what it may say in each.
+
+States and events are texts, whose hash the interpreter keeps: that of another enumeration is a call each time.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from cellblock_worker.wire import protocol
 
 
-class State(Enum):
+class State(StrEnum):
     """A worker is in one of these states of its one-way life; one that is reused is warm and running again."""
 
     BOOTING = "booting"
@@ -19,7 +22,7 @@ class State(Enum):
     GONE = "gone"
 
 
-class Event(Enum):
+class Event(StrEnum):
     """An event moves a worker on."""
 
     READY = "ready"

@@ -80,7 +80,7 @@ class UsageReader:
         if self._status < 0:
             raise ProcessLookupError("no longer watched")
         status = os.pread(self._status, FILE_BYTES, 0)
-        memory = (_field(status, name) for name in (b"VmHWM:", b"VmData:", b"VmSize:"))
+        memory = _field(status, b"VmHWM:"), _field(status, b"VmData:"), _field(status, b"VmSize:")
         return Usage(self.cpu_seconds(), *memory)
 
     def forget_peak(self) -> None:

@@ -74,14 +74,18 @@ class UseWatch:
         self.reported = 0.0
         self.billed = 0.0
         self.live_at: float | None = None if run.replay_ms else 0.0
-        self._cpu_timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
+        left = (run.replay_ms or run.cpu_ms) / 1000
+        # Most runs are over before a look is due: of those with much CPU time left, one timer is enough until then.
+        is_soon = not kernel_limits or left * CPU_SAMPLE_SHARE < LONG_RUN_LOOK_SECONDS
+        self._cpu_timer = self._look_later(left) if is_soon else None
         self._long_timer = self._loop.call_later(
             LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
         )
 
     def cancel(self) -> None:
         """Ends the watch: the run is over."""
-        self._cpu_timer.cancel()
+        if self._cpu_timer is not None:
+            self._cpu_timer.cancel()
         self._long_timer.cancel()
 
     def live(self) -> bool:
@@ -92,7 +96,8 @@ class UseWatch:
         self.live_at = 0.0
         if (usage := self.now()) is not None:
             self.live_at = usage.cpu_seconds
-        self._cpu_timer.cancel()
+        if self._cpu_timer is not None:
+            self._cpu_timer.cancel()
         self._cpu_timer = self._look_later(self._run.cpu_ms / 1000)
         return True
 
@@ -146,9 +151,16 @@ class UseWatch:
         try:
             used = self._reader.cpu_seconds() - self._before + self.billed
         except (OSError, ValueError):
+            self._begin_looks()
             return
         if used >= LONG_RUN_CPU_SECONDS:
             more, self.reported = used - self.reported, used
             self._computes(more)
         pause = min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS)
         self._long_timer = self._loop.call_later(pause, self._look_whether_long, pause)
+        self._begin_looks()
+
+    def _begin_looks(self) -> None:
+        # Last of its turn: it may end the run, and with it the watch.
+        if self._cpu_timer is None:
+            self._look()

@@ -145,7 +145,7 @@ class Worker:
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
-        self._memory = MemoryEvidence.at_spawn()
+        self._memory = MemoryEvidence()
         self.launcher = owner.launcher
         # Whether there is a room is known then.
         self.launcher.open()
@@ -242,7 +242,7 @@ class Worker:
             return
         self._cpu_at_lease = before.cpu_seconds
         if reused:
-            self._memory = self._memory.again()
+            self._memory = MemoryEvidence(reused=True)
         elif in_context:
             self._bond = Bond.begin(run, before)
         self._memory.sample(before)

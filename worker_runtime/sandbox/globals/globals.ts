@@ -22,7 +22,8 @@ export function removeUnwanted(world: object): string[] {
     const name = names[i];
     if (typeof name === "string" && ALLOWED_GLOBALS[name] !== undefined) continue;
     p.deleteProperty(world, name);
-    if (typeof name === "string") p.append(removed, name);
+    // No script has run yet: nothing on a prototype sees this write.
+    if (typeof name === "string") removed[removed.length] = name;
   }
   return removed;
 }
@@ -101,11 +102,13 @@ export function makeDispatchEvent(): (event: unknown) => boolean {
   // A script cannot make these: their classes are gone, and no listener of its own is ever called with one.
   const errorEvent = ErrorEvent.prototype;
   const rejectionEvent = PromiseRejectionEvent.prototype;
-  return {
+  // A member's name is there in the bundle, too.
+  const { dispatchEvent } = {
     dispatchEvent: (event: unknown): boolean => {
       if (typeof event !== "object" || event === null) return true;
       const kind = p.getPrototypeOf(event);
       return kind === errorEvent || kind === rejectionEvent ? dispatch(target, event as Event) : true;
     },
-  }.dispatchEvent;
+  };
+  return dispatchEvent;
 }

@@ -57,19 +57,21 @@ export function lastFrameless(): unknown {
  * Returns what the engine makes the `stack` of every error with: its first line and the agent's frames, so that no text
  * a script can read names anything else. Never throws.
  */
-export function scriptStack(error: unknown, sites: ArrayLike<CallSite>): string {
-  let head = "Error";
-  let frames = "";
-  try {
-    head = p.errorToText(error);
-  } catch { /* a getter of its own threw */ }
-  try {
-    if (sites.length === 0) frameless = error;
-    for (let i = 0; i < sites.length; i++) frames += `    at ${sites[i].toString()}\n`;
-    frames = agentFrames(frames);
-  } catch { /* called by a script, with what are no call sites */ }
-  return frames === "" ? head : `${head}\n${frames}`;
-}
+export const { scriptStack } = {
+  scriptStack(error: unknown, sites: ArrayLike<CallSite>): string {
+    let head = "Error";
+    let frames = "";
+    try {
+      head = p.errorToText(error);
+    } catch { /* a getter of its own threw */ }
+    try {
+      if (sites.length === 0) frameless = error;
+      for (let i = 0; i < sites.length; i++) frames += `    at ${sites[i].toString()}\n`;
+      frames = agentFrames(frames);
+    } catch { /* called by a script, with what are no call sites */ }
+    return frames === "" ? head : `${head}\n${frames}`;
+  },
+};
 
 /** Replaces the `data:` URL by `SCRIPT_TOKEN`; what follows it is `:LINE:COLUMN` and perhaps `)`. */
 function shorten(line: string, url: number): string {

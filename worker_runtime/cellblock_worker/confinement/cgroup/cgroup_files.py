@@ -17,6 +17,9 @@ EMPTY_BOUND_SECONDS: Final = 1.0
 
 _LOOK_SECONDS: Final = 0.01
 
+_PIECE_BYTES: Final = 16 * 1024
+"""Exceeds what the kernel gives of most of its files at once."""
+
 
 def write(file: Path, text: str) -> None:
     """Gives one order to the kernel. Raises OSError."""
@@ -34,10 +37,20 @@ def write_if_there(file: Path, text: str) -> None:
         write(file, text)
 
 
-def count(file: Path, name: str = "") -> int:
-    """Returns the number after a name in a file of names and numbers, or of the whole file; 0 where it is not there."""
+def open_if_there(file: Path) -> int:
+    """Returns a descriptor to read a file that a kernel may not have; -1: it has none."""
     try:
-        words = file.read_text().split()
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def count(fd: int, name: bytes = b"") -> int:
+    """Returns the number after a name in an open file of names and numbers, or of the whole file; 0 where there is
+    none, or the file is not open.
+    """
+    try:
+        words = os.pread(fd, _PIECE_BYTES, 0).split()
         return int(words[words.index(name) + 1] if name else words[0])
     except (OSError, ValueError, IndexError):
         return 0
@@ -45,10 +58,20 @@ def count(file: Path, name: str = "") -> int:
 
 def members(group: Path) -> list[int]:
     """Returns the pids of the processes in a group; none when it is gone."""
+    text = b""
     try:
-        return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+        # Anew each time: a descriptor that stays open may tell of those who were there a second ago.
+        fd = os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        while piece := os.read(fd, _PIECE_BYTES):
+            text += piece
+        return [int(pid) for pid in text.split()]
     except (OSError, ValueError):
         return []
+    finally:
+        os.close(fd)
 
 
 def kill_members(group: Path) -> None:

@@ -1,8 +1,8 @@
 """A cgroup for each worker caps all memory that a run makes, also what RLIMIT_DATA does not see.
 
 Shared maps, System V segments, pages that were made read-only, pipes and page tables all count. The groups are made
-as workers need them and used again by later ones, and a worker is born in its group (see `launcher`), so that one costs
-a run a read and a write.
+as workers need them and used again by later ones, with their files kept open, and a worker is born in its group (see
+`launcher`), so that one costs a run a few reads and writes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Names(NamedTuple):
     limit: str
     usage: str
     peak: str
-    reached: tuple[str, str]
-    kills: tuple[str, str]
+    reached: tuple[str, bytes]
+    kills: tuple[str, bytes]
     settings: tuple[tuple[str, str], ...]
 
 
@@ -48,16 +48,16 @@ _NAMES: Final = {
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",
         "memory.max_usage_in_bytes",
-        ("memory.failcnt", ""),
-        ("memory.oom_control", "oom_kill"),
+        ("memory.failcnt", b""),
+        ("memory.oom_control", b"oom_kill"),
         (("memory.swappiness", "0"),),
     ),
     2: _Names(
         "memory.max",
         "memory.current",
         "memory.peak",
-        ("memory.events", "oom"),
-        ("memory.events", "oom_kill"),
+        ("memory.events", b"oom"),
+        ("memory.events", b"oom_kill"),
         (("memory.swap.max", "0"), ("memory.oom.group", "1")),
     ),
 }
@@ -80,8 +80,8 @@ class WorkerGroup:
 
     def __init__(self, hierarchies: list[tuple[int, Path, tuple[str, ...]]]) -> None:
         self._folders: list[Path] = []
-        self._memory: tuple[_Names, Path] | None = None
-        self._limit = self._usage = self._peak = -1
+        self._names: _Names | None = None
+        self._limit = self._usage = self._peak = self._reached_file = self._kills_file = -1
         self._reached = self._kills = 0
         self.lasts = True
         try:
@@ -91,8 +91,8 @@ class WorkerGroup:
                 if "pids" in controllers:
                     cgroup_files.write(folder / "pids.max", str(TASKS_PER_WORKER))
                 if "memory" in controllers:
-                    self._memory = (_NAMES[version], folder)
-                    self._open(*self._memory)
+                    self._names = _NAMES[version]
+                    self._open(self._names, folder)
         except OSError:
             self.remove()
             raise
@@ -106,18 +106,16 @@ class WorkerGroup:
 
     def prepare(self) -> None:
         """Prepares the group for the next worker, before that is started. Raises OSError."""
-        if self._memory is None:
+        if self._names is None:
             return
-        names, folder = self._memory
         self._set_limit(self._used() + BOOT_BYTES)
         with contextlib.suppress(OSError):
             os.pwrite(self._peak, b"0", 0)
-        self._reached = cgroup_files.count(folder / names.reached[0], names.reached[1])
-        self._kills = cgroup_files.count(folder / names.kills[0], names.kills[1])
+        self._reached, self._kills = self._counts(self._names)
 
     def limit_run(self, memory_bytes: int) -> None:
         """Limits the group to what is in it now and a run's memory. Raises OSError."""
-        if self._memory is not None:
+        if self._names is not None:
             self._set_limit(self._used() + memory_bytes + RUN_ROOM_BYTES)
 
     def forget_peak(self) -> None:
@@ -137,13 +135,12 @@ class WorkerGroup:
 
     def killed_for(self) -> Killed | None:
         """Says for whose memory the kernel has killed a process in the group since `prepare`; None if it has not."""
-        if self._memory is None:
+        if self._names is None:
             return None
-        names, folder = self._memory
-        if cgroup_files.count(folder / names.kills[0], names.kills[1]) <= self._kills:
+        reached, kills = self._counts(self._names)
+        if kills <= self._kills:
             return None
-        reached = cgroup_files.count(folder / names.reached[0], names.reached[1]) > self._reached
-        return "own" if reached else "shared"
+        return "own" if reached > self._reached else "shared"
 
     def is_empty(self) -> bool:
         """Says whether nothing is left in the group. What is left is killed: its worker is gone."""
@@ -154,10 +151,10 @@ class WorkerGroup:
 
     def remove(self) -> None:
         """Ends the processes in the worker's group, and removes it."""
-        for fd in (self._limit, self._usage, self._peak):
+        for fd in (self._limit, self._usage, self._peak, self._reached_file, self._kills_file):
             if fd >= 0:
                 os.close(fd)
-        self._limit = self._usage = self._peak = -1
+        self._limit = self._usage = self._peak = self._reached_file = self._kills_file = -1
         for folder in self._folders:
             cgroup_files.end(folder)
         self._folders.clear()
@@ -167,6 +164,8 @@ class WorkerGroup:
             cgroup_files.write_if_there(folder / name, value)
         self._limit = os.open(folder / names.limit, os.O_WRONLY | os.O_CLOEXEC)
         self._usage = os.open(folder / names.usage, os.O_RDONLY | os.O_CLOEXEC)
+        self._reached_file = cgroup_files.open_if_there(folder / names.reached[0])
+        self._kills_file = cgroup_files.open_if_there(folder / names.kills[0])
         try:
             self._peak = os.open(folder / names.peak, os.O_RDWR | os.O_CLOEXEC)
             os.pwrite(self._peak, b"0", 0)
@@ -176,6 +175,13 @@ class WorkerGroup:
             with contextlib.suppress(OSError):
                 if self._peak < 0:
                     self._peak = os.open(folder / names.peak, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _counts(self, names: _Names) -> tuple[int, int]:
+        """Returns how often the group's limit was reached, and a process in it killed."""
+        return (
+            cgroup_files.count(self._reached_file, names.reached[1]),
+            cgroup_files.count(self._kills_file, names.kills[1]),
+        )
 
     def _used(self) -> int:
         return int(os.pread(self._usage, _NUMBER_BYTES, 0))

@@ -17,6 +17,7 @@ import pytest
 
 from cellblock_worker.base import lifetime
 from cellblock_worker.launch import launching
+from cellblock_worker.launch.launcher import LOOK_ORDERS
 from cellblock_worker.launch.launching import Launcher, Order, Started
 from support.processes import alive
 from support.waits import until, within
@@ -139,6 +140,16 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
     assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL  # noqa: ASYNC222
     for fd in (*pidfds, child.pidfd):
         os.close(fd)
+
+
+async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: Launcher) -> None:
+    held: list[int] = []
+    for _ in range(3 * LOOK_ORDERS):
+        child = await a_child(launcher, Order([str(shutil.which("true"))], {}))
+        os.waitpid(child.pid, 0)  # noqa: ASYNC222 - it ends by itself
+        os.close(child.pidfd)
+        held.append(psutil.Process(launcher.pid).num_fds())
+    assert max(held) <= held[0] + LOOK_ORDERS
 
 
 async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(launcher: Launcher) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 
 import pytest
 
+from cellblock_worker.worker import death
 from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
-from cellblock_worker.worker.usage import Usage
+from cellblock_worker.worker.usage import Usage, read_usage
 from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
 from support.worker_owner import MIB, Owner, make_run
@@ -18,9 +21,18 @@ OWN_PEAK = 45 * MIB
 SIGNALS = [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
 
 
-def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0, own: int = OWN_PEAK) -> str:
+def unreadable(_: int) -> Usage:
+    raise OSError(errno.EMFILE, "no descriptor is left")
+
+
+@pytest.fixture(autouse=True)
+def _own_peak(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - a fixture
+    monkeypatch.setattr(death, "own_peak", lambda: OWN_PEAK)
+
+
+def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0) -> str:
     """The verdict; `data` and `grown` in MiB over the baseline."""
-    evidence = MemoryEvidence(own)
+    evidence = MemoryEvidence()
     evidence.sample(BASE)
     evidence.sample(BASE._replace(data_bytes=BASE.data_bytes + data * MIB))
     # What was taken once counts, even if a later look saw less.
@@ -58,13 +70,23 @@ def test_a_native_stack_overflow_is_a_crash_at_any_size() -> None:
     assert cause(-signal.SIGABRT, said, data=31, grown=40) == "crashed"
 
 
-def test_a_peak_that_may_be_the_hosts_own_proves_nothing() -> None:
-    assert cause(-signal.SIGSEGV, grown=40, own=500 * MIB) == "crashed"
-    assert cause(-signal.SIGSEGV, data=30, grown=40, own=500 * MIB) == "memory"
+def test_a_peak_that_may_be_the_hosts_own_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(death, "own_peak", lambda: 500 * MIB)
+    assert cause(-signal.SIGSEGV, grown=40) == "crashed"
+    assert cause(-signal.SIGSEGV, data=30, grown=40) == "memory"
+
+
+def test_this_processs_own_peak_is_the_kernels_and_one_that_cannot_be_read_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    assert death.own_peak() == read_usage(os.getpid()).peak_bytes
+    monkeypatch.setattr(death, "read_usage", unreadable)
+    assert cause(-signal.SIGSEGV, grown=400) == "crashed"
 
 
 def test_without_a_look_there_is_no_baseline_and_no_verdict() -> None:
-    assert cause_of_death(-signal.SIGSEGV, b"", MemoryEvidence.at_spawn(), LIMIT, 900 * MIB) == "crashed"
+    assert cause_of_death(-signal.SIGSEGV, b"", MemoryEvidence(), LIMIT, 900 * MIB) == "crashed"
 
 
 def test_the_cpu_limits_signal() -> None:
