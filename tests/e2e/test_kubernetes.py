@@ -35,6 +35,7 @@ pytestmark = pytest.mark.skipif(
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 NAME = "cellblock.cellblock.svc"
 TOKEN = "t" * 32
+OTHER = "o" * 32
 
 
 def pod_of(file: str) -> dict[str, Any]:
@@ -100,7 +101,8 @@ def prepared(folder: Path) -> Place:
         for name, file in (("tls.crt", cert), ("tls.key", key), ("ca.crt", cert)):
             (where / name).write_bytes(file.read_bytes())
     make_key_file(folder / "secret/key/broker.key")
-    (folder / "secret/token/token").write_text(TOKEN)
+    for name, token in (("token", TOKEN), ("other", OTHER)):
+        (folder / "secret/token" / name).write_text(token)
     host = make_key_file(folder / "host.key")
     text = next(
         one.text for one in examples() if one.page.name == "howto-kubernetes.md" and one.language == "json"
@@ -223,5 +225,7 @@ async def test_prometheus_is_answered_at_a_pods_address(brokers: tuple[Place, li
         assert (await broker.ask("GET", "/metrics", headers=itself)).status == 401
         metrics = await broker.ask("GET", "/metrics", headers={**itself, **broker.auth})
         assert metrics.status == 200 and b"cellblock_pool_queued" in metrics.body
+        beside = {**itself, "Authorization": f"Bearer {OTHER}"}
+        assert (await broker.ask("GET", "/metrics", headers=beside)).status == 200, "tokens are changing"
     mistaken = {"Host": f"{other.host}:{place.ports['7433']}", **one.auth}
     assert (await one.ask("GET", "/metrics", headers=mistaken)).status == 403

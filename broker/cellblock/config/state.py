@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from cellblock.base.loopback import is_loopback
 from cellblock.config.sections import Section
 
 if TYPE_CHECKING:
@@ -75,11 +77,21 @@ class ReplicaSettings(Section):
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+/?$")] | None = None
     """Names the URL at which the other brokers reach this one alone, such as `https://${env:POD_IP}:7433`. Absent:
-    the address that it listens on. The environment variable `SSL_CERT_FILE` names your own authority for `https`."""
+    the address that it listens on. `http` is for the loopback alone. The environment variable `SSL_CERT_FILE` names
+    your own authority for `https`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")] | None = None
     """Sets the name in each broker's certificate, such as `cellblock.example.com`, because nobody issues a
     certificate for a pod's address. Absent: the host of its `url`."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_closed(cls, url: str | None) -> str | None:
+        if url is not None and url.startswith("http:") and not is_loopback(urlsplit(url).hostname):
+            raise ValueError(
+                "requests with clients' tokens would be passed on in the clear: give an https URL"
+            )
+        return url
 
 
 def _decoded(key: str) -> bytes:

@@ -36,7 +36,7 @@ from cellblock.frontend.http.oauth import JwtVerifier
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.spliced import SplicingManager
-from cellblock.frontend.http.token import OwnTokens, ensure_token
+from cellblock.frontend.http.token import OwnTokens, ensure_tokens
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
@@ -314,7 +314,7 @@ class HttpFrontend:
             return JwtVerifier(self._settings.oauth)
         if self._options.no_auth:
             return None
-        return OwnTokens(ensure_token(self._options.token_file), self._share)
+        return OwnTokens(ensure_tokens(self._options.token_file), self._share)
 
     async def _keep_keys_fresh(self) -> None:
         if isinstance(self._verifier, JwtVerifier):
