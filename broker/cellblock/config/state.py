@@ -75,7 +75,7 @@ class ReplicaSettings(Section):
     """Makes this broker one of several behind one address, which find each other in the PostgreSQL of `state.url`.
     Each answers requests for its own sessions and runs, and passes the others on."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+/?$")] | None = None
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+/?$")] | None = None
     """Names the URL at which the other brokers reach this one alone, such as `https://${env:POD_IP}:7433`. Absent:
     the address that it listens on. `http` is for the loopback alone. The environment variable `SSL_CERT_FILE` names
     your own authority for `https`."""
@@ -87,9 +87,16 @@ class ReplicaSettings(Section):
     @field_validator("url")
     @classmethod
     def _is_closed(cls, url: str | None) -> str | None:
-        if url is not None and url.startswith("http:") and not is_loopback(urlsplit(url).hostname):
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        try:
+            _ = parts.port
+        except ValueError:
+            raise ValueError("its port cannot be read: an IPv6 address stands in brackets") from None
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError(
-                "requests with clients' tokens would be passed on in the clear: give an https URL"
+                "requests would be passed on with clients' tokens in the clear: give an https URL"
             )
         return url
 
