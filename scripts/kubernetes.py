@@ -34,7 +34,7 @@ ALL: Final = {"keda": {"enabled": True}, "monitoring": {"enabled": True}}
 SINGLE: Final = {"brokers": {"single": True}}
 RENDERINGS: Final[dict[str, tuple[tuple[str, ...], dict[str, Any]]]] = {
     "several brokers": (("base",), {}),
-    "several brokers, KEDA and Prometheus": (("base", "keda", "monitoring"), ALL),
+    "several brokers, KEDA and Prometheus": (("keda", "monitoring"), ALL),
     "one broker": (("single",), SINGLE),
 }
 """Maps what there is to its parts for Kustomize, and to its values for Helm: both must say the same."""

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
-from cellblock.base.errors import CellblockError
+from cellblock.base.errors import CellblockError, ConfigError, InvalidRequest
 from cellblock.config.hosts import HostSettings, RaySettings
 from cellblock.config.settings import Settings, load_settings
 from cellblock.daemon.broker import Broker
@@ -71,14 +71,30 @@ async def arun_many(
         nodes_seconds: Bounds the wait for the first host.
 
     Raises:
-        ImportError: Ray is not installed (`pip install 'cellblock[ray]'`).
+        InvalidRequest: Something is not as described here.
+        ConfigError: Ray is not installed (`pip install 'cellblock[ray]'`).
         CellblockError: As `Broker`; of `run_many`, too, that an event loop runs here.
     """
+    if isinstance(scripts, str):
+        raise InvalidRequest(
+            "`scripts` is one text, and must be a list of scripts.", hint="Put it into a list: [script]."
+        )
     all_scripts = list(scripts)
+    for number, script in enumerate(all_scripts):
+        if not isinstance(script, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # who calls may have no checker
+            raise InvalidRequest(
+                f"Script {number} is no text, but {type(script).__name__}.", hint="Give texts of scripts."
+            )
+    for name, value in (("hosts", hosts), ("capacity", capacity)):
+        if value < 1:
+            raise InvalidRequest(f"`{name}` is {value}, and no script would run.", hint="Give 1 or more.")
     count = min(hosts, math.ceil(len(all_scripts) / capacity))
     if not count:
         return []
-    ray = the_ray()
+    try:
+        ray = the_ray()
+    except ImportError:
+        raise ConfigError("Ray is not installed.", hint="pip install 'cellblock[ray]'") from None
     if not ray.is_initialized():
         ray.init()
     context, address = ray.get_runtime_context(), ray.util.get_node_ip_address()

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.skipif(
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 NAME = "cellblock.cellblock.svc"
 TOKEN = "t" * 32
+OTHER = "o" * 32
 
 
 def pod_of(file: str) -> dict[str, Any]:
@@ -58,6 +59,11 @@ class Place:
     folder: Path
     ports: dict[str, int]
 
+    @property
+    def temporary(self) -> dict[str, str]:
+        """Where a pod's files may be that are nobody's."""
+        return dict.fromkeys(("HOME", "TMPDIR"), str(self.folder / "tmp"))
+
     def here(self, text: str) -> str:
         """A text of a manifest, or of the page, with what is here in the place of what is there."""
         for path in ("/secret", "/etc/cellblock", "/run/cellblock", "/state"):
@@ -67,11 +73,27 @@ class Place:
         return text
 
 
+def make_volume(path: Path) -> None:
+    """An empty volume as kubelet makes it with a `fsGroup`: root's, and open to all."""
+    path.mkdir(parents=True)
+    if os.geteuid() == 0:
+        # Here pods are root's, and so a volume is somebody else's.
+        os.chown(path, 65532, 65532)
+    path.chmod(0o2777)
+
+
 def prepared(folder: Path) -> Place:
     """The volumes, as the Secrets and the page say, and what the init container makes of them."""
     place = Place(folder, {"7433": free_port(), "7070": free_port()})
-    for path in ("secret/key", "secret/token", "secret/tls", "run/cellblock", "etc/cellblock/config", "tmp"):
+    for path in ("secret/key", "secret/token", "secret/tls", "etc/cellblock/config"):
         (folder / path).mkdir(parents=True)
+    for pod in ("broker.yaml", "hosts.yaml"):
+        empty = {one["name"] for one in pod_of(pod)["volumes"] if "emptyDir" in one}
+        for container in pod_of(pod)["containers"]:
+            for mount in container["volumeMounts"]:
+                path = folder / mount["mountPath"].strip("/")
+                if mount["name"] in empty and not path.exists():
+                    make_volume(path)
     cert, key = certificate(folder, host=NAME)
     tls = folder / "etc/cellblock/tls"
     tls.mkdir()
@@ -79,7 +101,8 @@ def prepared(folder: Path) -> Place:
         for name, file in (("tls.crt", cert), ("tls.key", key), ("ca.crt", cert)):
             (where / name).write_bytes(file.read_bytes())
     make_key_file(folder / "secret/key/broker.key")
-    (folder / "secret/token/token").write_text(TOKEN)
+    for name, token in (("token", TOKEN), ("other", OTHER)):
+        (folder / "secret/token" / name).write_text(token)
     host = make_key_file(folder / "host.key")
     text = next(
         one.text for one in examples() if one.page.name == "howto-kubernetes.md" and one.language == "json"
@@ -114,7 +137,7 @@ async def brokers(
     found: list[Daemon] = []
     try:
         for address in ADDRESSES:
-            environment = {"PATH": os.environ["PATH"], "HOME": str(place.folder / "tmp")}
+            environment = {"PATH": os.environ["PATH"], **place.temporary}
             for one in container["env"]:
                 kinds = one.get("valueFrom", {})
                 environment[one["name"]] = (
@@ -125,8 +148,10 @@ async def brokers(
                     else place.here(one["value"])
                 )
             # As pods, they share no folder.
+            state = f"{place.folder}/state"
+            make_volume(Path(f"{state}-{address}"))
             arguments = [place.here(word).replace("0.0.0.0", address) for word in container["args"]]
-            arguments = [f"{word}-{address}" if "state-dir" in word else word for word in arguments]
+            arguments = [word.replace(state, f"{state}-{address}") for word in arguments]
             process = await asyncio.create_subprocess_exec(
                 str(CELLBLOCK), *arguments, stderr=PIPE, env=environment, cwd=place.folder
             )
@@ -155,7 +180,7 @@ async def started_host(place: Place) -> Process:
     words = [word for word in words if "--connect" not in word and "--isolation" not in word]
     names = [f"tcp://{address}:{place.ports['7070']}" for address in ADDRESSES]
     command = [sys.executable, *container["command"][1:], "--connect", *names, *words]
-    return await asyncio.create_subprocess_exec(*command)
+    return await asyncio.create_subprocess_exec(*command, env={**os.environ, **place.temporary})
 
 
 def asked_by(probe: str) -> tuple[str, dict[str, str]]:
@@ -200,5 +225,7 @@ async def test_prometheus_is_answered_at_a_pods_address(brokers: tuple[Place, li
         assert (await broker.ask("GET", "/metrics", headers=itself)).status == 401
         metrics = await broker.ask("GET", "/metrics", headers={**itself, **broker.auth})
         assert metrics.status == 200 and b"cellblock_pool_queued" in metrics.body
+        beside = {**itself, "Authorization": f"Bearer {OTHER}"}
+        assert (await broker.ask("GET", "/metrics", headers=beside)).status == 200, "tokens are changing"
     mistaken = {"Host": f"{other.host}:{place.ports['7433']}", **one.auth}
     assert (await one.ask("GET", "/metrics", headers=mistaken)).status == 403

@@ -70,6 +70,9 @@ async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_
         finally:
             postgres.start()
         await until_ready(served, b"ok\n")
+    # With the level that a log has where nothing is set.
+    away, back = served.said[-1].find("PostgreSQL is away"), served.said[-1].find("PostgreSQL is there again")
+    assert 0 <= away < back, served.said[-1]
 
 
 @pytest.mark.parametrize("kind", ["journals", "brokers"])

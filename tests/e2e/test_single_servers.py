@@ -392,17 +392,21 @@ async def test_only_a_broker_that_knows_the_epoch_and_has_the_key_is_lent_it(two
 
     async def status(tag: bytes, by: str = "broker-x", of: int = epoch, to: Daemon = served) -> int:
         headers = {**MCP_HEADERS, WAY_HEADER.decode(): f"{tag.decode()} {by} {of}"}
-        return (await to.ask(path=path, headers=headers)).status
+        answer = await to.ask(path=path, headers=headers)
+        # Who shows nothing that is good is answered as a stranger is at any path.
+        assert answer.status != 401 or answer.headers["www-authenticate"] == "Bearer"
+        return answer.status
 
     good = words().way(broker, "broker-x", "plain", epoch)
     assert await status(good) == 200
     (other,) = (one for one in two.daemons if one is not served)
-    assert await status(good, to=other) == 404
-    assert await status(good, by="broker-y") == 404
-    assert await status(good, of=epoch + 1) == 404
+    assert await status(good, to=other) == 401
+    assert await status(good, by="broker-y") == 401
+    assert await status(good, of=epoch + 1) == 401
     stale = words().way(broker, "broker-x", "plain", epoch - 1)
     assert await status(stale, of=epoch - 1) == 404
-    assert await status(Words([bytes(32)]).way(broker, "broker-x", "plain", epoch)) == 404
+    assert await status(Words([bytes(32)]).way(broker, "broker-x", "plain", epoch)) == 401
+    assert (await served.ask(path=path, headers=MCP_HEADERS)).status == 401
     # A token is no key, and the front door does not lead there.
     assert (await served.ask(path=path, headers={**MCP_HEADERS, **served.auth})).status == 404
 

@@ -187,19 +187,20 @@ class Presence:
         if found is not None and self.unusable is None:
             logger.error("what is in PostgreSQL is not used, and this broker is not ready: %s", found)
         elif found is None and self.unusable is not None:
-            logger.warning("what is in PostgreSQL is used again")
+            logger.error("what is in PostgreSQL is used again")
         self.unusable = found
 
     def _came(self) -> None:
         self._answered = time.monotonic()
         if self._trouble is not None:
-            logger.warning("PostgreSQL is there again")
+            # At the level of what it ends: who reads the one must find the other.
+            logger.error("PostgreSQL is there again")
         self._trouble = None
         self._is_held.set()
 
     def _went(self, why: str) -> None:
         if self._trouble is None:
-            logger.warning(
+            logger.error(
                 "PostgreSQL is away, what is to be written waits, and what needs it is refused: %s", why
             )
         self._trouble = why

@@ -54,6 +54,11 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
             f"Other brokers cannot reach this one at {address.host}.",
             hint="Give cellblock.replicas.url.",
         )
+    own_hosts: tuple[str, ...] = ()
+    if replicas is not None and replicas.url is not None:
+        from cellblock.frontend.replicas.passing import host_header
+
+        own_hosts = (host_header(replicas.url),)
     options = HttpOptions(
         address=address,
         token_file=parsed.token_file or state_dir / FILE_NAME,
@@ -61,7 +66,7 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
         config=parsed.config,
-        own_hosts=() if replicas is None or replicas.url is None else (replicas.url.split("/")[2],),
+        own_hosts=own_hosts,
     )
     return HttpFrontend(section.http, options)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from cellblock.base.loopback import is_loopback
 from cellblock.config.sections import Section
 
 if TYPE_CHECKING:
@@ -73,13 +75,30 @@ class ReplicaSettings(Section):
     """Makes this broker one of several behind one address, which find each other in the PostgreSQL of `state.url`.
     Each answers requests for its own sessions and runs, and passes the others on."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+/?$")] | None = None
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+/?$")] | None = None
     """Names the URL at which the other brokers reach this one alone, such as `https://${env:POD_IP}:7433`. Absent:
-    the address that it listens on. The environment variable `SSL_CERT_FILE` names your own authority for `https`."""
+    the address that it listens on. `http` is for the loopback alone. The environment variable `SSL_CERT_FILE` names
+    your own authority for `https`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")] | None = None
     """Sets the name in each broker's certificate, such as `cellblock.example.com`, because nobody issues a
     certificate for a pod's address. Absent: the host of its `url`."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_closed(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        try:
+            _ = parts.port
+        except ValueError:
+            raise ValueError("its port cannot be read: an IPv6 address stands in brackets") from None
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise ValueError(
+                "requests would be passed on with clients' tokens in the clear: give an https URL"
+            )
+        return url
 
 
 def _decoded(key: str) -> bytes:

@@ -11,6 +11,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final
 
 import httpx2
@@ -72,10 +73,15 @@ class WayTransport(BrokerTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request to the broker at the end of the way."""
         try:
-            return await super().handle_async_request(request)
+            response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             # Nothing was sent: that is to be told of a call.
             return httpx2.Response(404, request=request)
+        if response.status_code == HTTPStatus.UNAUTHORIZED and "www-authenticate" in response.headers:
+            # A broker is there for which the way does not hold, and which asks for a token as it asks everybody.
+            await response.aclose()
+            return httpx2.Response(404, request=request)
+        return response
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ from support.documents import ROOT, examples
 
 DEPLOY = ROOT / "deploy" / "kubernetes"
 
+NEEDS_KUSTOMIZE = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="no kubectl here, which brings Kustomize"
+)
+
 Object = dict[str, Any]
 
 GIVEN = {
@@ -180,6 +184,9 @@ def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_ans
     files = (parsed.tls_cert, parsed.tls_key, parsed.config, parsed.token_file, parsed.state_dir)
     for path in map(Path, files):
         assert {str(path), str(path.parent)} & mounts
+    assert parsed.state_dir not in mounts, "a volume's own folder is root's, and open to all: it is refused"
+    security = pod_of(BASE, "cellblock-broker")["securityContext"]
+    assert security["fsGroupChangePolicy"] == "OnRootMismatch", "keys stay closed to the group"
     for probe, path in (
         ("startupProbe", "/livez"),
         ("livenessProbe", "/livez"),
@@ -302,13 +309,25 @@ def test_the_configurations_of_the_page_fit_the_pods(number: int, monkeypatch: p
         assert section.replicas.name == f"{service['name']}.{service['namespace']}.svc"
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here, which brings Kustomize")
-def test_one_broker_has_a_volume_and_no_database() -> None:
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(DEPLOY / "single")], capture_output=True, check=True, timeout=60
-    )
+def rendered(part: str) -> list[Object]:
+    """What Kustomize makes of a part."""
+    command = ["kubectl", "kustomize", str(DEPLOY / part)]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     objects = [one for one in YAML(typ="safe", pure=True).load_all(done.stdout) if one]
     assert breaches(objects) == []
+    return objects
+
+
+@NEEDS_KUSTOMIZE
+def test_where_hosts_are_scaled_no_manifest_says_how_many_there_are() -> None:
+    objects = rendered("keda")
+    assert "replicas" not in the("Deployment", "cellblock-host", objects)["spec"]
+    assert the("ScaledObject", "cellblock-host", objects)["spec"]["minReplicaCount"] == 2
+
+
+@NEEDS_KUSTOMIZE
+def test_one_broker_has_a_volume_and_no_database() -> None:
+    objects = rendered("single")
     deployment = the("Deployment", "cellblock-broker", objects)["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     assert {one["name"] for one in broker_of(objects)["env"]} == {"SSL_CERT_FILE", "POD_IP"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Generator, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,10 +36,9 @@ from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.refusal import NO_TOKEN, Refused, busy, refuse, respond
 from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
-from cellblock.frontend.replicas.words import WAY_PATH
 
 if TYPE_CHECKING:
-    from cellblock.frontend.replicas.lending import Lending
+    from cellblock.frontend.replicas.lending import Lending, Shown
     from cellblock.frontend.replicas.replicas import Replicas, Route
     from cellblock.policy.counts import Counts
 
@@ -253,12 +252,8 @@ class Gate:
                 page = self._public_page(scope)
             elif self._pages is not None and self._pages.has(path):
                 page = await self._page(self._pages, scope, headers, receive)
-            elif (
-                path.startswith(WAY_PATH)
-                and self._replicas is not None
-                and self._replicas.lending is not None
-            ):
-                await self._lend(self._replicas.lending, scope, headers, receive, send)
+            elif (asked := self._lent(path, headers)) is not None:
+                await self._lend(*asked, scope, headers, receive, send)
                 return
             else:
                 access = await self._authenticate(headers)
@@ -412,11 +407,25 @@ class Gate:
             if session is not None and is_here:
                 self._sessions.end(session, now())
 
+    def _lent(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[Lending, Shown] | None:
+        """Returns what a broker shows for a server that is lent. All else is answered as any path: nobody without the
+        key learns that servers are lent here."""
+        lending = None if self._replicas is None else self._replicas.lending
+        if lending is None or (shown := lending.shown(path, headers)) is None:
+            return None
+        return lending, shown
+
     async def _lend(
-        self, lending: Lending, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+        self,
+        lending: Lending,
+        shown: Shown,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Answers a request of another broker, which shows so itself."""
-        lent, owner = await lending.asked(scope["path"], headers)
+        lent, owner = await lending.asked(shown)
         if not self._places.prove(scope.get("client"), owner.client):
             raise busy(503, CONNECTION_RETRY_SECONDS)
         if scope["method"] not in METHODS:

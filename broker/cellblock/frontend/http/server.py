@@ -36,7 +36,7 @@ from cellblock.frontend.http.oauth import JwtVerifier
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.spliced import SplicingManager
-from cellblock.frontend.http.token import OwnTokens, ensure_token
+from cellblock.frontend.http.token import OwnTokens, ensure_tokens
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
@@ -59,6 +59,10 @@ LISTEN_BACKLOG: Final = 1024
 
 CLOSE_SECONDS: Final = 2
 """Bounds the time for the last bytes of connections after everything in flight has ended."""
+
+
+CANCELS: Final = "Cancel %s running task(s)"
+"""Begins what uvicorn logs when it cancels requests that have not ended with all else."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +257,8 @@ class HttpFrontend:
         config = service.front_config
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(gate, on_serving)
-            return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
+            with cancellations_unsaid():
+                return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
 
     async def _until_drained(
         self,
@@ -264,9 +269,6 @@ class HttpFrontend:
         web: _Server,
         replicas: Replicas | None,
     ) -> bool:
-        said = logging.getLogger("uvicorn.error")
-        cancellations = CancellationsUnsaid()
-        said.addFilter(cancellations)
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         fresh = asyncio.create_task(self._keep_keys_fresh())
         try:
@@ -302,7 +304,6 @@ class HttpFrontend:
             fresh.cancel()
             await asyncio.wait({serving, fresh})
             await _cancelled(web.server_state.tasks)
-            said.removeFilter(cancellations)
             self._socket.close()
         return drained
 
@@ -313,7 +314,7 @@ class HttpFrontend:
             return JwtVerifier(self._settings.oauth)
         if self._options.no_auth:
             return None
-        return OwnTokens(ensure_token(self._options.token_file), self._share)
+        return OwnTokens(ensure_tokens(self._options.token_file), self._share)
 
     async def _keep_keys_fresh(self) -> None:
         if isinstance(self._verifier, JwtVerifier):
@@ -362,7 +363,21 @@ class CancellationsUnsaid(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Says whether a log record is about anything but a cancelled or broken answer."""
         kind = record.exc_info[0] if record.exc_info else None
-        return kind is None or not issubclass(kind, asyncio.CancelledError | Broken)
+        if kind is not None:
+            return not issubclass(kind, asyncio.CancelledError | Broken)
+        return not str(record.msg).startswith(CANCELS)
+
+
+@contextlib.contextmanager
+def cancellations_unsaid() -> Generator[None]:
+    """Leaves cancellations out of the web server's log inside the block."""
+    said, unsaid = logging.getLogger("uvicorn.error"), CancellationsUnsaid()
+    # In front of the filter that makes one line of a record, without its exception.
+    said.filters.insert(0, unsaid)
+    try:
+        yield
+    finally:
+        said.removeFilter(unsaid)
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:

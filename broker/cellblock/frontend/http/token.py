@@ -4,7 +4,7 @@ owner can read, and named ones."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,18 +31,26 @@ MIN_CHARS: Final = 32
 MAX_CHARS: Final = 16 * 1024
 """Bounds what is read of a token file; tokens of authorization servers take a few KiB."""
 
+MAX_TOKENS: Final = 2
+"""Bounds the tokens of a file: the one that is shown, and one that is accepted beside it while clients change."""
+
 SUBJECT: Final = "token"
 """Names who has shown the token of the file."""
 
 
 def read_token(file: Path) -> str:
-    """Returns the token in a file.
+    """Returns the token in a file that is shown to daemons. Raises ConfigError: As `read_tokens`."""
+    return read_tokens(file)[0]
+
+
+def read_tokens(file: Path) -> list[str]:
+    """Returns the tokens in a file, a line each: the one that is shown, and perhaps one that is accepted beside it.
 
     Raises:
-        ConfigError: The file cannot be read, other users may read it, or it holds no token.
+        ConfigError: The file cannot be read, other users may read it, or it holds no token, or too many.
     """
     try:
-        token = _read(file).decode("ascii").strip()
+        lines = _read(file).decode("ascii").splitlines()
     except InTheWay as error:
         raise in_the_way(error) from None
     except OpenToOthers as error:
@@ -55,12 +63,22 @@ def read_token(file: Path) -> str:
         raise ConfigError(
             f"The token file {file} cannot be read: {why}.", hint="Check --token-file."
         ) from None
-    if len(token) < MIN_CHARS or not all(33 <= ord(character) <= 126 for character in token):
+    tokens = [token for line in lines if (token := line.strip())]
+    if not tokens or not all(_is_token(token) for token in tokens):
         raise ConfigError(
             f"The token file {file} holds no token of at least {MIN_CHARS} visible characters.",
             hint=f"Make a new token: rm {file}.",
         )
-    return token
+    if len(tokens) > MAX_TOKENS:
+        raise ConfigError(
+            f"The token file {file} holds {len(tokens)} tokens, and may hold {MAX_TOKENS}.",
+            hint="Keep the one that is shown, and below it the one that is accepted, too.",
+        )
+    return tokens
+
+
+def _is_token(text: str) -> bool:
+    return len(text) >= MIN_CHARS and all(33 <= ord(character) <= 126 for character in text)
 
 
 def _read(file: Path) -> bytes:
@@ -71,11 +89,11 @@ def _read(file: Path) -> bytes:
     return read_named(file, MAX_CHARS)[0]
 
 
-def ensure_token(file: Path) -> str:
-    """Returns the token in a file, which is made when it is missing. Two daemons that start at once agree on one.
+def ensure_tokens(file: Path) -> list[str]:
+    """Returns the tokens in a file, which is made when it is missing. Two daemons that start at once agree on one.
 
     Raises:
-        ConfigError: As `read_token`, or the file cannot be made.
+        ConfigError: As `read_tokens`, or the file cannot be made.
     """
     if not file.exists():
         try:
@@ -87,22 +105,22 @@ def ensure_token(file: Path) -> str:
             raise ConfigError(
                 f"The token file {file} cannot be made: {error}.", hint="Check --token-file."
             ) from None
-    return read_token(file)
+    return read_tokens(file)
 
 
 class OwnTokens:
-    """Accepts the token of the token file and named ones; an `mcp.server.auth.provider.TokenVerifier`.
+    """Accepts the tokens of the token file and named ones; an `mcp.server.auth.provider.TokenVerifier`.
 
     Args:
-        token: That of the file.
+        tokens: Those of the file.
         on_named: Called when another one is shown.
 
     Attributes:
         named: The others; None: there are none.
     """
 
-    def __init__(self, token: str, on_named: Callable[[], object] = lambda: None) -> None:
-        self._token = token.encode()
+    def __init__(self, tokens: Sequence[str], on_named: Callable[[], object] = lambda: None) -> None:
+        self._tokens = [token.encode() for token in tokens]
         self.named: NamedTokens | None = None
         self._on_named = on_named
 
@@ -113,7 +131,9 @@ class OwnTokens:
 
         from cellblock.config.policy import NAMED
 
-        if secrets.compare_digest(token.encode("latin-1"), self._token):
+        given = token.encode("latin-1")
+        # Each is compared, whichever is right.
+        if any([secrets.compare_digest(given, one) for one in self._tokens]):  # noqa: C419
             return AccessToken(token="", client_id=SUBJECT, scopes=[])
         name = self.named.name_of(token) if self.named is not None else None
         if name is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
@@ -34,6 +34,14 @@ MAX_SESSIONS: Final = 256
 
 PRINCIPAL: Final = "brokers"
 """Stands for other brokers where memory and connections are counted."""
+
+
+class Shown(NamedTuple):
+    """A request of another broker has shown which server it is for, who asks, and in which epoch."""
+
+    server: str
+    by: str
+    epoch: int
 
 
 class Lent:
@@ -104,13 +112,27 @@ class Lending:
         if serving:
             await asyncio.wait(serving)
 
-    async def asked(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[Lent, Owner]:
+    def shown(self, path: str, headers: Mapping[bytes, bytes]) -> Shown | None:
+        """Returns what a request shows; None where that is nothing, or was not made for this broker."""
+        if not path.startswith(WAY_PATH):
+            return None
+        parts = headers.get(WAY_HEADER, b"").split(b" ")
+        try:
+            tag, by, epoch = parts[0], parts[1].decode(), int(parts[2])
+            server = bytes.fromhex(path.removeprefix(WAY_PATH)).decode()
+        except (IndexError, ValueError):
+            return None
+        if not self._words.is_way(tag, self._own, by, server, epoch):
+            return None
+        return Shown(server, by, epoch)
+
+    async def asked(self, shown: Shown) -> tuple[Lent, Owner]:
         """Returns the lent server that a request is for, and whose the request is.
 
         Raises:
-            Refused: It shows nothing that is good here, or the server is not here, or not connected.
+            Refused: The server is not here in that epoch, or not connected.
         """
-        server, by, epoch = self._shown(path, headers)
+        server, by, epoch = shown
         session = self._service.registry.lendable(server)
         if session is None or session.single is None or not session.single.is_here(epoch):
             raise Refused(404)
@@ -141,17 +163,3 @@ class Lending:
         if len(message) > LIGHT_BYTES:
             raise Refused(413)
         return message
-
-    # ---- inside ------------------------------------------------------------------------------------------
-
-    def _shown(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[str, str, int]:
-        """Returns the server that is asked for, by whom, and in which epoch. Raises Refused."""
-        parts = headers.get(WAY_HEADER, b"").split(b" ")
-        try:
-            tag, by, epoch = parts[0], parts[1].decode(), int(parts[2])
-            server = bytes.fromhex(path.removeprefix(WAY_PATH)).decode()
-        except (IndexError, ValueError):
-            raise Refused(404) from None
-        if not self._words.is_way(tag, self._own, by, server, epoch):
-            raise Refused(404)
-        return server, by, epoch

@@ -53,6 +53,11 @@ LOST: Final = "The broker that has this was lost while it had the request, which
 ENDED: Final = "The daemon that passed this on is stopping. The request may have run."
 
 
+def host_header(url: str) -> str:
+    """Returns the `Host` header of requests that are passed on to a URL: in small letters, without the usual port."""
+    return httpx2.URL(url).netloc.decode("ascii")
+
+
 class NotThere(Exception):
     """Tells that the broker that was asked is not there, or that another one is, which does not answer this; nothing
     was done."""

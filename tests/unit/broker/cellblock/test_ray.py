@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+from typing import Any
 
 import pytest
 
-from cellblock import CellblockError
+from cellblock import CellblockError, ConfigError, InvalidRequest
 from cellblock.ray import arun_many, run_many
 
 
@@ -18,3 +20,24 @@ async def test_in_an_event_loop_it_says_which_one_to_await() -> None:
 
 def test_no_scripts_need_no_cluster() -> None:
     assert run_many([]) == [] and inspect.signature(run_many) == inspect.signature(arun_many)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "options", "says"),
+    [
+        ("globalThis.x = 1", {}, "must be a list"),
+        (["globalThis.x = 1", 2], {}, "Script 1 is no text, but int"),
+        (["globalThis.x = 1"], {"hosts": 0}, "`hosts` is 0"),
+        (["globalThis.x = 1"], {"capacity": 0}, "`capacity` is 0"),
+    ],
+)
+def test_no_script_is_left_out_or_cut_into_letters(scripts: Any, options: dict[str, int], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        run_many(scripts, **options)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is here")
+def test_without_ray_it_says_how_to_get_it() -> None:
+    with pytest.raises(ConfigError, match="Ray is not installed") as caught:
+        run_many(["globalThis.x = 1"])
+    assert caught.value.hint == "pip install 'cellblock[ray]'"

@@ -24,7 +24,7 @@ from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import AuditSettings, ServerConfig
-from cellblock.frontend.http.token import ensure_token
+from cellblock.frontend.http.token import ensure_tokens
 from cellblock.frontend.mcp.use import add_uses
 from cellblock.frontend.outputs.outputs_disk import write_within
 from cellblock.journal.place import FilePlace
@@ -123,7 +123,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         "pins": (pins, ("pins", f"pins/{PIN_FILE}")),
         "login": (login, ("auth", "auth/plain.json")),
         "audit": (audit, ("audit.jsonl", "audit.jsonl.1")),
-        "token": (lambda: ensure_token(state / "token"), ("token",)),
+        "token": (lambda: ensure_tokens(state / "token"), ("token",)),
         "log": (lambda: asyncio.run(log()), ()),
         "journals": (journals, (*kept, "journals.key")),
         "named tokens": (named, ("tokens", "tokens/ci.json")),

@@ -31,6 +31,11 @@ def test_a_broker_is_alone_unless_it_is_said() -> None:
         ({"replicas": {}, "state": STATE, "journal": "off"}, "journal"),
         ({"replicas": {"url": "10.0.0.5:7433"}, "state": STATE}, "replicas.url"),
         ({"replicas": {"url": "https://10.0.0.5:7433/mcp"}, "state": STATE}, "replicas.url"),
+        ({"replicas": {"url": "https://fd00::5:7433"}, "state": STATE}, "in brackets"),
+        ({"replicas": {"url": "https://10.0.0.5:x"}, "state": STATE}, "its port"),
+        ({"replicas": {"url": "https://?x"}, "state": STATE}, "replicas.url"),
+        ({"replicas": {"url": "http://10.0.0.5:7433"}, "state": STATE}, "in the clear"),
+        ({"replicas": {"url": "http://broker-1"}, "state": STATE}, "in the clear"),
         ({"replicas": {"url": "https://me@10.0.0.5:7433"}, "state": STATE}, "replicas.url"),
     ],
 )

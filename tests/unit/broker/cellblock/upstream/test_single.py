@@ -209,3 +209,21 @@ async def test_a_broker_that_is_not_there_has_no_such_session() -> None:
     answer = await transport.handle_async_request(httpx2.Request("POST", f"http://127.0.0.1:{port}/"))
     assert answer.status_code == 404
     await transport.aclose()
+
+
+@pytest.mark.parametrize(("challenge", "status"), [("\r\nwww-authenticate: Bearer", 404), ("", 401)])
+async def test_a_broker_that_does_not_know_the_way_has_no_such_session(challenge: str, status: int) -> None:
+    """A 401 without a challenge is the server's own, which that broker passes on."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 401 Unauthorized{challenge}\r\ncontent-length: 0\r\n\r\n".encode())
+        writer.close()
+
+    transport = WayTransport(None)
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        answer = await transport.handle_async_request(httpx2.Request("POST", f"http://127.0.0.1:{port}/"))
+        assert answer.status_code == status
+        await answer.aclose()
+        await transport.aclose()

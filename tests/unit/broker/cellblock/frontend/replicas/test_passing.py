@@ -7,14 +7,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.types import Message
 
 from cellblock.frontend.client import Owner
+from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.exchange import Exchange
 from cellblock.frontend.http.refusal import Refused
-from cellblock.frontend.replicas.passing import Passing
+from cellblock.frontend.replicas.passing import Passing, host_header
 from support.certificates import certificate
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://10.0.0.5:7433", "https://Broker.example:443/", "http://127.0.0.1:80", "https://[FD00::5]:7433"],
+)
+def test_a_broker_answers_to_the_name_that_others_write(url: str) -> None:
+    assert host_header(url) == httpx2.Request("GET", url.rstrip("/") + MCP_PATH).headers["host"]
 
 
 class Forgetful:
