@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import Away, StoreError
+from cellblock.base.errors import CellblockError
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import going_on
 from cellblock.execution.caller import Caller
@@ -27,6 +29,7 @@ from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry import keeper
 from cellblock.telemetry.keeper import Keeper
+from support.parked_runs import response_of
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
@@ -51,7 +54,7 @@ IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 
-def broker_on(folder: Path, **section: Any) -> Broker:
+def broker_on(folder: Path, tools: Sequence[Any] = (read, write), **section: Any) -> Broker:
     made: dict[str, Any] = {
         "policy": ASKS,
         "journal": {"park_after_ms": 100},
@@ -59,7 +62,7 @@ def broker_on(folder: Path, **section: Any) -> Broker:
         "typecheck": "off",
         **section,
     }
-    return Broker(parse_settings({"cellblock": made}), tools=[read, write], state_dir=folder)
+    return Broker(parse_settings({"cellblock": made}), tools=tools, state_dir=folder)
 
 
 @pytest.fixture
@@ -310,6 +313,75 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     assert not response.diagnostics
 
 
+@pytest.mark.parametrize("who", ["program", "client"])
+async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    runs, take = broker.parked_runs, JournalStore.take
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        is_there.set()
+        goes_on.wait(30)
+        return take(*args, **kwargs)
+
+    with monkeypatch.context() as slowed:
+        slowed.setattr(JournalStore, "take", slow)
+        waits: asyncio.Task[Any] = asyncio.create_task(
+            broker.resume(run_id, "accepted")
+            if who == "program"
+            else runs.taken(run_id, turn, {question.number: "accepted"}, "embedding")
+        )
+        await until(is_there.is_set, "the run is taken")
+        waits.cancel()
+        await asyncio.wait([waits])
+        goes_on.set()
+        # Behind it.
+        await runs.holder(run_id)
+
+    async def over() -> Any:
+        status = await runs.status(run_id, "embedding")
+        return status if status is not None and status.state == "ended" else None
+
+    await until_found(over, "the run has ended")
+    status = await over()
+    if who == "program":
+        assert status.response.result == {"result": 10} and MADE == {"write 1": 1}
+        assert not status.response.diagnostics, "no broker was lost"
+    else:
+        # As if it had gone away a moment later.
+        assert status.outcome == "CANCELLED" and MADE == {}
+
+
+@pytest.mark.parametrize("left_by", ["a person", "a broker"])
+async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        run_id = await parked(made, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    section = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
+    with contextlib.closing(open_store(FilePlace(tmp_path, section.auth), section.journal)) as store:
+        store.answer(run_id, "accepted")
+        if left_by == "a broker":
+            assert store.take(run_id, "broker-0000dead") is not None
+    others: list[list[Any]] = [[], [read]]
+    for tools in others:
+        async with broker_on(tmp_path, tools) as other:
+            found = other.parked_runs._foreign
+            await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
+            what = "its tool write" if tools else "it"
+            assert found[run_id] == f"it needs the server local, and this process does not have {what}"
+            head = await other.keeper._journals.asked(lambda store: store.head(run_id), None)
+            assert head is not None and head.state == ("parked" if left_by == "a person" else "running")
+            if left_by == "a person":
+                with pytest.raises(CellblockError, match=r"does not go on here: it needs the server local"):
+                    await within(other.resume(run_id, "accepted"))
+    async with broker_on(tmp_path) as made:
+        response = await response_of(made, run_id)
+    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+
+
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:
     code = """
 const timeout = new Promise((resume) => setTimeout(resume, 10, "gave up"));
@@ -343,13 +415,18 @@ async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker
 
 async def test_where_nothing_can_be_written_the_call_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     journals_in(tmp_path).mkdir()
-    code = "const said = await write({ n: 1 }).catch((error) => error.code); globalThis.__codemode_result__ = said;"
+    code = """
+const said = await write({ n: 1 }).catch((error) => [error.code, error.message]);
+globalThis.__codemode_result__ = said;
+"""
     async with broker_on(tmp_path) as made:
         response = await within(made.run(IMPORTS + code, durable=True))
-    assert response.result == "APPROVAL_UNAVAILABLE", response
+    assert response.result[0] == "APPROVAL_UNAVAILABLE", response
+    assert "the run could not be written down" in response.result[1]
     async with broker_on(tmp_path / "off", journal="off") as made:
         response = await within(made.run(IMPORTS + code, durable=True))
-    assert response.result == "APPROVAL_UNAVAILABLE"
+    assert response.result[0] == "APPROVAL_UNAVAILABLE"
+    assert "this client cannot ask" in response.result[1]
 
 
 async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
@@ -417,12 +494,15 @@ async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
         assert head["outcome"] == "CANNOT_GO_ON"
 
 
-async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
-    """One that is damaged ends; one of another key is left to whoever has that, until it has waited too long."""
+async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is damaged ends; one of another key, or that is odd in a way that nobody has thought of, is left to
+    whoever can read it, until it has waited too long."""
     MADE.clear()
     async with broker_on(tmp_path) as made:
-        runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(5)]
-    damaged, foreign, late, *others = runs
+        runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(6)]
+    damaged, foreign, late, odd, *others = runs
     settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
     store = open_store(FilePlace(tmp_path, settings.auth), settings.journal)
     for run_id in runs:
@@ -450,11 +530,18 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> No
         assert head is not None
         return head.state, head.outcome
 
+    taken = Keeper.taken
+
+    def misread(self: Keeper, store: JournalStore, run_id: str, take: Any) -> Any:
+        return {}[run_id] if run_id == odd else taken(self, store, run_id, take)
+
+    monkeypatch.setattr(Keeper, "taken", misread)
     async with broker_on(tmp_path) as made:
         for run_id, state in {
             **dict.fromkeys(others, ("ended", "ok")),
             damaged: ("ended", "CANNOT_GO_ON"),
             foreign: ("parked", None),
+            odd: ("parked", None),
             late: ("ended", "PARKED_EXPIRED"),
             "lost": ("ended", "CANNOT_GO_ON"),
             "good": ("ended", "ok"),
@@ -522,7 +609,8 @@ async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pyt
     ]
     for number, look in enumerate(looks, 1):
         assert await within(look) is not None
-        assert threads == {"cellblock-journals": number}
+        # A run that is taken is read twice: what it needs is looked at before.
+        assert threads == {"cellblock-journals": number + (number > 1)}
 
 
 async def test_a_run_waits_until_there_is_room_for_what_it_holds(

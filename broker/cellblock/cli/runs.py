@@ -26,7 +26,7 @@ from cellblock.journal.place import Place, journals_in, place_of
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import Head, Piece
 from cellblock.journal.store import JournalStore
-from cellblock.telemetry.keeper import NO_END, head_data, shown
+from cellblock.telemetry.kept_views import NO_END, head_data, shown
 
 KIB: Final = 1024
 

@@ -9,11 +9,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
@@ -32,19 +32,17 @@ from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
-from cellblock.journal.rows import AnyPiece, Head, Piece, parked_questions, waiting_in
+from cellblock.journal.rows import WAITING, AnyPiece, Foreign, Head, Piece, waiting_in
 from cellblock.journal.steps import Steps
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
 from cellblock.telemetry.board import Data, LiveRun, whole_run
+from cellblock.telemetry.kept_views import facts_in, head_data, shown
 
 logger = logging.getLogger("cellblock.journal")
 
 MAX_SHOWN: Final = 100
 """Bounds the kept runs that the dashboard lists."""
-
-NO_END: Final = "no end"
-"""Names the outcome of a run that goes on, or was lost with its broker."""
 
 
 class Keeper:
@@ -54,12 +52,20 @@ class Keeper:
         journals: Where they are kept.
         settings: Whose runs are.
         owner: Names the broker, for those who look whether it lives.
+        knows: Says whether the broker has a server, connected or not, and a tool of it; an empty tool is any.
     """
 
-    def __init__(self, journals: Journals, settings: JournalSettings, owner: RunOwner) -> None:
+    def __init__(
+        self,
+        journals: Journals,
+        settings: JournalSettings,
+        owner: RunOwner,
+        knows: Callable[[str, str], bool] = lambda server, tool: True,
+    ) -> None:
         self._journals = journals
         self.settings = settings
         self._owner = owner
+        self._knows = knows
         self.at_work = CallsAtWork(journals, owner)
 
     def use(self, settings: JournalSettings) -> None:
@@ -102,15 +108,18 @@ class Keeper:
 
         Raises:
             NoRoom: It was not taken; it can be when others hold less.
+            Foreign: It was not taken; it needs what this broker does not have.
             StoreError: As `take`.
         """
-        waiting = store.read(run_id, kinds=("parked",))
+        waiting = store.read(run_id, kinds=WAITING)
         if waiting is None:
             return None
-        head, parked = waiting
-        client = (waiting_in(parked)[0].client if parked else "") or head.principal
+        head, kept = waiting
+        parked = waiting_in(kept)[0] if kept else None
+        client = (parked.client if parked is not None else "") or head.principal
         try:
             with ROOM.holding(client, head.bytes):
+                self._refuse_without(pieces.needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:
                     return None
@@ -127,6 +136,12 @@ class Keeper:
             logger.warning("run %s cannot go on: %s", run_id, error)
             store.give_up(run_id, self._owner.name, LOST)
             return None
+
+    def _refuse_without(self, needed: Iterable[tuple[str, str]]) -> None:
+        for server, tool in needed:
+            if not self._knows(server, tool):
+                what = f"its tool {tool}" if tool and self._knows(server, "") else "it"
+                raise Foreign(f"it needs the server {server}, and this process does not have {what}")
 
     def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
         """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
@@ -531,76 +546,5 @@ def response_in(kept: Sequence[Piece]) -> RunResponse | None:
     if recording is None or recording.response is None:
         return None
     # The recorded one is what a replay comes to; what was said beside it, such as what became of its processes, is not.
-    told = {name: facts[name] for name in ("diagnostics", "usage")} if (facts := _facts_in(kept)) else {}
+    told = {name: facts[name] for name in ("diagnostics", "usage")} if (facts := facts_in(kept)) else {}
     return RunResponse.model_validate(recording.response | told)
-
-
-def _facts_in(kept: Sequence[Piece]) -> Data | None:
-    found = next((piece.body for piece in kept if piece.kind == "facts"), None)
-    return None if found is None else cast("Data", json.loads(found))
-
-
-# ---- what is shown -----------------------------------------------------------------------------------
-
-
-def head_data(head: Head) -> Data:
-    """Returns what is shown of a kept run in a list."""
-    return {
-        "id": head.id,
-        "principal": head.principal,
-        "acceptedAt": head.began,
-        "endedAt": head.ended,
-        "outcome": head.outcome,
-        "calls": head.calls,
-        "bytes": head.bytes,
-        "state": head.state,
-        "expiresAt": head.expires,
-    }
-
-
-def shown(head: Head, kept: list[Piece]) -> Data:
-    """Returns a kept run as the dashboard shows it; of one without an end, what is known of it.
-
-    Raises:
-        UnreadableRecording: Another release has made it.
-    """
-    if (facts := _facts_in(kept)) is not None:
-        return facts
-    recording = pieces.recording_in(kept)
-    calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
-    state = head.state if head.state == "parked" else head.outcome or NO_END
-    waits, working = list[Data](), list[Data]()
-    if head.state == "parked":
-        waits = [
-            asdict(one) | {"number": one.number, "round": bool(one.round)}
-            for one in parked_questions(head, kept)
-        ]
-        asking = {one["call"] for one in waits}
-        calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
-        working = [asdict(one) for one in calls_at_work if one.call not in asking]
-    return {
-        **head_data(head),
-        "kept": True,
-        "client": head.principal,
-        "state": state,
-        "outcome": state,
-        "waitsFor": waits,
-        "atWork": working,
-        "calls": len(calls),
-        "elapsedMs": 0,
-        "scriptChars": 0 if recording is None else len(recording.code),
-        "script": "" if recording is None else recording.code,
-        "workerEnd": None,
-        "usage": None,
-        "steps": {},
-        "timeline": [_call(call) for call in calls],
-        "diagnostics": [],
-        "logs": [],
-        "logsLeftOut": 0,
-    }
-
-
-def _call(call: RecordedCall) -> Data:
-    outcome = call.certainty.value if call.ok is None else "ok" if call.ok else "failed"
-    step = {"server": call.server, "tool": call.tool, "atMs": 0, "durationMs": 0}
-    return {**step, "outcome": outcome, "error": call.error}
