@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.apart.budget import CLIENT_BYTES
-from cellblock.base.database import Away, StoreError
-from cellblock.base.errors import CellblockError
+from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
 from cellblock.daemon import going_on
-from cellblock.execution.caller import Caller
 from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
@@ -29,7 +26,6 @@ from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
 from cellblock.telemetry import keeper
 from cellblock.telemetry.keeper import Keeper
-from support.parked_runs import response_of
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
@@ -54,7 +50,7 @@ IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 
-def broker_on(folder: Path, tools: Sequence[Any] = (read, write), **section: Any) -> Broker:
+def broker_on(folder: Path, **section: Any) -> Broker:
     made: dict[str, Any] = {
         "policy": ASKS,
         "journal": {"park_after_ms": 100},
@@ -62,7 +58,7 @@ def broker_on(folder: Path, tools: Sequence[Any] = (read, write), **section: Any
         "typecheck": "off",
         **section,
     }
-    return Broker(parse_settings({"cellblock": made}), tools=tools, state_dir=folder)
+    return Broker(parse_settings({"cellblock": made}), tools=[read, write], state_dir=folder)
 
 
 @pytest.fixture
@@ -286,100 +282,6 @@ async def test_a_run_that_was_parked_too_late_and_taken_elsewhere_makes_no_call_
     response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", when_taken, lambda: 1)))
     assert response.parked, response
     assert MADE == {}
-
-
-async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
-    runs = broker.parked_runs
-    turn, (question,) = await runs.questions(run_id) or (0, ())
-    given: dict[int, Any] = {question.number: "accepted"}
-
-    def away(*_: Any, **__: Any) -> None:
-        raise Away("PostgreSQL: the connection is lost")
-
-    with monkeypatch.context() as cut:
-        cut.setattr(JournalStore, "take", away)
-        with pytest.raises(Away):
-            await runs.taken(run_id, turn, given, "embedding")
-    kept = await runs.taken(run_id, turn, given, "embedding")
-    assert kept is not None
-    # What may have been taken at the first try, and not been run, is looked for.
-    await runs._adopt()
-    response = await within(runs.go_on(kept, Caller(kept.client, Grantee("embedding"))))
-    await within(runs.quiet())
-    assert response.result == {"result": 10} and MADE == {"write 1": 1}
-    assert not response.diagnostics
-
-
-@pytest.mark.parametrize("who", ["program", "client"])
-async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
-    runs, take = broker.parked_runs, JournalStore.take
-    turn, (question,) = await runs.questions(run_id) or (0, ())
-    is_there, goes_on = threading.Event(), threading.Event()
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        is_there.set()
-        goes_on.wait(30)
-        return take(*args, **kwargs)
-
-    with monkeypatch.context() as slowed:
-        slowed.setattr(JournalStore, "take", slow)
-        waits: asyncio.Task[Any] = asyncio.create_task(
-            broker.resume(run_id, "accepted")
-            if who == "program"
-            else runs.taken(run_id, turn, {question.number: "accepted"}, "embedding")
-        )
-        await until(is_there.is_set, "the run is taken")
-        waits.cancel()
-        await asyncio.wait([waits])
-        goes_on.set()
-        # Behind it.
-        await runs.holder(run_id)
-
-    async def over() -> Any:
-        status = await runs.status(run_id, "embedding")
-        return status if status is not None and status.state == "ended" else None
-
-    await until_found(over, "the run has ended")
-    status = await over()
-    if who == "program":
-        assert status.response.result == {"result": 10} and MADE == {"write 1": 1}
-        assert not status.response.diagnostics, "no broker was lost"
-    else:
-        # As if it had gone away a moment later.
-        assert status.outcome == "CANCELLED" and MADE == {}
-
-
-@pytest.mark.parametrize("left_by", ["a person", "a broker"])
-async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
-    MADE.clear()
-    async with broker_on(tmp_path) as made:
-        run_id = await parked(made, "globalThis.__codemode_result__ = await write({ n: 1 });")
-    section = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
-    with contextlib.closing(open_store(FilePlace(tmp_path, section.auth), section.journal)) as store:
-        store.answer(run_id, "accepted")
-        if left_by == "a broker":
-            assert store.take(run_id, "broker-0000dead") is not None
-    others: list[list[Any]] = [[], [read]]
-    for tools in others:
-        async with broker_on(tmp_path, tools) as other:
-            found = other.parked_runs._foreign
-            await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
-            what = "its tool write" if tools else "it"
-            assert found[run_id] == f"it needs the server local, and this process does not have {what}"
-            head = await other.keeper._journals.asked(lambda store: store.head(run_id), None)
-            assert head is not None and head.state == ("parked" if left_by == "a person" else "running")
-            if left_by == "a person":
-                with pytest.raises(CellblockError, match=r"does not go on here: it needs the server local"):
-                    await within(other.resume(run_id, "accepted"))
-    async with broker_on(tmp_path) as made:
-        response = await response_of(made, run_id)
-    assert response.result == {"result": 10} and MADE == {"write 1": 1}
 
 
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:
