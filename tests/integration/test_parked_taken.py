@@ -16,10 +16,14 @@ from cellblock import Broker, Grantee, tool
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.config.settings import parse_settings
+from cellblock.daemon import going_on
 from cellblock.execution.caller import Caller
+from cellblock.journal import moves
 from cellblock.journal.journals import open_store
 from cellblock.journal.place import FilePlace
+from cellblock.journal.room import NoRoom
 from cellblock.journal.store import JournalStore
+from cellblock.telemetry.keeper import Keeper
 from support.parked_runs import response_of
 from support.waits import until, until_found, within
 
@@ -151,3 +155,32 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     async with broker_on(tmp_path) as made:
         response = await response_of(made, run_id)
     assert response.result == {"result": 10} and MADE == {"write 1": 1}
+
+
+async def test_runs_without_room_leave_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        first, second = await parked(made), await parked(made)
+    with contextlib.closing(
+        open_store(FilePlace(tmp_path, SETTINGS.cellblock.auth), SETTINGS.cellblock.journal)
+    ) as store:
+        for run_id in (first, second):
+            store.answer(run_id, "accepted")
+    taken, refused = Keeper.taken, 0
+
+    def has_no_room(self: Keeper, store: JournalStore, run_id: str, take: Any) -> Any:
+        nonlocal refused
+        if run_id == first:
+            refused += 1
+            raise NoRoom("its client holds too much")
+        return taken(self, store, run_id, take)
+
+    monkeypatch.setattr(Keeper, "taken", has_no_room)
+    monkeypatch.setattr(moves, "MAX_DUE", 1)
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
+    async with broker_on(tmp_path) as made:
+        assert (await response_of(made, second)).result == {"result": 10}
+        seen = refused
+        await until(lambda: refused > seen, "the first is tried again")

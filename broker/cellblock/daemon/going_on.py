@@ -78,6 +78,8 @@ class GoingOn:
         self._foreign: dict[str, str] = {}
         """Says of runs why they do not go on here, and may elsewhere."""
         self._told: set[str] = set()
+        self._no_room: set[str] = set()
+        """Names runs that have found no room: others come before they are tried again."""
         self._taking = asyncio.Lock()
         self._leaving = False
         self._looking: asyncio.Task[None] | None = None
@@ -201,7 +203,7 @@ class GoingOn:
                     # The configuration may have changed.
                     self._foreign.clear()
                 version = await self._journals.asked(lambda store: store.version, 0)
-                besides = tuple(self._foreign)
+                besides = (*self._foreign, *self._no_room)
                 due, expired = await self._journals.asked(
                     lambda store, but=besides: store.due(time.time(), but), ([], [])
                 )
@@ -210,6 +212,8 @@ class GoingOn:
                     await self._journals.asked(
                         lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
                     )
+                if not due:
+                    self._no_room.clear()
                 for run_id in due:
                     await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
@@ -327,11 +331,12 @@ class GoingOn:
         async with self._taking:
             if self._leaving:
                 return
-            # One that has no room is looked at again.
-            with contextlib.suppress(NoRoom):
-                self._begin(
-                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-                )
+            try:
+                kept = await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+            except NoRoom:
+                self._no_room.add(run_id)
+                return
+            self._begin(run_id, kept)
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
