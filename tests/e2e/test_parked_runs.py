@@ -208,9 +208,19 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
             await asked(served)
         one, other = await until_parked(tmp_path, 2)
     assert "waits for answers" in await command(tmp_path, "runs", "resume", one, code=2)
+    # How much it has logged is known; what, a replay says.
+    assert "(1 earlier entries)" in await command(tmp_path, "runs", "show", one)
     assert "runs resume" in await command(tmp_path, "runs", "approve", one)
+    # What was said counts; a no would not.
+    assert "waits for an answer" in await command(tmp_path, "runs", "deny", one, code=2)
     done = json.loads(await command(tmp_path, "runs", "resume", one))
     assert done["result"] == ["one", "two"] and done["usage"]["resumed"] == 1, done
+    # A process without the server leaves it alone.
+    (tmp_path / "none.json").write_text(json.dumps({"cellblock": SECTION | {"policy": {}}}))
+    none = ("--config", str(tmp_path / "none.json"))
+    await command(tmp_path, "runs", "approve", other)
+    said = await command(tmp_path, "runs", "resume", other, *none, code=2, config=False)
+    assert "needs the server plain, and this process does not have it" in said
     assert "is ended" in await command(tmp_path, "runs", "cancel", other)
     for words in (("approve", other), ("resume", one), ("cancel", one)):
         assert "waits for an answer" in await command(tmp_path, "runs", *words, code=2)

@@ -68,6 +68,28 @@ def test_a_recording_is_replayed_without_the_server(
         assert again[part] == response[part]
 
 
+def test_a_script_that_fails_is_replayed_with_its_name_in_all_places(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "fails.js").write_text("console.log(new Error('seen').stack);\nnull.x;\n")
+    done = command("record", "work/fails.js", "-o", "run.cellrun")
+    assert done.returncode == 1
+    response = json.loads(done.stdout)
+    assert response["diagnostics"][0]["path"].startswith("work/fails.js:2:")
+    assert "work/fails.js:1:" in response["logs"][0]["message"]
+    again = command("replay", "run.cellrun")
+    assert again.returncode == 0, again.stdout
+    assert json.loads(again.stdout)["replay"]["same"] is True
+    # Another script has its own, and a name that JSON would write otherwise is none.
+    (tmp_path / "other.js").write_text("null.x;")
+    tried = json.loads(command("replay", "run.cellrun", "--script", "other.js").stdout)
+    assert tried["diagnostics"][0]["path"].startswith("other.js:1:")
+    head, *rest = (tmp_path / "run.cellrun").read_text().splitlines()
+    odd = json.dumps(json.loads(head) | {"script_name": 'a", "b": "'})
+    (tmp_path / "run.cellrun").write_text("\n".join([odd, *rest]))
+    found = json.loads(command("replay", "run.cellrun").stdout)
+    assert found["diagnostics"][0]["path"].startswith("script.js:2:")
+
+
 def test_a_file_that_was_there_is_its_owners_alone_after_it(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.cellrun"
     file.write_text("old")

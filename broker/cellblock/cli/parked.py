@@ -88,8 +88,13 @@ async def _resumed(run_id: str, settings: Settings) -> int:
     with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
         async with Broker(settings) as broker:
             await broker.settled()
-            await broker.parked_runs.answer(run_id, {})
-            response = await broker.parked_runs.outcome(run_id)
+            try:
+                await broker.parked_runs.answer(run_id, {})
+                response = await broker.parked_runs.outcome(run_id)
+            except StoreError as error:
+                raise ConfigError(
+                    f"Run {run_id} does not go on here: {error}.", hint="Check --config and --state-dir."
+                ) from None
     if response is None:
         raise _waits_not(run_id)
     write_json(response.decoded().as_json())
@@ -102,7 +107,7 @@ def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None)
     with opened_runs(settings) as store, _audited(settings) as tell:
         waiting = _waiting(store, parsed.run)
         questions = waiting.questions
-        if waiting.working and not questions:
+        if not questions:
             raise _waits_not(parsed.run)
         for call in wanted:
             if not any(call in (question.call, question.number) for question in questions):

@@ -13,7 +13,7 @@ from cellblock.base.errors import first_few
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import no_secrets_known, warn, with_state_dir
-from cellblock.cli.run import GRANTEE, STDIN, read_grants, read_script, run_script
+from cellblock.cli.run import GRANTEE, STDIN, name_of, read_grants, read_script, run_script
 from cellblock.cli.runs import kept_recording
 from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on
@@ -144,7 +144,13 @@ async def _replay(
     hide: Callable[[Any], Any],
     live: Live | None,
 ) -> int:
-    found = await replay(recording, script=script, until=parsed.until, live=live)
+    found = await replay(
+        recording,
+        script=script,
+        until=parsed.until,
+        live=live,
+        script_name="" if parsed.script is None else name_of(parsed.script),
+    )
     told: dict[str, Any] = {
         "same": found.same,
         "exact": recording.exact,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -31,8 +30,6 @@ from cellblock.policy.asking import Grantee
 from cellblock.telemetry.logs import logging_as_configured
 
 STDIN: Final = "-"
-
-_PLAIN: Final = re.compile(r'[^\x00-\x1f\x7f"\\\ud800-\udfff]+')
 
 GRANTEE: Final = "cli"
 """Names whose grants of `cellblock.policy` a run has."""
@@ -83,7 +80,7 @@ async def run_script(
                     request_of(code, **wanted),
                     Caller(grantee=grantee),
                     journal=journal,
-                    script_name=_name_of(parsed.script),
+                    script_name=name_of(parsed.script),
                 )
                 response = response.decoded()
     except InvalidRequest as error:
@@ -94,10 +91,9 @@ async def run_script(
     return EXIT_OK if response.ok else EXIT_NO
 
 
-def _name_of(script: str) -> str:
-    """Names the file that is run in all places that are told: editors and terminals find them by it. One that would
-    have to be written otherwise within JSON is called like a script that is no file."""
-    return script if script != STDIN and _PLAIN.fullmatch(script) else ""
+def name_of(script: str) -> str:
+    """Names the file that is run in all places that are told: editors and terminals find them by it."""
+    return "" if script == STDIN else script
 
 
 def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:

@@ -221,7 +221,7 @@ async def start_reach(
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()
-    keeper = Keeper(journals, section.journal, owner)
+    keeper = Keeper(journals, section.journal, owner, registry.knows)
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
 
 

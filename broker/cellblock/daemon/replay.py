@@ -70,7 +70,12 @@ class Live:
 
 
 async def replay(
-    recording: Recording, *, script: str | None = None, until: int | None = None, live: Live | None = None
+    recording: Recording,
+    *,
+    script: str | None = None,
+    until: int | None = None,
+    live: Live | None = None,
+    script_name: str = "",
 ) -> Replayed:
     """Runs a recording again: offline, under the limits that it was made with; its calls are answered from it.
 
@@ -80,6 +85,7 @@ async def replay(
             input.
         until: Number of the call, from 1, to stop before.
         live: Makes the calls of another script that have no recorded answer; None: they end the run.
+        script_name: What places in another script are told by; empty: it is no file.
 
     Raises:
         ConfigError: The limits of the recording are none.
@@ -92,7 +98,9 @@ async def replay(
         if live is not None:
             await broker.settled()
         grantee = Grantee("cli") if live is None else live.grantee
-        response = await broker.run_request(journal.request, Caller(grantee=grantee), journal=journal)
+        response = await broker.run_request(
+            journal.request, Caller(grantee=grantee), journal=journal, script_name=script_name
+        )
     compared = None
     if script is None and until is None and recording.response is not None:
         own = None if journal.lost is not None else journal.snapshot().response

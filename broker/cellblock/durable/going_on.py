@@ -76,7 +76,11 @@ class GoingOn:
         self._here: Counter[str] = Counter()
         """Counts how often each run goes on here."""
         # Each waits until it expires: they are no more than the file holds.
-        self._foreign: set[str] = set()
+        self._foreign: dict[str, str] = {}
+        """Says of runs why they do not go on here, and may elsewhere."""
+        self._told: set[str] = set()
+        self._no_room: set[str] = set()
+        """Names runs that have found no room: others come before they are tried again."""
         self._taking = asyncio.Lock()
         self._leaving = False
         self._looking: asyncio.Task[None] | None = None
@@ -133,7 +137,11 @@ class GoingOn:
         head, parked, known = found
         self._at_work.told(run_id, known)
         if head.is_answered:
-            await self._wake(run_id)
+            try:
+                await self._wake(run_id)
+            except Foreign as error:
+                # It has its answers, and goes on elsewhere.
+                self._is_foreign(run_id, str(error))
         return ParkedRun(
             id=head.id,
             principal=head.principal,
@@ -192,8 +200,11 @@ class GoingOn:
         while True:
             try:
                 now = time.monotonic()
+                if now >= adopt_at:
+                    # The configuration may have changed.
+                    self._foreign.clear()
                 version = await self._journals.asked(lambda store: store.version, 0)
-                besides = tuple(self._foreign)
+                besides = (*self._foreign, *self._no_room)
                 due, expired = await self._journals.asked(
                     lambda store, but=besides: store.due(time.time(), but), ([], [])
                 )
@@ -202,13 +213,15 @@ class GoingOn:
                     await self._journals.asked(
                         lambda store, run=run_id: store.end(run, EXPIRED, expired=time.time()), default=False
                     )
+                if not due:
+                    self._no_room.clear()
                 for run_id in due:
                     await self._one(run_id, self._wake(run_id))
                 await self._at_work.look()
                 if self.count:
                     await self._logins.look()
                 await self._end_those_asked()
-                if now >= adopt_at or version != seen:
+                if now >= adopt_at or version != seen or self._unsure:
                     adopt_at, seen = now + ADOPT_SECONDS, version
                     await self._adopt()
             except StoreError as error:
@@ -295,36 +308,47 @@ class GoingOn:
         try:
             await work
         except Foreign as error:
-            if run_id not in self._foreign:
-                logger.warning("run %s does not go on here: %s", run_id, error)
-            self._foreign.add(run_id)
+            self._is_foreign(run_id, str(error))
         except OneRunFailed as error:
             logger.warning("run %s cannot go on: %s", run_id, error)
             await self._journals.asked(
                 lambda store: store.end(run_id, LOST) or store.give_up(run_id, dead, LOST), default=False
             )
+        except (StoreError, OSError):
+            raise
+        except Exception:
+            # One run that is written otherwise than this release can read holds up no other.
+            logger.exception("run %s cannot be read here", run_id)
+            self._is_foreign(run_id, "it cannot be read")
+
+    def _is_foreign(self, run_id: str, why: str) -> None:
+        if run_id not in self._told:
+            logger.warning("run %s does not go on here: %s", run_id, why)
+            self._told.add(run_id)
+        self._foreign[run_id] = why
 
     async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, without a client, unless somebody has taken it."""
         async with self._taking:
             if self._leaving:
                 return
-            # One that has no room is looked at again.
-            with contextlib.suppress(NoRoom):
-                self._begin(
-                    run_id, await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-                )
+            try:
+                kept = await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
+            except NoRoom:
+                self._no_room.add(run_id)
+                return
+            self._begin(run_id, kept)
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
     ) -> KeptRun | None:
-        """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, that is looked at
-        later. Raises StoreError."""
+        """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, or nobody waits any
+        more, that is looked at later. Raises StoreError."""
         try:
             kept = await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
         except NoRoom:
             raise
-        except StoreError:
+        except (StoreError, asyncio.CancelledError):
             self._unsure.add(run_id)
             raise
         if kept is not None:

@@ -6,7 +6,7 @@ A run counts from when it has a place: one that is refused before has done nothi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from cellblock.apart.budget import OverBudget
@@ -22,7 +22,7 @@ from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import LOST, Given, Parked, Round, unpack_round
 from cellblock.journal.recording import UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
-from cellblock.journal.rows import Head, Piece, waiting_in
+from cellblock.journal.rows import WAITING, Foreign, Head, Piece, waiting_in
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import EarlierQuestions, Verdict
 from cellblock.telemetry.board import Data
@@ -40,12 +40,20 @@ class Keeper:
         journals: Where they are kept.
         settings: Whose runs are.
         owner: Names the broker, for those who look whether it lives.
+        knows: Says whether the broker has a server, connected or not, and a tool of it; an empty tool is any.
     """
 
-    def __init__(self, journals: Journals, settings: JournalSettings, owner: RunOwner) -> None:
+    def __init__(
+        self,
+        journals: Journals,
+        settings: JournalSettings,
+        owner: RunOwner,
+        knows: Callable[[str, str], bool] = lambda server, tool: True,
+    ) -> None:
         self._journals = journals
         self.settings = settings
         self._owner = owner
+        self._knows = knows
         self.at_work = CallsAtWork(journals, owner)
 
     def use(self, settings: JournalSettings) -> None:
@@ -88,15 +96,18 @@ class Keeper:
 
         Raises:
             NoRoom: It was not taken; it can be when others hold less.
+            Foreign: It was not taken; it needs what this broker does not have.
             StoreError: As `take`.
         """
-        waiting = store.read(run_id, kinds=("parked",))
+        waiting = store.read(run_id, kinds=WAITING)
         if waiting is None:
             return None
-        head, parked = waiting
-        client = (waiting_in(parked)[0].client if parked else "") or head.principal
+        head, kept = waiting
+        parked = waiting_in(kept)[0] if kept else None
+        client = (parked.client if parked is not None else "") or head.principal
         try:
             with ROOM.holding(client, head.bytes):
+                self._refuse_without(pieces.needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:
                     return None
@@ -113,6 +124,12 @@ class Keeper:
             logger.warning("run %s cannot go on: %s", run_id, error)
             store.give_up(run_id, self._owner.name, LOST)
             return None
+
+    def _refuse_without(self, needed: Iterable[tuple[str, str]]) -> None:
+        for server, tool in needed:
+            if not self._knows(server, tool):
+                what = f"its tool {tool}" if tool and self._knows(server, "") else "it"
+                raise Foreign(f"it needs the server {server}, and this process does not have {what}")
 
     def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
         """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""

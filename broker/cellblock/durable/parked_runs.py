@@ -30,6 +30,7 @@ from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import (
     KINDS,
     WAITING,
+    Foreign,
     Head,
     Piece,
 )
@@ -80,7 +81,7 @@ class ParkedRuns(GoingOn):
         """Returns the response of a run that was parked, as soon as it has one; None when there is none to come.
 
         Raises:
-            StoreError: It cannot be read.
+            StoreError: It cannot be read; Foreign: it has its answers, and does not go on here.
         """
         until = time.monotonic() + OUTCOME_SECONDS
         while True:
@@ -90,6 +91,8 @@ class ParkedRuns(GoingOn):
                 response = await asyncio.shield(task)
                 if not (response.parked and self._at_work.is_all(run_id)):
                     return response
+            elif head is not None and head.is_answered and (why := self._foreign.get(run_id)) is not None:
+                raise Foreign(why)
             elif head is not None and head.state == "parked" and await self._waits_for_tools(head):
                 # As long as it takes: their calls have bounds of their own.
                 until = time.monotonic() + OUTCOME_SECONDS
@@ -281,17 +284,24 @@ class ParkedRuns(GoingOn):
             StoreError: It cannot be read; it stays parked.
         """
 
-        owner, is_at_work = self._owner.name, False
+        owner, is_at_work, is_taken = self._owner.name, False, False
 
         def take(store: JournalStore) -> tuple[Head, list[Piece]] | None:
-            nonlocal is_at_work
+            nonlocal is_at_work, is_taken
             head = store.head(run_id, principal)
             if head is not None and (head.state, head.turn) == ("parked", turn) and head.owner is not None:
                 is_at_work = True
                 return None
-            return store.take(run_id, owner, principal=principal, turn=turn, answers=answers)
+            found = store.take(run_id, owner, principal=principal, turn=turn, answers=answers)
+            is_taken = found is not None
+            return found
 
-        kept = await self._opened(run_id, take)
+        try:
+            kept = await self._opened(run_id, take)
+        except asyncio.CancelledError:
+            # As of one whose client goes away a moment later.
+            self._journals.do(lambda store: is_taken and store.give_up(run_id, owner, CANCELLED))
+            raise
         return await self._waited_for(run_id, turn, answers, principal) if is_at_work else kept
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -347,6 +357,11 @@ def _readable() -> Generator[None]:
     """Words what the journals' file raises for a program."""
     try:
         yield
+    except Foreign as error:
+        raise CellblockError(
+            f"The run does not go on here: {error}.",
+            hint="It waits for a process of the state directory that has what it needs.",
+        ) from None
     except StoreError as error:
         raise CellblockError(
             f"What is parked cannot be read or written: {error}.", hint="Check the state directory."

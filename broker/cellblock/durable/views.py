@@ -183,7 +183,8 @@ def shown(head: Head, kept: list[Piece]) -> Data:
         "timeline": [_call(call) for call in calls],
         "diagnostics": [],
         "logs": [],
-        "logsLeftOut": 0,
+        # A replay says them again.
+        "logsLeftOut": 0 if recording is None else recording.logs,
     }
 
 

@@ -53,7 +53,7 @@ from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
-from cellblock.script.lines import SCRIPT_NAME
+from cellblock.script.lines import SCRIPT_NAME, is_plain_name
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
@@ -231,7 +231,8 @@ class Executor:
             journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
             kept: The run that goes on, where it was parked or lost; with its own `journal`.
             run_id: Names a new run; empty: any name.
-            script_name: What places in the script are told by, good as it is within JSON; empty: it is no file.
+            script_name: What places in the script are told by, in the place of what was recorded; empty: it is no file.
+                One that would have to be written otherwise within JSON counts as empty.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -264,7 +265,8 @@ class Executor:
                 order.losses = [run_resumed(said) for said in kept.losses]
                 if kept.adopted:
                     order.losses.append(run_adopted(kept.adopted))
-            order.script_name = script_name or SCRIPT_NAME
+            name = script_name or ("" if journal is None else journal.script_name)
+            order.script_name = name if is_plain_name(name) else SCRIPT_NAME
             run_id = run_id if kept is None else kept.run_id or run_id
             order.watch = watch = self._events.open(
                 caller.client, request.code, caller.observer, kept, run_id=run_id
@@ -456,7 +458,7 @@ class Executor:
             earlier = None if order.kept is None else order.kept.earlier
             goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
             journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry, goes_on)
-            plan = recorded_plan(journal, request.code, found)
+            plan = recorded_plan(journal, request.code, found, order.script_name)
         else:
             plan = make_plan(
                 request.code,
@@ -512,6 +514,7 @@ class Executor:
             made_by=installed("cellblock"),
             deno=installed("deno"),
             request=dict(order.raw),
+            script_name=order.script_name,
             body=plan.body,
             conventions=not self._settings.frontend.strict,
             limits=asdict(order.request.limits),

@@ -119,8 +119,9 @@ def make_plan(
     return Plan(script, json.dumps(start).encode(), tuple(errors), code)
 
 
-def recorded_plan(journal: Journal, code: str, imports: Imports) -> Plan:
-    """Makes the plan of a run that goes on with a recorded one: its modules, and its script unless that is another."""
+def recorded_plan(journal: Journal, code: str, imports: Imports, name: str = SCRIPT_NAME) -> Plan:
+    """Makes the plan of a run that goes on with a recorded one: its modules, and its script unless that is another.
+    `name` is as for `prepare`."""
     past = journal.past
     assert past is not None
     recorded = json.loads(past.body)
@@ -128,7 +129,9 @@ def recorded_plan(journal: Journal, code: str, imports: Imports) -> Plan:
     import_url = fixed_modules()[IMPORT_SPECIFIER]
     conventions = past.conventions
     try:
-        script = prepare(code, urls.get, import_url, imports, conventions=conventions, journaled=True)
+        script = prepare(
+            code, urls.get, import_url, imports, conventions=conventions, journaled=True, name=name
+        )
     except TooComplex as error:
         return refused_plan(str(error))
     if journal.plan_body is not None:
@@ -139,7 +142,7 @@ def recorded_plan(journal: Journal, code: str, imports: Imports) -> Plan:
             "IMPORT_FAILURE",
             f"Cannot import {found.specifier!r}: the recorded script did not import it, and so it is not recorded.",
             "Record the run again with a script that imports it.",
-            f"{SCRIPT_NAME}:{found.line}:{found.column}",
+            f"{name}:{found.line}:{found.column}",
         )
         for found in missing[:MAX_IMPORT_ERRORS]
     )

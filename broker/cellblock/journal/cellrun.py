@@ -31,6 +31,7 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 _HEAD: Final = (
     *("made_by", "deno", "started_at", "request", "conventions", "limits", "message_bytes", "catalog"),
     *("seed", "events", "logs", "used_ms", "ended", "exact", "principal", "grants"),
+    "script_name",
 )
 _HINT: Final = "Give a file that `cellblock record` has made."
 

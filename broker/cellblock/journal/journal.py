@@ -184,6 +184,11 @@ class Journal:
         return request | {"grants": {"approve": ["*.*"]}} if self._live_on_miss == "asks" else request
 
     @property
+    def script_name(self) -> str:
+        """Gives what places in a recorded script are told by; empty where that is not known, and for another one."""
+        return "" if self.past is None or self._other_script is not None else self.past.script_name
+
+    @property
     def plan_body(self) -> bytes | None:
         """Gives the body of the plan that the worker is sent, where an earlier worker was sent the same."""
         return None if self.past is None or self._other_script is not None else self.past.body
@@ -200,6 +205,7 @@ class Journal:
         made_by: str,
         deno: str,
         request: dict[str, Any],
+        script_name: str = "",
         body: bytes,
         conventions: bool,
         limits: dict[str, int],
@@ -217,6 +223,7 @@ class Journal:
                 deno=deno,
                 started_at=time.time(),
                 request=request,
+                script_name=script_name,
                 body=body,
                 conventions=conventions,
                 limits=limits,

@@ -43,7 +43,8 @@ READ_BOUND_SECONDS: Final = 20.0
 """Bounds how long a person waits for what is kept; the keyring may take 5 s of it."""
 
 RETRY_SECONDS: Final = 30.0
-"""Passes before a file that failed is tried again: a disk may have room by then, a keyring be unlocked."""
+"""Passes before a file that failed is tried again: a disk may have room by then, a keyring be unlocked. Runs that
+somebody goes on with do not wait so long: their calls would be refused."""
 
 AWAY_SECONDS: Final = 0.5
 """Separates two tries to write while PostgreSQL is away."""
@@ -239,7 +240,7 @@ class Journals:
         written: Callable[[], None],
     ) -> bool:
         try:
-            if time.monotonic() < self._next_try:
+            if owner is None and time.monotonic() < self._next_try:
                 return False
             if head.state == "parked":
                 # Not later: the run goes on here then, and nobody else is to have it.

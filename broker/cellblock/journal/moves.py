@@ -216,12 +216,13 @@ class Moves(RunRows):
             return self._database.execute(statement, run_id, turn, plain(principal)) > 0
 
     def adopt(self, run_id: str, dead: str, owner: str) -> tuple[Head, list[Piece]] | None:
-        """Takes a run whose broker has died, `MAX_ADOPTED` times at most: then it ends. The rest is as for `take`."""
+        """Takes a run whose broker has died, `MAX_ADOPTED` times at most: then it ends. One that was taken here without
+        anybody's knowledge has lost no broker. The rest is as for `take`."""
         with self._database.transaction(run_id):
             moved = self._database.execute(
-                "UPDATE runs SET owner = ?, changed = ?, resumed = resumed + 1, adopted = adopted + 1 "
+                "UPDATE runs SET owner = ?, changed = ?, resumed = resumed + 1, adopted = adopted + ? "
                 "WHERE id = ? AND state = 'running' AND owner = ? AND adopted < ?",
-                *(owner, time.time(), run_id, dead, MAX_ADOPTED),
+                *(owner, time.time(), int(dead != owner), run_id, dead, MAX_ADOPTED),
             )
             if not moved:
                 self._end(LOST, "id = ? AND state = 'running' AND owner = ?", run_id, dead)

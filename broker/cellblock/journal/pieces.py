@@ -6,6 +6,8 @@ asked for, when it is made, when it has its answer. Each has the events that the
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -15,9 +17,11 @@ import msgpack
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty
 from cellblock.base.json import is_object
+from cellblock.catalog.modules import IMPORT_SPECIFIER, SERVERS_PREFIX
 from cellblock.journal.journal import Facts
+from cellblock.journal.parked import Parked
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.journal.rows import AnyPiece, LatePiece, Piece
+from cellblock.journal.rows import AnyPiece, Head, LatePiece, Piece
 
 LARGE_BYTES: Final = 64 * 1024
 """Sets from which size on an input or an answer has a piece of its own in a recording that is written whole."""
@@ -105,6 +109,28 @@ def recording_in(pieces: Sequence[AnyPiece], *, decoded: bool = False) -> Record
         raise UnreadableRecording("The recording is damaged.", hint="Delete the run.") from error
     events = "".join([recording.events, *(step["events"] for step in steps)])
     return replace(recording, calls=[call for _, call in sorted(calls.items())], events=events)
+
+
+def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> set[tuple[str, str]]:
+    """Lists what a run needs to go on, as far as that is known: servers that its script imports, an empty tool for
+    each, and tools of calls that were to be made. A script that computes its imports may do without any.
+
+    Args:
+        read: The run with the piece of its recording.
+        parked: What it waits for; None where it was not parked.
+    """
+    needed: set[tuple[str, str]] = set()
+    if parked is not None:
+        needed = {(one.server, one.tool) for one in (*parked.questions, *parked.working)}
+    recording = None
+    with contextlib.suppress(UnreadableRecording):
+        # Whoever takes it is told.
+        recording = None if read is None else recording_in(read[1])
+    modules: dict[str, str] = {} if recording is None else json.loads(recording.body)["modules"]
+    if IMPORT_SPECIFIER not in modules:
+        found = (name.removeprefix(SERVERS_PREFIX) for name in modules if name.startswith(SERVERS_PREFIX))
+        needed |= {(server, "") for server in found}
+    return needed
 
 
 # ---- inside ------------------------------------------------------------------------------------------

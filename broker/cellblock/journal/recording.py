@@ -99,6 +99,7 @@ class Recording:
         exact: Whether it holds everything as it was; not where something was redacted.
         principal: Whose run it was.
         grants: What restricted it, each as in the policy; empty where nothing did.
+        script_name: What places in the script are told by; empty where that is not known.
     """
 
     made_by: str
@@ -120,6 +121,7 @@ class Recording:
     exact: bool = True
     principal: str = ""
     grants: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    script_name: str = ""
 
     @property
     def code(self) -> str:

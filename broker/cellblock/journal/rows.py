@@ -110,8 +110,8 @@ class WrongPiece(OneRunFailed):
 
 
 class Foreign(WrongPiece):
-    """Tells that a run was written with another key than the one in use, or by a newer release; whoever has that can
-    go on with it."""
+    """Tells that a run was written with another key than the one in use or by a newer release, or needs a server that
+    is not here; whoever has that can go on with it."""
 
 
 class TakenAway(OneRunFailed):

@@ -117,6 +117,9 @@ class RunRows:
             *(head.id, head.id),
         )
         if key not in cipher.key_ids:
+            if first:
+                # What is there has its key in the row, and whoever has that reads it.
+                raise Foreign(f"run {head.id} was written with another key than the one in use")
             key = cipher.key_ids[0]
         # One after the other: each may have megabytes, and what is written of it is a copy.
         bodies = (

@@ -31,6 +31,11 @@ _UNAVAILABLE: Final = (
     "Do without this call, use a client with elicitation, or change {where}.",
 )
 
+_NOT_PARKED: Final = (
+    "the user must approve it, nobody can be asked now, and the run could not be written down to wait for that",
+    "Look at the state directory, or the PostgreSQL, and run the script again.",
+)
+
 _NOT_APPROVED: Final = {
     Verdict.DECLINED: (
         "APPROVAL_DECLINED",
@@ -255,6 +260,7 @@ class RunRules:
                 )
         if self.parking is not None and verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
             await self.parking.until_parked(question)
+            raise _denied("APPROVAL_UNAVAILABLE", tool, *_NOT_PARKED, Fault.CALLER)
         return verdict, bound
 
     async def _asked_now(self, question: Question) -> Verdict | None:

@@ -19,11 +19,18 @@ MAX_SEPARATORS: Final = 10_000
 """Bounds the U+2028 and U+2029 of one text that `CompilerPlaces` knows; these cost 10 ms, and no script has so
 many."""
 
+_PLAIN_NAME: Final = re.compile(r'[^\x00-\x1f\x7f"\\\ud800-\udfff]+')
+
 _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _SEPARATOR: Final = re.compile("[\u2028\u2029]")
 
 TAB_COLUMNS: Final = 2
 """Says how wide a tab is to Deno's parser, wherever in a line it stands."""
+
+
+def is_plain_name(name: str) -> bool:
+    """Says whether a script's name can stand in places as it is: nothing in it is written otherwise within JSON."""
+    return _PLAIN_NAME.fullmatch(name) is not None
 
 
 def with_plain_ends(source: bytes) -> bytes:

@@ -315,6 +315,13 @@ class Registry:
         is_tool = not isinstance(tool, RequestEntry)
         return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
 
+    def knows(self, server: str, tool: str = "") -> bool:
+        """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
+        tools, as nobody lists those of a server that is away. Any thread may ask."""
+        if self._local_entry is not None and server == self._local_entry.server_id:
+            return not tool or tool in self._local
+        return server in self._paths.values()
+
     def login_stamps(self) -> dict[str, object]:
         """Returns, for each server to which a person logs in, what changes when somebody does, or it is connected."""
         needed = {name: session.needed_login for name, session in self.sessions.items()}

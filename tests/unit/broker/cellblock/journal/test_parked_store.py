@@ -21,6 +21,7 @@ from cellblock.journal.place import KIND, opened_file
 from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import (
     WAITING,
+    Foreign,
     Head,
     OneRunFailed,
     Piece,
@@ -39,11 +40,11 @@ NOW = 1_000_000_000.0
 KEY = bytes(range(32))
 
 
-def opened(kept_in: Path | PostgresServer, **settings: Any) -> JournalStore:
+def opened(kept_in: Path | PostgresServer, key: bytes = KEY, **settings: Any) -> JournalStore:
     made = JournalSettings(**settings)
     if isinstance(kept_in, Path):
-        return opened_file(kept_in / JOURNALS, lambda: (KEY,), made)
-    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (KEY,), made)
+        return opened_file(kept_in / JOURNALS, lambda: (key,), made)
+    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (key,), made)
 
 
 def question(call: int) -> ParkedQuestion:
@@ -329,6 +330,24 @@ def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(kept_in: Path | P
     assert store.asked_to_end("c") == [] and not store.ask_to_end("r")
     park(store, of=head("s"), owner="b")
     assert not store.ask_to_end("s"), "it is parked: it ends at once"
+    store.close()
+
+
+def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
+    kept_in: Path | PostgresServer,
+) -> None:
+    store = opened(kept_in)
+    store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
+    stranger = opened(kept_in, KEY[::-1])
+    with pytest.raises(Foreign, match="another key"):
+        stranger.ask_to_end("r")
+    stranger.close()
+    found = store.adopt("r", "b", "c")
+    assert found is not None and found[1] == [Piece("recording", b"x")]
+    # Only a run that somebody has lost counts as lost.
+    assert found[0].adopted == 1
+    again = store.adopt("r", "c", "c")
+    assert again is not None and again[0].adopted == 1
     store.close()
 
 

@@ -81,11 +81,12 @@ def test_a_recording_survives_its_bytes_and_its_file() -> None:
     assert write(recording).count("\n") == 5
 
 
-def test_grants_are_recorded_and_a_file_without_them_is_read() -> None:
-    recording = sample(principal="token:ci", grants=[{"tools": ["s.*"]}])
+def test_grants_and_name_are_recorded_and_a_file_without_them_is_read() -> None:
+    recording = sample(principal="token:ci", grants=[{"tools": ["s.*"]}], script_name="a.js")
     assert read(write(recording)) == recording
+    added = ("principal", "grants", "script_name")
     head, *rest = write(sample()).splitlines()
-    old = {name: value for name, value in json.loads(head).items() if name not in ("principal", "grants")}
+    old = {name: value for name, value in json.loads(head).items() if name not in added}
     assert read("\n".join([json.dumps(old), *rest])) == sample()
 
 

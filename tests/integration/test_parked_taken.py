@@ -1,0 +1,186 @@
+"""Parked runs that are taken: at the second try, for nobody who waits any more, and not without their tools."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, Grantee, tool
+from cellblock.base.database import Away
+from cellblock.base.errors import CellblockError
+from cellblock.config.settings import parse_settings
+from cellblock.durable import going_on
+from cellblock.durable.keeper import Keeper
+from cellblock.execution.caller import Caller
+from cellblock.journal import moves
+from cellblock.journal.journals import open_store
+from cellblock.journal.place import FilePlace
+from cellblock.journal.room import NoRoom
+from cellblock.journal.store import JournalStore
+from support.parked_runs import response_of
+from support.waits import until, until_found, within
+
+MADE: Counter[str] = Counter()
+CODE = """import { write } from "@codemode/servers/local";
+globalThis.__codemode_result__ = await write({ n: 1 });"""
+SETTINGS = parse_settings({"cellblock": {"auth": {"keyring": "off"}, "typecheck": "off"}})
+
+
+@tool()
+def write(n: int) -> int:
+    "Writes."
+    MADE[f"write {n}"] += 1
+    return n * 10
+
+
+@tool()
+def read(n: int) -> int:
+    "Reads."
+    return n
+
+
+def broker_on(folder: Path, tools: Sequence[Any] = (read, write)) -> Broker:
+    return Broker(SETTINGS, tools=tools, state_dir=folder)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        yield made
+
+
+async def parked(broker: Broker) -> str:
+    response = await within(broker.run(CODE, plan=True))
+    assert response.parked, response
+    return str(response.usage.run_id)
+
+
+async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(broker)
+    runs = broker.parked_runs
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    given: dict[int, Any] = {question.number: "accepted"}
+
+    def away(*_: Any, **__: Any) -> None:
+        raise Away("PostgreSQL: the connection is lost")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(JournalStore, "take", away)
+        with pytest.raises(Away):
+            await runs.taken(run_id, turn, given, "embedding")
+    kept = await runs.taken(run_id, turn, given, "embedding")
+    assert kept is not None
+    # What may have been taken at the first try, and not been run, is looked for.
+    await runs._adopt()
+    response = await within(runs.go_on(kept, Caller(kept.client, Grantee("embedding"))))
+    await within(runs.quiet())
+    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+    assert not response.diagnostics
+
+
+@pytest.mark.parametrize("who", ["program", "client"])
+async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    run_id = await parked(broker)
+    runs, take = broker.parked_runs, JournalStore.take
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        is_there.set()
+        goes_on.wait(30)
+        return take(*args, **kwargs)
+
+    with monkeypatch.context() as slowed:
+        slowed.setattr(JournalStore, "take", slow)
+        waits: asyncio.Task[Any] = asyncio.create_task(
+            broker.resume(run_id, "accepted")
+            if who == "program"
+            else runs.taken(run_id, turn, {question.number: "accepted"}, "embedding")
+        )
+        await until(is_there.is_set, "the run is taken")
+        waits.cancel()
+        await asyncio.wait([waits])
+        goes_on.set()
+        # Behind it.
+        await runs.holder(run_id)
+
+    async def over() -> Any:
+        status = await runs.status(run_id, "embedding")
+        return status if status is not None and status.state == "ended" else None
+
+    await until_found(over, "the run has ended")
+    status = await over()
+    if who == "program":
+        assert status.response.result == {"result": 10} and MADE == {"write 1": 1}
+        assert not status.response.diagnostics, "no broker was lost"
+    else:
+        # As if it had gone away a moment later.
+        assert status.outcome == "CANCELLED" and MADE == {}
+
+
+@pytest.mark.parametrize("left_by", ["a person", "a broker"])
+async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        run_id = await parked(made)
+    section = SETTINGS.cellblock
+    with contextlib.closing(open_store(FilePlace(tmp_path, section.auth), section.journal)) as store:
+        store.answer(run_id, "accepted")
+        if left_by == "a broker":
+            assert store.take(run_id, "broker-0000dead") is not None
+    others: list[list[Any]] = [[], [read]]
+    for tools in others:
+        async with broker_on(tmp_path, tools) as other:
+            found = other.parked_runs._foreign
+            await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
+            what = "its tool write" if tools else "it"
+            assert found[run_id] == f"it needs the server local, and this process does not have {what}"
+            head = await other.keeper._journals.asked(lambda store: store.head(run_id), None)
+            assert head is not None and head.state == ("parked" if left_by == "a person" else "running")
+            if left_by == "a person":
+                with pytest.raises(CellblockError, match=r"does not go on here: it needs the server local"):
+                    await within(other.resume(run_id, "accepted"))
+    async with broker_on(tmp_path) as made:
+        response = await response_of(made, run_id)
+    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+
+
+async def test_runs_without_room_leave_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        first, second = await parked(made), await parked(made)
+    with contextlib.closing(
+        open_store(FilePlace(tmp_path, SETTINGS.cellblock.auth), SETTINGS.cellblock.journal)
+    ) as store:
+        for run_id in (first, second):
+            store.answer(run_id, "accepted")
+    taken, refused = Keeper.taken, 0
+
+    def has_no_room(self: Keeper, store: JournalStore, run_id: str, take: Any) -> Any:
+        nonlocal refused
+        if run_id == first:
+            refused += 1
+            raise NoRoom("its client holds too much")
+        return taken(self, store, run_id, take)
+
+    monkeypatch.setattr(Keeper, "taken", has_no_room)
+    monkeypatch.setattr(moves, "MAX_DUE", 1)
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
+    async with broker_on(tmp_path) as made:
+        assert (await response_of(made, second)).result == {"result": 10}
+        seen = refused
+        await until(lambda: refused > seen, "the first is tried again")
