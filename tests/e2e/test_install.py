@@ -151,6 +151,17 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     assert after == before
 
 
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("there", [True, False])
+def test_out_where_it_is_not_in_changes_nothing(client: str, there: bool, tmp_path: Path) -> None:
+    file = with_file(tmp_path, client) if there else tmp_path / FILES[client][0]
+    done = install(tmp_path, client, "--uninstall", "--yes")
+    assert done.returncode == 0 and "has no Cellblock" in done.stdout, done.stderr
+    assert file.read_text() == FILES[client][1] if there else not any(tmp_path.iterdir())
+    both = install(tmp_path, client, "--uninstall", "--print")
+    assert both.returncode == 2 and "--print or --uninstall" in both.stderr and not both.stdout
+
+
 def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
     for client in ("cursor", "codex"):
         with_file(tmp_path, client)

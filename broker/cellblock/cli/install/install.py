@@ -65,12 +65,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Shows how the clients' files would change, asks, and writes them.
 
     Raises:
-        UsageError: No client is named, or one that has no file in projects.
+        UsageError: No client is named, or one that has no file in projects, or the options contradict each other.
         ConfigError: A file cannot be used, or nobody is there to be asked.
     """
     project = None if parsed.project is None else parsed.project.expanduser().resolve()
     launch = _launch(parsed)
     names = _wanted(parsed, project)
+    if parsed.print and parsed.uninstall:
+        raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
         for name in names:
             sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
@@ -89,7 +91,7 @@ def run(parsed: argparse.Namespace) -> int:
     paint = Painter(sys.stdout)
     if not parsed.json:
         for step in steps:
-            sys.stdout.write(_as_text(step, target.path, paint))
+            sys.stdout.write(_as_text(step, target.path, paint, uninstall=parsed.uninstall))
     if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
         sys.stdout.write("Nothing was written.\n")
         return EXIT_OK
@@ -156,7 +158,8 @@ def _step(
             raise ConfigError(
                 f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
             )
-        changes[key] = REMOVED
+        if present is not None:
+            changes[key] = REMOVED
     else:
         entry = dict(client.entry(launch))
         if is_object(present):
@@ -206,10 +209,11 @@ def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
     return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
 
 
-def _as_text(step: Step, target: Path, paint: Painter) -> str:
+def _as_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
     shown = shown_path(step.file.path)
     if not step.file.changed:
-        return f"{paint(step.client.title, 'bold')}: {shown} is as it should be.\n"
+        how = "has no Cellblock" if uninstall else "is as it should be"
+        return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _SIGNS.get(line[:1])
