@@ -261,6 +261,16 @@ def test_a_pipe_or_a_folder_in_its_place(tmp_path: Path) -> None:
     assert "is no file" in install(tmp_path, "codex", "--yes").stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--take-over"]])
+def test_a_link_that_leads_to_itself_is_told(more: list[str], tmp_path: Path) -> None:
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.symlink_to(file.name)
+    done = install(tmp_path, "cursor", "--yes", *more)
+    assert done.returncode == 2 and "Too many levels of symbolic links" in done.stderr
+    assert file.is_symlink()
+
+
 def test_a_link_stays_one(tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text("{}")

@@ -13,7 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.terminal import Painter
 from cellblock.cli.arguments import UsageError
-from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.config_file import ConfigFile, real_path
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
@@ -116,7 +116,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _launch(parsed: argparse.Namespace) -> Launch:
     """Returns what the client is to start: a daemon's stdio end, or a broker of its own for a file of its own."""
-    config = None if parsed.config is None else Path(parsed.config).expanduser().resolve()
+    config = None if parsed.config is None else real_path(Path(parsed.config))
     command, *first = own_command()
     via = parsed.via or ("connect" if config is None else "stdio")
     words = ["connect"] if via == "connect" else ["serve", "--stdio"]
@@ -184,9 +184,9 @@ def _step(
 
 def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: Place) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
-    files = {file.resolve() for name in names if (file := CLIENTS[name].file(project)) is not None}
+    files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
     found = find_servers(project or Path.cwd(), names).servers
-    here = [one for one in found if one.file.resolve() in files]
+    here = [one for one in found if real_path(one.file) in files]
     kept = NamedSecrets().get
     return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
 
