@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clients_model import Model, results_of
-from clients_start import CLIENTS, NODE, PLACE, PROMPT, SUCCEEDS, WAIT_S, version
+from clients_start import CLIENTS, CODE_SERVER, NODE, PLACE, PROMPT, ROOT, SUCCEEDS, WAIT_S, version
 
 Json = dict[str, Any]
 HERE: Final = Path(__file__)
@@ -49,6 +49,10 @@ class Installed:
     """From the recorder's URL."""
     before: tuple[str, str]
     """The user's file, and what it says before, with two words for the server's program and arguments."""
+    package: Path | None = None
+    """Its npm package, where scripts/clients does not start it otherwise."""
+    tells: bool = False
+    """Whether its list ends with a line of what a session without a model has got."""
 
 
 def codex_options(url: str) -> list[str]:
@@ -160,9 +164,23 @@ INSTALLED: Final[dict[str, Installed]] = {
             '{\n  // mine\n  "security": { "auth": { "selectedType": "gemini-api-key" } },\n'
             '  "mcpServers": { "tracker": { "command": COMMAND, "args": ARGS } }\n}\n',
         ),
+        package=GEMINI,
+    ),
+    "vscode": Installed(
+        [sys.executable, str(HERE.with_name("clients_vscode.py"))],
+        [],
+        lambda _: [],
+        lambda _: {"PYTHONPATH": str(ROOT / "tests")},
+        (
+            ".config/Code/User/mcp.json",
+            '{\n  // mine\n  "inputs": [],\n'
+            '  "servers": { "tracker": { "type": "stdio", "command": COMMAND, "args": ARGS } }\n}\n',
+        ),
+        package=CODE_SERVER,
+        tells=True,
     ),
 }
-"""The clients that can be installed from a registry and run without a window."""
+"""The clients that can be installed from a registry and run without a window that anybody sees."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def apart(name: str, cellblock: Path, *, asked: bool) -> Json:
     """What one client did, in a network and a process namespace of its own: nothing of it stays, no daemon either."""
-    program = Path(INSTALLED[name].program[-1])
+    program = INSTALLED[name].package or Path(INSTALLED[name].program[-1])
     if not program.exists():
         return {"client": name, "skipped": f"it is not installed: there is no {program}"}
     command = [sys.executable, str(HERE), "--alone", "--cellblock", str(cellblock), name]
@@ -205,7 +223,7 @@ def apart(name: str, cellblock: Path, *, asked: bool) -> Json:
 
         options = "--dev-bind / / --proc /proc --unshare-net --unshare-pid --die-with-parent"
         command = [str(find_binary()), *options.split(), *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * WAIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * WAIT_S, check=False)
     if done.returncode != 0:
         return {"client": name, "failed": done.stderr.strip()[-2000:]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -230,7 +248,7 @@ def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=2 * WAIT_S,
+                timeout=4 * WAIT_S,
                 check=False,
             )
             return done.stdout
@@ -249,13 +267,16 @@ def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
         after = mine.read_text(encoding="utf-8")
         kept = all(line.strip(" ,") in after for line in before.splitlines() if "COMMAND" not in line)
         listed = run(*client.program, *client.lists)
-        said = run(*client.program, *client.runs(model.url))
+        said = listed if client.tells else run(*client.program, *client.runs(model.url))
         took = time.monotonic() - started
         ran = next((each["text"] for shown in model.shown() for each in results_of(shown)), "")
+        if client.tells:
+            last = said.strip().rpartition("\n")[2]
+            ran = json.loads(last)["text"] if last.startswith("{") else ""
         logs = [file.read_text() for file in home.glob(".local/state/cellblock/logs/daemon.log")]
         return {
             "client": name,
-            "version": version(CLIENTS[name]) if name in CLIENTS else package_version(GEMINI),
+            "version": package_version(client.package) if client.package else version(CLIENTS[name]),
             "command": " ".join(command),
             "file": client.before[0],
             "kept": kept and "cellblock" in after and "tracker" not in after,
@@ -295,7 +316,7 @@ def succeeded(each: Json) -> bool:
 def lists_it(each: Json) -> bool:
     """Whether the client's own list has Cellblock, connected or enabled."""
     lines = re.findall(r"^\W*cellblock\b.*", re.sub(r"\x1b\[[0-9;]*m", "", each["listed"]), re.M)
-    return any(re.search(r"connected|enabled", line, re.I) for line in lines)
+    return any(re.search(r"connected|enabled|running", line, re.I) for line in lines)
 
 
 def report(found: list[Json]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = ROOT / ".clients"
+CODE_SERVER: Final = PLACE / "code-server" / "node_modules" / "code-server"
 PROMPT: Final = "Which issues are open?"
 WAIT_S: Final = 90.0
 SUCCEEDS: Final = """import { list_issues } from "@codemode/servers/tracker";

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from support.browser import browser_path
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
     not (ROOT / ".clients" / "stamp").exists(),
@@ -52,8 +54,17 @@ def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> No
     assert failed["text"].index("There is no issue 9999") < 250
 
 
+VSCODE = pytest.param(
+    "vscode",
+    marks=pytest.mark.skipif(
+        browser_path() is None or not (ROOT / ".clients" / "code-server" / "stamp").exists(),
+        reason="it needs a Chromium, and `bash scripts/clients --installed vscode` has to build it",
+    ),
+)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "gemini"])
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "gemini", VSCODE])
 def test_a_client_runs_a_script_on_what_install_has_written(client: str, tmp_path: Path) -> None:
     file = tmp_path / "seen.json"
     command = [sys.executable, str(ROOT / "scripts" / "clients_installed.py"), client, "--json", str(file)]

@@ -151,6 +151,17 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     assert after == before
 
 
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("there", [True, False])
+def test_out_where_it_is_not_in_changes_nothing(client: str, there: bool, tmp_path: Path) -> None:
+    file = with_file(tmp_path, client) if there else tmp_path / FILES[client][0]
+    done = install(tmp_path, client, "--uninstall", "--yes")
+    assert done.returncode == 0 and "has no Cellblock" in done.stdout, done.stderr
+    assert file.read_text() == FILES[client][1] if there else not any(tmp_path.iterdir())
+    both = install(tmp_path, client, "--uninstall", "--print")
+    assert both.returncode == 2 and "--print or --uninstall" in both.stderr and not both.stdout
+
+
 def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
     for client in ("cursor", "codex"):
         with_file(tmp_path, client)
@@ -248,6 +259,16 @@ def test_a_pipe_or_a_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / ".codex").mkdir()
     os.mkfifo(tmp_path / ".codex/config.toml")
     assert "is no file" in install(tmp_path, "codex", "--yes").stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--take-over"]])
+def test_a_link_that_leads_to_itself_is_told(more: list[str], tmp_path: Path) -> None:
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.symlink_to(file.name)
+    done = install(tmp_path, "cursor", "--yes", *more)
+    assert done.returncode == 2 and "Too many levels of symbolic links" in done.stderr
+    assert file.is_symlink()
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import secrets
 import stat
@@ -46,7 +47,7 @@ class ConfigFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path: Final = path.expanduser().resolve()
+        self.path: Final = real_path(path)
         self._format: Final = format_of(path.name)
         self._stamp: Final = stamp_of(self.path)
         self._old: Final = _text_of(self.path)
@@ -134,6 +135,11 @@ def _masked(line: str) -> str:
     """Returns a line without what looks like a secret: other servers' entries stand beside the one that changes."""
     line = _PAIR.sub(lambda found: found[1] + "…" if looks_secret(found[2], found[3]) else found[0], line)
     return _QUOTED.sub(lambda found: '"…"' if looks_secret("", found[1]) else found[0], line)
+
+
+def real_path(path: Path) -> Path:
+    """Returns where links lead. A link that leads to itself stays, and whoever opens it is told."""
+    return Path(os.path.realpath(path.expanduser()))  # `resolve` raises of such a link before Python 3.13
 
 
 def _text_of(path: Path) -> str | None:

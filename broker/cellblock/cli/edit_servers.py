@@ -33,9 +33,11 @@ def add(parsed: argparse.Namespace) -> int:
         UsageError: The options make no server.
         ConfigError: There is another server of this name, or the file would be wrong.
     """
+    name: str = parsed.server
+    if not name.strip():
+        raise UsageError("Give the server a name: cellblock add NAME …")
     entry = _entry(parsed)
     file = OwnFile(parsed.config)
-    name: str = parsed.server
     present = file.servers.get(name)
     if present == entry:
         sys.stdout.write(f"{name} is in {shown_path(file.path)} already, as you have it.\n")

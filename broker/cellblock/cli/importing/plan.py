@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.loopback import is_loopback
 from cellblock.cli.arguments import DEFAULT_ADDRESS
+from cellblock.cli.config_file import real_path
 from cellblock.cli.importing.clients import Found
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
@@ -119,7 +120,7 @@ class Plan:
 
     def of_file(self, file: Path) -> Plan:
         """Returns the plan for the servers of one file."""
-        return Plan([step for step in self.steps if step.found.file.resolve() == file], self.inputs)
+        return Plan([step for step in self.steps if real_path(step.found.file) == file], self.inputs)
 
 
 def make_plan(

@@ -13,7 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.terminal import Painter
 from cellblock.cli.arguments import UsageError
-from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.config_file import ConfigFile, real_path
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
@@ -65,12 +65,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Shows how the clients' files would change, asks, and writes them.
 
     Raises:
-        UsageError: No client is named, or one that has no file in projects.
+        UsageError: No client is named, or one that has no file in projects, or the options contradict each other.
         ConfigError: A file cannot be used, or nobody is there to be asked.
     """
     project = None if parsed.project is None else parsed.project.expanduser().resolve()
     launch = _launch(parsed)
     names = _wanted(parsed, project)
+    if parsed.print and parsed.uninstall:
+        raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
         for name in names:
             sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
@@ -89,7 +91,7 @@ def run(parsed: argparse.Namespace) -> int:
     paint = Painter(sys.stdout)
     if not parsed.json:
         for step in steps:
-            sys.stdout.write(_as_text(step, target.path, paint))
+            sys.stdout.write(_as_text(step, target.path, paint, uninstall=parsed.uninstall))
     if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
         sys.stdout.write("Nothing was written.\n")
         return EXIT_OK
@@ -114,7 +116,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _launch(parsed: argparse.Namespace) -> Launch:
     """Returns what the client is to start: a daemon's stdio end, or a broker of its own for a file of its own."""
-    config = None if parsed.config is None else Path(parsed.config).expanduser().resolve()
+    config = None if parsed.config is None else real_path(Path(parsed.config))
     command, *first = own_command()
     via = parsed.via or ("connect" if config is None else "stdio")
     words = ["connect"] if via == "connect" else ["serve", "--stdio"]
@@ -156,7 +158,8 @@ def _step(
             raise ConfigError(
                 f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
             )
-        changes[key] = REMOVED
+        if present is not None:
+            changes[key] = REMOVED
     else:
         entry = dict(client.entry(launch))
         if is_object(present):
@@ -181,9 +184,9 @@ def _step(
 
 def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: Place) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
-    files = {file.resolve() for name in names if (file := CLIENTS[name].file(project)) is not None}
+    files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
     found = find_servers(project or Path.cwd(), names).servers
-    here = [one for one in found if one.file.resolve() in files]
+    here = [one for one in found if real_path(one.file) in files]
     kept = NamedSecrets().get
     return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
 
@@ -206,10 +209,11 @@ def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
     return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
 
 
-def _as_text(step: Step, target: Path, paint: Painter) -> str:
+def _as_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
     shown = shown_path(step.file.path)
     if not step.file.changed:
-        return f"{paint(step.client.title, 'bold')}: {shown} is as it should be.\n"
+        how = "has no Cellblock" if uninstall else "is as it should be"
+        return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _SIGNS.get(line[:1])

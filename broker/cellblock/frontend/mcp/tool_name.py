@@ -17,6 +17,8 @@ WITHOUT_DOTS: Final = frozenset(
     [
         "claude-ai",
         "claude-code",
+        "code - oss",
+        "code-server",
         "codex-mcp-client",
         "cursor",
         "cursor-vscode",
@@ -28,6 +30,8 @@ WITHOUT_DOTS: Final = frozenset(
         "visual studio code",
         "visual studio code - insiders",
         "visual-studio-code",
+        "vscodium",
+        "vscodium - insiders",
         "windsurf",
         "windsurf-client",
         "zed",

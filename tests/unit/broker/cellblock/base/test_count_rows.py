@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,8 +19,9 @@ Opened = Callable[..., CountRows]
 
 
 @pytest.fixture
-def opened(kept_in: Path | PostgresServer) -> Opened:
+def opened(kept_in: Path | PostgresServer) -> Iterator[Opened]:
     """Opens the counts as one more broker, whose database has a clock of the test's own, or its own."""
+    brokers: list[CountRows] = []
 
     def made(now: int | None = None) -> CountRows:
         database: Database
@@ -31,9 +32,12 @@ def opened(kept_in: Path | PostgresServer) -> Opened:
         else:
             database = PostgresDatabase(kept_in, count_rows.KIND, count_rows.MIGRATIONS)
             clock = count_rows.POSTGRES_NOW
-        return CountRows(database, clock if now is None else str(now))
+        brokers.append(CountRows(database, clock if now is None else str(now)))
+        return brokers[-1]
 
-    return made
+    yield made
+    for broker in brokers:
+        broker.close()
 
 
 def test_in_each_period_so_many_and_no_more(opened: Opened) -> None:

@@ -92,7 +92,10 @@ INSTALLED = {
     "claude-code": ["claude-code"],
     "claude-desktop": ["claude-ai"],
     "cursor": ["cursor-vscode", "Cursor"],
-    "vscode": ["Visual Studio Code", "Visual Studio Code - Insiders", "Visual-Studio-Code"],
+    "vscode": [
+        *("Visual Studio Code", "Visual Studio Code - Insiders", "Visual-Studio-Code"),
+        *("VSCodium", "VSCodium - Insiders", "Code - OSS", "code-server"),
+    ],
     "codex": ["codex-mcp-client"],
     "gemini": ["gemini-cli-mcp-client"],
     "windsurf": ["windsurf-client", "Windsurf"],
