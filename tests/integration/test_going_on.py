@@ -24,7 +24,7 @@ from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
-from support.processes import workers_of
+from support.processes import kill_family, workers_of
 from support.responses import error_of
 from support.waits import until, within
 
@@ -390,8 +390,7 @@ globalThis.__codemode_result__ = [first, second, third];
         ]
 
     await until(lambda: calls_of(tmp_path, "echo") == 1, "two calls are made, and their answers are written")
-    for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
-        one.kill()
+    kill_family(process.pid)
     await within(process.wait())
     made = settings(
         tmp_path / "s",

@@ -18,6 +18,7 @@ from cellblock.daemon.replay import replay
 from cellblock.journal.journal import Journal
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
+from support.processes import kill_family
 from support.public_servers import ServerEntry
 from support.replaying import cuts
 from support.waits import until, within
@@ -172,9 +173,7 @@ async def _survives(files: ServerEntry, memory: ServerEntry, folder: Path, chanc
     words = ("-c", BROKER, folder)
     process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
     await until(lambda: came(ledger).total() >= first, f"{first} calls have come")
-    for one in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+    kill_family(process.pid)
     await within(process.wait())
     made = settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")
     async with Broker(made) as broker:

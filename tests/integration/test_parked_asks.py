@@ -20,7 +20,7 @@ from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.parked_runs import response_of
-from support.processes import workers_of
+from support.processes import kill_family, workers_of
 from support.waits import until, until_found, within
 
 SECTION: dict[str, Any] = {
@@ -233,9 +233,7 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
             assert await broker.parked_runs.answer(waiting.id, {question.number: accept("Ann")}) is not None
             await until(lambda: calls() == 2, "the call goes on with its answer")
         await broker.parked_runs.stop_looking()
-        for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
+        kill_family(process.pid)
         await within(process.wait())
     async with Broker(made) as broker:
         if not is_answered:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cellblock import Broker, Grantee, Observer, Question, RunResponse, Verdict, tool
@@ -20,7 +19,7 @@ from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests, ledger, plain_server, settings
-from support.processes import workers_of
+from support.processes import kill_family, workers_of
 from support.waits import until, until_found, within
 
 MADE: Counter[str] = Counter()
@@ -352,8 +351,7 @@ globalThis.__codemode_result__ = [first, said];
         outcome.cancel()
         # The next one is to go on with it, and this one may be fast.
         await broker.parked_runs.stop_looking()
-        for one in (*psutil.Process(process.pid).children(True), psutil.Process(process.pid)):
-            one.kill()
+        kill_family(process.pid)
         await within(process.wait())
     async with Broker(made) as broker:
         if may_repeat:

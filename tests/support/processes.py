@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterable
@@ -24,6 +25,14 @@ def descendants(pid: int) -> list[psutil.Process]:
         return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
     except psutil.NoSuchProcess:
         return []
+
+
+def kill_family(pid: int) -> None:
+    """Kills a process, and then all that are below it: it must not see them end, and write down what came of that."""
+    process = psutil.Process(pid)
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
 
 
 def command_line(process: psutil.Process) -> list[str]:
