@@ -127,7 +127,7 @@ class Upgraded:
         tries = 0
         while True:
             status, _, data = await self.asked("tools/call", params, {**HEADERS, "Mcp-Name": TOOL})
-            message = message_in(data) if status == http.client.OK else None
+            message = message_in(data) if status in (http.client.OK, http.client.BAD_REQUEST) else None
             tries += 1
             is_left = not more or message is None or message.get("error", {}).get("code") != INTERNAL_ERROR
             if is_left or tries > MOST_AGAIN:

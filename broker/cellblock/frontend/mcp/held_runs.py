@@ -74,12 +74,25 @@ class HeldRun:
         self.live = live
         self.id = run_id or new_run_id()
         self.round = number
+        self._park_round: int | None = None
         self.expiry: asyncio.TimerHandle | None = None
         self.forget: Callable[[], None] = lambda: None
         self._room = room
         self._task: asyncio.Future[RunResponse] | None = None
         self._questions: dict[str, _Question] = {}
         self._wake = asyncio.Event()
+
+    def park_round(self) -> int:
+        """Returns the round in which the run is parked now: no word is good for it but the next one."""
+        self._park_round = self.round
+        return self.round
+
+    def word_round(self) -> int:
+        """Returns the round of the next word: a new one, or that of a park that is still being written, whose row the
+        client must find when it is back."""
+        if self._park_round != self.round:
+            self.round += 1
+        return self.round
 
     def start(self, work: Awaitable[RunResponse]) -> None:
         """Begins the run."""
@@ -231,10 +244,10 @@ class HeldRuns:
         response = await run.next(patience)
         if response is not None:
             return response
-        run.round += 1
+        number = run.word_round()
         requests, bound = run.questions()
         seconds = max(bound + RETURN_SECONDS, self._good_seconds())
-        state = await self._states.signed(run.id, run.owner, run.round, seconds)
+        state = await self._states.signed(run.id, run.owner, number, seconds)
         self._held[state] = run
         run.forget = lambda: self._forget(state)
         loop = asyncio.get_running_loop()

@@ -132,7 +132,7 @@ class RunTool:
         grantee = Grantee(
             owner.principal,
             approver,
-            None if held is None else lambda: held.round,
+            None if held is None else held.park_round,
             leaves=held is not None or (self._tasks is not None and has_tasks(context)),
         )
         return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))

@@ -21,13 +21,18 @@ from cellblock.policy.asking import Approver, Question, Verdict
 BOUND = 20.0
 
 
-def held() -> HeldRuns:
-    """Runs whose words are signed with a key."""
+def states() -> RequestStates:
+    """Words that are signed with a key."""
 
     async def key() -> tuple[bytes]:
         return (bytes(32),)
 
-    return HeldRuns(RequestStates(key))
+    return RequestStates(key)
+
+
+def held() -> HeldRuns:
+    """Runs with such words."""
+    return HeldRuns(states())
 
 
 class Script:
@@ -127,6 +132,33 @@ async def test_who_leaves_its_run_answers_nothing_and_waits_until_it_is_parked()
     assert isinstance(found, RunResponse) and found.parked
     # No word that the client has is for that round.
     assert rounds == [run.round] and rounds[0] > 2
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.05])
+async def test_a_word_that_is_given_while_its_run_is_being_parked_is_good_for_that_park(
+    patience: float,
+) -> None:
+    """The park is known to be written only after the client has heard of the questions."""
+    runs, heard, rounds = held(), asyncio.Event(), list[int]()
+
+    async def start(approver: Approver) -> RunResponse:
+        asked = asyncio.ensure_future(approver(Question("files", "write", False, {}, 5.0, 1)))
+        # Behind the first turn of the loop, in which the wait for the client begins.
+        await asyncio.sleep(0.01)
+        rounds.append(run.park_round())
+        await heard.wait()
+        asked.cancel()
+        return RunResponse(logs=[], diagnostics=[], parked=True)
+
+    run = runs.new("ann", None, number=3)
+    run.start(start(elicitor(by_rounds(run))))
+    found = await asyncio.wait_for(runs.finish(run, patience), BOUND)
+    assert isinstance(found, types.InputRequiredResult) and found.request_state is not None
+    heard.set()
+    await asyncio.wait_for(run.next(), BOUND)
+    assert runs.take(params(found.request_state, "accept"), "ann") is None
+    word = await states().read(found.request_state, "ann")
+    assert word is not None and word[1] == rounds[0]
 
 
 async def test_a_client_that_does_not_come_back_loses_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
