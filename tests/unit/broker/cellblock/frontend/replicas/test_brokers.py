@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
@@ -12,7 +13,7 @@ from cellblock.frontend.replicas import brokers as brokers_module
 from cellblock.frontend.replicas.brokers import Brokers, Peer
 from cellblock.frontend.replicas.words import Words
 from support.postgresql import Postgres
-from support.waits import until, until_found
+from support.waits import WAIT_BOUND_SECONDS, until, until_found
 
 WORDS = Words([b"k" * 32])
 
@@ -62,6 +63,29 @@ async def test_brokers_know_each_other(postgres_url: str) -> None:
             await until_known(a, "b", Peer("b", "http://b.example:1", draining=True))
             assert a.another() is None
         await until_known(a, "b", None)
+
+
+async def test_who_leaves_while_it_says_that_it_lives_is_out(
+    postgres_url: str, rows: psycopg.Connection[tuple[str, ...]]
+) -> None:
+    goes_on, is_held = threading.Event(), threading.Event()
+    goes_on.set()
+
+    def hold() -> None:
+        is_held.set()
+        assert goes_on.wait(WAIT_BOUND_SECONDS)
+
+    server = PostgresServer(postgres_url)
+    leaves = Brokers(server, "leaves", "http://leaves.example:1/", WORDS, hold)
+    await leaves.join()
+    goes_on.clear()
+    is_held.clear()
+    await until(is_held.is_set, "a sign of life is on its way")
+    leaving = asyncio.create_task(leaves.leave())
+    asyncio.get_running_loop().call_later(0.1, goes_on.set)
+    await leaving
+    server.close()
+    assert rows.execute("SELECT name FROM brokers").fetchall() == []
 
 
 async def test_brokers_that_start_at_once_make_the_table_once(postgres_url: str) -> None:
