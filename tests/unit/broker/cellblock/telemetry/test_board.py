@@ -79,7 +79,9 @@ async def test_memory_is_bounded(make_world: MakeWorld) -> None:
     assert whole["logs"][-1]["message"] == f"line {MAX_LOGS + 49}"
     gc.collect()
     # The facts hold the script and the response: none of them may live on.
-    assert not [known for known in gc.get_objects() if isinstance(known, RunFacts)]
+    kept_facts = [known for known in gc.get_objects() if isinstance(known, RunFacts)]
+    # Those of other tests' runs are none of this board's.
+    assert not [known for known in kept_facts if known.code == "1" * 10_000]
     assert len(json.dumps(kept)) < 2_000
 
 
