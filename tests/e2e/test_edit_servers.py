@@ -261,7 +261,7 @@ def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", " ", "--", "npx"], "Give the server a name"),
+        (["add", " ", "--", "npx"], "a server has no name here"),
         (["add", "x"], "either a URL, or a command behind --"),
         (["add", "x", "npx", "-y", "foo"], "unrecognized arguments: -y foo; a command is given behind --"),
         (["add", "x", "npx"], "npx is no http or https URL; a command is given behind --"),

@@ -34,8 +34,6 @@ def add(parsed: argparse.Namespace) -> int:
         ConfigError: There is another server of this name, or the file would be wrong.
     """
     name: str = parsed.server
-    if not name.strip():
-        raise UsageError("Give the server a name: cellblock add NAME …")
     entry = _entry(parsed)
     file = OwnFile(parsed.config)
     present = file.servers.get(name)
