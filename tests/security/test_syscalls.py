@@ -27,7 +27,9 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 REQUIRED = os.environ.get("CELLBLOCK_TRACE") == "required"
 CANNOT_TRACE = not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("cc") is None
 
-pytestmark = pytest.mark.skipif(CANNOT_TRACE and not REQUIRED, reason="only Linux's root can trace a worker, with cc")
+pytestmark = pytest.mark.skipif(
+    CANNOT_TRACE and not REQUIRED, reason="only Linux's root can trace a worker, with cc"
+)
 
 ALL_SORTS = """
 console.log(new Date().toLocaleString("de"), Intl.DateTimeFormat().resolvedOptions().timeZone, [{ a: 1 }]);

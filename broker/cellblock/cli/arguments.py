@@ -127,7 +127,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _named(kind: Callable[[str], Any], text: str) -> Any:
-    """Returns what names a file or a folder. Raises ArgumentTypeError for nothing, which would be the current folder."""
+    """Returns what names a file or a folder. Raises ArgumentTypeError for nothing: it would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty")
     return kind(text)
