@@ -195,7 +195,7 @@ class Campaign:
             await asyncio.sleep(0.5)
 
     async def _is_handed_over(self, clients: Clients) -> None:
-        """Kills the broker that has the server that exists once: another one has it then, and only calls wait for it."""
+        """Kills the broker that has the server that exists once: another one has it then."""
         first = await asyncio.to_thread(shared.owner, self.fleet)
         (other,) = (one for one in self.fleet.brokers if one is not first)
         await asyncio.to_thread(first.kill)

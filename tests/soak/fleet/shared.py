@@ -99,7 +99,7 @@ def is_away(response: Any) -> bool:
 def breaches(
     events: Iterable[Mapping[str, Any]], most: int, absent: Collection[int], counts: Counter[str]
 ) -> list[str]:
-    """Returns what is not so, by the servers' ledger, and counts what there was; `absent` are runs that had no server."""
+    """Returns what is not so by the servers' ledger, and counts what there was; `absent` are runs without a server."""
     found: list[str] = []
     for event in events:
         if event["event"] == "double":
