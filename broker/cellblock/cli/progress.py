@@ -53,7 +53,7 @@ class Progress(Watcher):
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
-        """Takes the line away while the block runs: others may write."""
+        """Takes the progress line away while the block runs: others may write."""
         self.wipe()
         self._held = True
         try:
@@ -71,7 +71,7 @@ class Progress(Watcher):
         self._write(f"\r{spinner} {self.line(width)}{CLEAR_TO_END_OF_LINE}")
 
     def wipe(self) -> None:
-        """Takes the line away."""
+        """Takes the progress line away."""
         self._write(f"\r{CLEAR_TO_END_OF_LINE}")
 
     def _write(self, text: str) -> None:
@@ -83,7 +83,8 @@ class Progress(Watcher):
 
 @contextlib.asynccontextmanager
 async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress | None]:
-    """Draws while the block runs; gives None, and writes nothing, where the stream is no terminal."""
+    """Draws the progress of a run while the block runs; gives None, and writes nothing, where the stream is no
+    terminal."""
     if not stream.isatty():
         yield None
         return

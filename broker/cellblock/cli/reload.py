@@ -22,8 +22,8 @@ from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 
 CHECK_SECONDS: Final = 2.0
-"""Passes between two looks at the file; one takes some 20 microseconds. inotify would need a library, and misses
-network file systems."""
+"""Passes between two looks at the configuration file; one takes some 20 microseconds. inotify would need a library, and
+misses network file systems."""
 
 SETTLE_SECONDS: Final = 0.2
 """Bounds the time in which a file that changes is still being written."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PROMPT: Final = "Allow it? [y/N] "
 
 MAX_LINE_BYTES: Final = 4096
-"""Bounds a line: a terminal gives no longer one."""
+"""Bounds a line that is typed: a terminal gives no longer one."""
 
 ANSWERS: Final = {
     "y": Verdict.ACCEPTED,

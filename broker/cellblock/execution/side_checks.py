@@ -217,8 +217,8 @@ class SideCheck:
             self._try({})
 
     async def outcome(self, most_seconds: float | None = None) -> Checked | None:
-        """Waits for what was found, at most `most_seconds`, or as long as the check takes; gives None when it has not
-        been by then."""
+        """Waits for what a check has found, at most `most_seconds`, or as long as the check takes; gives None when it
+        has not been by then."""
         # Tools may have answered with texts that no one expected: what they are used as is another matter.
         check = self._try(self._unlike())
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):

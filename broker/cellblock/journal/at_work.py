@@ -59,7 +59,7 @@ class OpenQuestion:
             self.answer.set_result(None)
 
     def answered(self, given: Given) -> None:
-        """Takes the answer; the first one counts."""
+        """Takes an answer to what a tool at work asks; the first one counts."""
         if not self.answer.done():
             self.answer.set_result(given)
 

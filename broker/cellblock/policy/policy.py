@@ -29,7 +29,8 @@ KEPT_GRANTS: Final = 64
 """Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
 _NO_WISH: Final = Grant()
-"""Restricts nothing. Made once: that takes longer than all else that a run without grants asks here."""
+"""Holds the grants of a request that narrows nothing. Made once: that takes longer than all else that a run without
+grants asks here."""
 
 
 class Policy:

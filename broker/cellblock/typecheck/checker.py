@@ -229,7 +229,7 @@ class TypeChecker:
             self._retire(self._session, "it was idle")
 
     def _retire(self, warm: WarmSession, why: str) -> None:
-        """Kills a compiler; the next check starts another."""
+        """Kills a compiler that runs; the next check starts another."""
         if self._session is warm:
             self._session = None
         self._dying.start(warm.session.killed(why), name="typecheck stop")

@@ -134,7 +134,7 @@ def _matches(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[byt
 
 
 def _is_same(one: Meaning, other: Meaning) -> bool:
-    """Says whether the first is the very answer that the other is, or is a part of."""
+    """Says whether one meaning is the very answer that another one is, or is a part of."""
     return one.kind == "answer" and one.call == other.call and not one.inner
 
 

@@ -170,8 +170,8 @@ class HeavyMessages:
 
     @contextmanager
     def counting(self) -> Generator[Callable[[int], None]]:
-        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted as
-        long as this lasts.
+        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted
+        until the block ends.
 
         That raises OverBudget where they are too many, and counts none of them then.
         """
@@ -256,7 +256,7 @@ class HeavyMessages:
 
     @contextmanager
     def placed(self, value: Any) -> Generator[Any]:
-        """Yields an input as it is, or what stands for one that is large as long as this lasts."""
+        """Yields an input as it is, or what stands for a large one until the block ends."""
         if not isinstance(value, RawJson):
             yield value
             return

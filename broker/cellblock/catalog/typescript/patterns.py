@@ -60,7 +60,7 @@ class KeyPattern:
         return self.template_covers(_GAP.join(other.parts))
 
     def within_template(self, template: KeyPattern) -> bool:
-        """Says whether the keys of this pattern's template all are keys of the other's."""
+        """Says whether each key of this pattern's template is one of another pattern's."""
         return template.template_covers(_GAP.join(self.parts))
 
     def matches(self, key: str) -> bool | None:

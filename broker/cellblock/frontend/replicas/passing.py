@@ -59,8 +59,8 @@ def host_header(url: str) -> str:
 
 
 class NotThere(Exception):
-    """Tells that the broker that was asked is not there, or that another one is, which does not answer this; nothing
-    was done."""
+    """Tells that the broker to which a request was passed is not there, or that another one stands in its place, which
+    does not answer; nothing was done."""
 
     def __init__(self, *, misdirected: bool = False) -> None:
         super().__init__()

@@ -32,7 +32,8 @@ PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
 peers is in order."""
 
 LOG_INTERVAL_SECONDS: Final = 1.0
-"""Sets the pause between two lines about who was not let in: neither a scanner nor a host must fill the disk."""
+"""Sets the pause between two log lines about hosts that were not let in: neither a scanner nor a host must fill the
+disk."""
 
 REFUSED_KEPT: Final = 1_000
 """Caps the hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
