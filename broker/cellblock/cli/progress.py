@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
+from cellblock.base.tasks import beside
 from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, milliseconds, plain
 from cellblock.execution.events import RunFacts, Watcher
 from cellblock.execution.response import LogEntry
@@ -95,10 +96,8 @@ async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress |
             progress.draw()
             await asyncio.sleep(REDRAW_SECONDS)
 
-    drawing = asyncio.create_task(redraw())
     try:
-        yield progress
+        async with beside(redraw()):
+            yield progress
     finally:
-        drawing.cancel()
-        await asyncio.wait([drawing])
         progress.wipe()

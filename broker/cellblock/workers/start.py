@@ -13,6 +13,7 @@ import zmq
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import HOST_LOG, LOGS, RAY_LOG, SOCKET_NAME
+from cellblock.base.tasks import end_tasks
 from cellblock.config.hosts import HostSettings
 from cellblock.config.sections import PoolSettings
 from cellblock.workers.link.curve_link import CurveLink
@@ -174,8 +175,7 @@ class Workers:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    await end_tasks(task)
     if not task.cancelled():
         # Looked at, whoever has waited for it: a failure that nobody has seen would be logged at the end.
         task.exception()

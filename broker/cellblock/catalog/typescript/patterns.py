@@ -72,7 +72,7 @@ class KeyPattern:
         return self.template_covers(key)
 
     def template_covers(self, key: str) -> bool:
-        """Says whether the key fits the template, which a key of a pattern with dots may do without matching."""
+        """Says whether a key fits a pattern's template, which a key of a pattern with dots may do without matching."""
         head, *middle, tail = self.parts
         if len(key) < len(head) + len(tail) or not key.startswith(head) or not key.endswith(tail):
             return False

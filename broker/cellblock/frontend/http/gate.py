@@ -21,6 +21,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.apart.pool import Apart
+from cellblock.base.tasks import at_most
 from cellblock.config.http import HttpSettings
 from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
@@ -286,9 +287,8 @@ class Gate:
 
     async def _quiet_soon(self) -> None:
         """Waits for the answers to the requests that were ended just now."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                await self._quiet.wait()
+        async with at_most(FAREWELL_SECONDS):
+            await self._quiet.wait()
 
     def _public_page(self, scope: Scope) -> Page:
         path, method = scope["path"], scope["method"]
