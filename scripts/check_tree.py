@@ -5,8 +5,10 @@
 - ``paths``: a path such as the place of somebody's checkout works on one machine only and tells who was there.
 - ``words``: the first sentence of a docstring of the product has a subject and a verb and can be read alone. What can
   be checked of that is how it begins: not with one of ``NO_FIRST_WORD`` ("Of one run.", "Whether it fits."); not with
-  a verb and a pronoun that stands for nothing yet ("Closes it.", "Waits for its end."); and a function's or a value's
-  with a verb in the third person, whose subject is the function or the value: "Returns names.", not "Names of tools.".
+  a verb and a pronoun that stands for nothing yet ("Closes it.", "Waits for its end."); not with a verb that has no
+  object ("Does nothing: …", "Comes last."); and a function's or a value's with a verb in the third person, whose
+  subject is the function or the value: "Returns names.", not "Names of tools.". A ``this`` without a noun stands for
+  something that only its surroundings name ("Ends what this selects.").
 """
 
 from __future__ import annotations
@@ -38,6 +40,16 @@ SEVERAL = re.compile(r"\s*(?:bound|give|name|read|set)\b", re.IGNORECASE)
 NO_NOUN = re.compile(
     r"\s*[A-Z][a-z]*s\b,? (?:(?:about|all|as|at|both|by|for|from|how|if|in|into|much|of|often|on|that|to|until|what"
     r"|when|where|whether|which|why|with) )*(it|its|itself|them|they|their)\b",
+    re.IGNORECASE,
+)
+NO_OBJECT = re.compile(
+    r"\s*([A-Z][a-z]*s(?: (?:again|all|anew|away|back|down|everything|first|here|last|longer|more|no|not|nothing|now"
+    r"|off|on|once|one|out|so|then|there|too|up|yes))*)(?=[.;:])"
+)
+BARE_THIS = re.compile(
+    r"(?:[^.!?]|[.!?](?!\s|$))*?\b(this)\b"
+    r"(?=[,;:]|[.!?](?:\s|$)|\s+(?:after|at|before|begins?|by|can|closes|ends?|for|from|gives|has|in|is|itself|lasts|may"
+    r"|must|of|on|selects|stands|to|too|was|with)\b)",
     re.IGNORECASE,
 )
 TOOLS_OF_THE_DEMO = "broker/cellblock/cli/demo/"  # their docstrings are descriptions that agents read
@@ -104,6 +116,10 @@ def word_findings(root: Path, files: Iterable[Path]) -> list[str]:
                 found.append(
                     f"{file}:{line}: a docstring says {first[1]!r} before it names anything: {start}"
                 )
+            elif (first := NO_OBJECT.match(text)) is not None:
+                found.append(f"{file}:{line}: a docstring says {first[1]!r} and of what not: {start}")
+            elif (first := BARE_THIS.match(text)) is not None:
+                found.append(f"{file}:{line}: a docstring says {first[1]!r} without a noun: {start}")
             elif (
                 of and not in_demo and not (VERB_FIRST.match(text) or (of == "value" and SEVERAL.match(text)))
             ):

@@ -15,7 +15,6 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from support.cellblock_zygote import forked_cellblock
-from support.entries import ledger
 from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support.waits import until, within
 
@@ -41,10 +40,6 @@ async def connected(running: Daemon, mode: str) -> AsyncIterator[Client]:
         yield client
 
 
-def recorded(running: Daemon, key: str, value: str) -> int:
-    return sum(event.get(key) == value for event in ledger(running.ledger))
-
-
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
     served: Daemon, mode: str, version: str
@@ -65,16 +60,16 @@ async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
         result = await within(client.call_tool(TOOL, {"code": code}), 60)
         assert result.structured_content is not None
         assert len(result.structured_content["result"]) == 3 * 1024 * 1024
-        calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+        calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+        await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
         await until(
-            lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream"
+            lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream"
         )
-    assert recorded(served, "event", "start") <= 1
+    assert served.recorded("event", "start") <= 1
 
 
 @asynccontextmanager
@@ -129,7 +124,7 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         write(process, INITIALIZE)
         assert "result" in await answer(process)
         write(process, INITIALIZED, call(2, NEVER))
-        await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
         running.process.kill()
         assert (await answer(process))["id"] == 2
         write(process, call(3, "1;"))

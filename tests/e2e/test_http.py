@@ -16,7 +16,6 @@ from mcp_types import CallToolResult
 
 from cellblock_worker.wire.keys import make_key_file
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
-from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 from support.modern_client import ask as asked
 from support.processes import alive, command_line
@@ -44,10 +43,6 @@ async def run(client: Client, code: str, **arguments: Any) -> CallToolResult:
     return await within(client.call_tool(TOOL, {"code": code, **arguments}), 60)
 
 
-def recorded(served: Daemon, key: str, value: str) -> int:
-    return sum(event.get(key) == value for event in ledger(served.ledger))
-
-
 def host_of(served: Daemon) -> int:
     (host,) = [
         child
@@ -71,7 +66,7 @@ async def test_a_script_runs(served: Daemon, mode: str, version: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
-    before = recorded(served, "event", "start")
+    before = served.recorded("event", "start")
     async with served.client(mode) as one, served.client(mode) as two:
         results = await asyncio.gather(
             *(
@@ -80,27 +75,27 @@ async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon
             )
         )
         assert [result_of(result) for result in results] == list(range(6))
-    assert recorded(served, "event", "start") == before
+    assert served.recorded("event", "start") == before
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(served: Daemon, mode: str) -> None:
     async with served.client(mode) as client:
-        calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+        calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+        await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
         await until(
-            lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream"
+            lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream"
         )
         assert result_of(await run(client, "globalThis.__codemode_result__ = 1;")) == 1
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     """Also in a session, where the protocol would let it come back for the answer: there is nothing to come back to."""
-    calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+    calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
     opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
     assert opened.status == 200
     session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-06-18"}
@@ -111,9 +106,9 @@ async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     body = json.dumps({**call, "params": {"name": TOOL, "arguments": {"code": NEVER}}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(served.request("POST", "/mcp", headers=headers, body=body))
-    await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+    await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
     writer.transport.abort()
-    await until(lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream")
+    await until(lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream")
     assert (await served.ask("DELETE", headers=headers)).status == 200
     assert (await served.ask(headers=headers, body=body)).status == 404
     del reader
@@ -175,7 +170,7 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> No
             family = running.family()
             await within(client.list_tools())
             call = asyncio.create_task(run(client, code))
-            await until(lambda running=running: recorded(running, "tool", "wait"), "the run is in its call")
+            await until(lambda running=running: running.recorded("tool", "wait"), "the run is in its call")
             running.process.terminate()
             await until_status(running, "/readyz", 503)
             assert (await running.ask("GET", "/livez")).status == 200
@@ -204,7 +199,7 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
         writer.write(running.request("GET", "/mcp", headers={**session, **running.auth}))
         assert b" 200 " in await within(reader.readline())
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
         running.process.terminate()
         with pytest.raises(MCPError, match="stopping"):
             await within(call)
@@ -218,7 +213,7 @@ async def test_a_second_signal_kills(tmp_path: Path) -> None:
         family = running.family()
         async with running.client("auto") as client:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
             running.process.terminate()
             await until_status(running, "/readyz", 503)
             assert running.process.returncode is None
@@ -235,7 +230,7 @@ async def test_signals_without_a_pause_kill_without_a_traceback(tmp_path: Path) 
         family = running.family()
         async with running.client("legacy") as client:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
             for _ in range(3):
                 running.process.terminate()
                 await asyncio.sleep(0.01)

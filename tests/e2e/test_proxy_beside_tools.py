@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp_types import (
     EmptyResult,
     PromptListChangedNotification,
@@ -26,28 +24,13 @@ from mcp_types import (
 )
 
 from cellblock import Broker
-from support.cellblock_zygote import forked_cellblock
-from support.entries import ledger, plain_server, settings, write_config
+from support.entries import ledger, plain_server, settings
+from support.proxy_client import proxy_client
 from support.waits import until, within
 
 pytestmark = pytest.mark.thorough
 
 CAPABILITIES = {"resources": {"subscribe": True, "listChanged": True}, "prompts": {}, "completions": {}}
-
-
-@asynccontextmanager
-async def serving(
-    folder: Path, servers: dict[str, Any], on_message: Any = None, mode: str = "legacy", **cellblock: Any
-) -> AsyncGenerator[Client]:
-    config = write_config(folder, servers, **cellblock)
-    serve = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
-    async with Client(
-        StdioServerParameters(command=str(forked_cellblock()), args=serve),
-        mode=mode,
-        message_handler=on_message,
-        cache=None,
-    ) as client:
-        yield client
 
 
 def shelf(folder: Path, name: str, **answers: Any) -> dict[str, Any]:
@@ -100,7 +83,9 @@ async def prompts(client: Client) -> list[str]:
 async def test_one_server_gives_what_it_has_within_budgets_and_in_the_audit_log(tmp_path: Path) -> None:
     grant = {"tools": ["a.*"], "budgets": {"a.*": 4}}
     servers = {"a": shelf(tmp_path, "a")}
-    async with serving(tmp_path, servers, policy={"default": grant}, audit={"enabled": True}) as client:
+    async with proxy_client(
+        tmp_path, servers, policy={"default": grant}, audit={"enabled": True}, mode="legacy"
+    ) as client:
         assert client.server_capabilities.prompts and client.server_capabilities.completions
         assert await resources(client) == ["note://a/1"]
         templates = (await within(client.list_resource_templates(), 60)).resource_templates
@@ -140,7 +125,7 @@ async def test_of_several_servers_the_one_that_has_it_is_asked(tmp_path: Path) -
         "a": shelf(tmp_path, "a", **{"resources/list": {"resources": [shared]}}),
         "b": shelf(tmp_path, "b", **ours),
     }
-    async with serving(tmp_path, servers) as client:
+    async with proxy_client(tmp_path, servers, mode="legacy") as client:
         assert await resources(client) == ["note://shared", "note://b/1"]
         assert await prompts(client) == ["mcp__a__greet", "mcp__b__greet"]
         for uri, text in (
@@ -182,7 +167,9 @@ async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:
         sent = {"method": f"notifications/{method}", "params": params}
         assert not (await within(client.call_tool("notify", sent), 60)).is_error
 
-    async with serving(tmp_path, {"a": shelf(tmp_path, "a")}, on_message) as client:
+    async with proxy_client(
+        tmp_path, {"a": shelf(tmp_path, "a")}, on_message=on_message, mode="legacy"
+    ) as client:
         for uri in ("note://a/1", "note://a/2"):
             subscribe = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
             await within(client.session.send_request(subscribe, EmptyResult), 60)
@@ -281,7 +268,7 @@ async def test_a_hostile_server_costs_what_a_list_may_cost(tmp_path: Path) -> No
         "completion/complete": {"completion": {"values": ["x" * 300_000]}},
     }
     servers = {"a": shelf(tmp_path, "a", **answers), "b": plain_server()}
-    async with serving(tmp_path, servers, upstream={"list_timeout_ms": 60_000}) as client:
+    async with proxy_client(tmp_path, servers, upstream={"list_timeout_ms": 60_000}, mode="legacy") as client:
         listed = await resources(client)
         assert (
             listed == [f"note://a/{number}" for number in range(len(listed))] and 1_900 < len(listed) <= 2_000

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
+from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict
 from cellblock.apart.budget import CLIENT_BYTES
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
@@ -25,27 +25,10 @@ from cellblock.journal.place import FilePlace, journals_in
 from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
+from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
-MADE: Counter[str] = Counter()
-
-
-@tool()
-def write(n: int) -> int:
-    "Writes."
-    MADE[f"write {n}"] += 1
-    return n * 10
-
-
-@tool()
-def read(n: int) -> int:
-    "Reads."
-    MADE[f"read {n}"] += 1
-    return n
-
-
-IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 

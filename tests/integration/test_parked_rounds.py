@@ -11,23 +11,18 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from cellblock import Broker, tool
+from cellblock import Broker
 from cellblock.config.settings import parse_settings
 from cellblock.execution.run import Run
 from cellblock.frontend.mcp.held_runs import HeldRun, HeldRuns
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.journal.store import JournalStore
+from support.local_tools import write
 from support.waits import until, within
 
 CODE = (
     'import { write } from "@codemode/servers/local"; globalThis.__codemode_result__ = await write({ n: 1 });'
 )
-
-
-@tool()
-def write(n: int) -> int:
-    "Writes."
-    return n * 10
 
 
 def broker_on(folder: Path) -> Broker:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee, tool
+from cellblock import Broker, Grantee
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.config.settings import parse_settings
@@ -24,26 +23,13 @@ from cellblock.journal.journals import open_store
 from cellblock.journal.place import FilePlace
 from cellblock.journal.room import NoRoom
 from cellblock.journal.store import JournalStore
+from support.local_tools import MADE, read, write
 from support.parked_runs import response_of
 from support.waits import until, until_found, within
 
-MADE: Counter[str] = Counter()
 CODE = """import { write } from "@codemode/servers/local";
 globalThis.__codemode_result__ = await write({ n: 1 });"""
 SETTINGS = parse_settings({"cellblock": {"auth": {"keyring": "off"}, "typecheck": "off"}})
-
-
-@tool()
-def write(n: int) -> int:
-    "Writes."
-    MADE[f"write {n}"] += 1
-    return n * 10
-
-
-@tool()
-def read(n: int) -> int:
-    "Reads."
-    return n
 
 
 def broker_on(folder: Path, tools: Sequence[Any] = (read, write)) -> Broker:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests, ledger, plain_server, settings
+from support.local_tools import MADE, write
 from support.processes import kill_family, workers_of
 from support.waits import until, until_found, within
 
-MADE: Counter[str] = Counter()
 GOES: dict[str, asyncio.Event] = {}
 """Lets each call of `slow` answer, by its word."""
 
@@ -35,13 +34,6 @@ async def slow(word: str) -> str:
     if word.startswith("bad"):
         raise ValueError(word)
     return word.upper()
-
-
-@tool()
-def write(n: int) -> int:
-    "Writes."
-    MADE[f"write {n}"] += 1
-    return n * 10
 
 
 IMPORTS = 'import { slow, write } from "@codemode/servers/local";\n'

@@ -7,7 +7,6 @@ import base64
 import json
 import logging
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,14 @@ from cellblock.execution.response import RunResponse
 from cellblock.journal import at_work
 from cellblock.journal.rows import Head
 from support.cellblock_zygote import forked_python, started
+from support.local_tools import IMPORTS, MADE, read, write
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
 KEY = base64.b64encode(bytes(range(32))).decode()
-MADE: Counter[str] = Counter()
 GOES: dict[int, asyncio.Event] = {}
 """Lets each call of `hold` answer, by its number."""
 
-IMPORTS = 'import { read, write } from "@codemode/servers/local";\n'
 SCRIPT = (
     IMPORTS
     + "const first = await read({ n: 1 });\n"
@@ -63,20 +61,6 @@ async def main():
 asyncio.run(main())
 """
 """Is a broker of another machine, as far as one machine can be another: it shares nothing but PostgreSQL."""
-
-
-@tool()
-def write(n: int) -> int:
-    "Writes."
-    MADE[f"write {n}"] += 1
-    return n * 10
-
-
-@tool()
-def read(n: int) -> int:
-    "Reads."
-    MADE[f"read {n}"] += 1
-    return n
 
 
 @tool()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import socket
 import ssl
 import threading
@@ -24,6 +23,7 @@ from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
 from support.certificates import certificate
 from support.entries import settings
+from support.log_records import log_records
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
@@ -53,19 +53,8 @@ async def expired(place: World, life: float = 2.0) -> None:
 @pytest.fixture
 def records() -> Iterator[list[str]]:
     """Every log record of this process, formatted."""
-    kept: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
-
-    handler, root = Keep(), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield kept
-    root.setLevel(level)
-    root.removeHandler(handler)
+    with log_records() as kept:
+        yield kept
 
 
 async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from cellblock import Broker
 from support.entries import SERVERS, settings
+from support.log_records import log_records
 from support.processes import descendants, told_to
 from support.waits import warmed, within
 
@@ -93,19 +93,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def records() -> Iterator[list[str]]:
     """Every log record of this process, formatted."""
-    kept: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
-
-    handler, root = Keep(), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield kept
-    root.setLevel(level)
-    root.removeHandler(handler)
+    with log_records() as kept:
+        yield kept
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ The daemon from outside
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
+    proxy_client        an MCP client of `serve --profile proxy`, over stdio
     modern_client       requests of MCP 2026-07-28, which has no sessions
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
@@ -28,6 +29,8 @@ The daemon from outside
 
 Parts of the broker and of the host
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
+    local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
+    log_records         everything that this process logs
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants

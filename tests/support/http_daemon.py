@@ -21,7 +21,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from support.cellblock_zygote import Command, started
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import alive, descendants, gone
 from support.waits import within
 
@@ -70,6 +70,10 @@ class Daemon:
     def ledger(self) -> Path:
         """What the upstream server behind it recorded."""
         return self.folder / "ledger.jsonl"
+
+    def recorded(self, key: str, value: str) -> int:
+        """How many events of the plain server have this value."""
+        return sum(event.get(key) == value for event in ledger(self.ledger))
 
     @property
     def auth(self) -> dict[str, str]:

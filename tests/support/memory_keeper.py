@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
+from cellblock.catalog.model import Catalog
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.keeper import Keeper
 from cellblock.execution.keeping import KeptRun
+from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.parked import Answer, Parked
 from cellblock.journal.place import opened_file
@@ -35,6 +37,20 @@ ELSEWHERE: Final = "broker elsewhere"
 """Names a broker beside that of the test."""
 
 _numbers = itertools.count(1)
+
+
+def begin(journal: Journal) -> None:
+    """Has a journal begin the run of an empty script."""
+    journal.begin(
+        made_by="",
+        deno="",
+        request={"code": ""},
+        body=b"{}",
+        conventions=True,
+        limits={},
+        message_bytes=1,
+        catalog=Catalog(),
+    )
 
 
 @dataclass

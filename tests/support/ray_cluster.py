@@ -66,7 +66,8 @@ class RayCluster:
         return [one for node in self.nodes for one in node.children(recursive=True) if alive(one)]
 
     async def job(self, code: str, *arguments: str) -> str:
-        """What a program prints that is given the cluster's address: a job of it."""
+        """The last line that a program prints which is given the cluster's address: a job of it. Ray prints its own
+        before, such as of nodes that are gone."""
         done = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-c", code, self.address, *arguments],
@@ -76,7 +77,7 @@ class RayCluster:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout.splitlines()[-1]
 
     def close(self) -> None:
         """Ends every node."""

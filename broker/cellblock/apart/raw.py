@@ -52,7 +52,7 @@ class Splices:
 
     @contextmanager
     def holding(self, text: bytes) -> Generator[str]:
-        """Returns a token for a JSON text, valid as long as this lasts; in a message it is a JSON string."""
+        """Returns a token for a JSON text, valid until the block ends; in a message it is a JSON string."""
         token = self.add(text)
         try:
             yield token

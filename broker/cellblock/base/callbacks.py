@@ -28,7 +28,7 @@ class Listeners:
         self._all: dict[object, Callable[[], object]] = {}
 
     def add(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called from now on, on the event loop; what this gives ends that."""
+        """Has `listener` called from now on, on the event loop; the function that is returned ends that."""
         key = object()
         self._all[key] = listener
 

@@ -48,7 +48,7 @@ class Certainty(Enum):
 
 
 class CellblockError(Exception):
-    """A Cellblock error is raised on purpose; this is the base of all of them.
+    """A Cellblock error is raised on purpose; all of them derive from one class.
 
     Args:
         message: What happened, one sentence.
@@ -133,7 +133,7 @@ class ToolNotFound(ScriptError):
 
 
 class ServerNotFound(ScriptError):
-    """Tells that the server is not connected."""
+    """Tells that a script has named a server that is not connected."""
 
     error_class = "ServerNotFoundError"
     summary = "no such server"

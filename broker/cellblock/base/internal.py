@@ -18,7 +18,7 @@ def internal(function: F) -> F:
 
 
 def is_internal(member: object) -> bool:
-    """Says whether a member of a class is marked."""
+    """Says whether a member of a class is marked as internal."""
     function = member.fget if isinstance(member, property) else member
     place = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
     return place in _MARKED or place.rpartition(".")[0] in _MARKED

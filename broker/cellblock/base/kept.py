@@ -1,4 +1,4 @@
-"""Keeps what was made of objects, so that it is made once for each of the objects used last."""
+"""Keeps a bounded number of things: those that were set last, or what was made of the objects used last."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from typing import Concatenate, Generic, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+
+class Newest(OrderedDict[_K, _V]):
+    """Keeps the values that were set last; one more than `maximum` drops the one that was set before all others."""
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__()
+        self._maximum = maximum
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._maximum:
+            self.popitem(last=False)
 
 
 class KeptByIdentity(Generic[_K, _V]):

@@ -86,8 +86,8 @@ class OwnFolder:
         parent.close()
 
     def close(self) -> None:
-        """Removes the folder with what is ours in it, then gives up its lock; and the parent, when this was the
-        last."""
+        """Removes the folder with what is ours in it, then gives up its lock; and the parent, when no broker's folder
+        is left in it."""
         try:
             _remove(self.parent, self.folder, self._contents)
             _give_back(self.parent)

@@ -91,7 +91,7 @@ class PostgresServer:
         self._migrated: set[str] = set()
 
     def connect(self) -> Connection:
-        """Returns a connection of its own, which whoever calls this closes. Raises Away."""
+        """Opens a connection for the caller alone, who closes it. Raises Away."""
         import psycopg
 
         from cellblock.base.bounded_connection import BoundedConnection
@@ -213,7 +213,7 @@ class PostgresDatabase:
         server.migrate(kind, migrations)
 
     def close(self) -> None:
-        """Does nothing: the connections are the server's."""
+        """Closes nothing of PostgreSQL's: the connections are the server's."""
 
     @contextlib.contextmanager
     def transaction(self, key: str = "", *, safe: bool = False) -> Generator[None]:
@@ -276,10 +276,10 @@ class PostgresDatabase:
         return counts[0][0] - self._own
 
     def used_bytes(self) -> None:
-        """Returns nothing: a table's size counts what is deleted, too."""
+        """Returns None for the size of a table, which counts what is deleted, too."""
 
     def give_back(self, pages: int) -> None:
-        """Does nothing: the PostgreSQL server gives free space back by itself."""
+        """Gives no space back: the PostgreSQL server does so by itself."""
 
     def came_through(self) -> bool:
         """Says whether the last transaction was done although its connection was lost. Raises Away. See `Database`."""
@@ -308,7 +308,7 @@ class PostgresDatabase:
 
 @contextlib.contextmanager
 def named_errors(connection: Connection) -> Generator[None]:
-    """Words what PostgreSQL raises in the block as a StoreError; as Away where the connection is lost."""
+    """Turns what PostgreSQL raises inside the block into a StoreError; as Away where the connection is lost."""
     import psycopg
 
     try:

@@ -102,7 +102,7 @@ class FileShelf:
         self._stem = stem
 
     def wait(self) -> None:
-        """Does nothing: files need no first look."""
+        """Waits for nobody: files need no first look."""
 
     def path(self, name: str) -> Path:
         """Returns the file of a thing."""

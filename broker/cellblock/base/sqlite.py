@@ -118,7 +118,7 @@ class SqliteDatabase:
             self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     def came_through(self) -> bool:
-        """Says no: a transaction that has failed here has done nothing."""
+        """Returns False: a transaction that has failed in a file has done nothing."""
         return False
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def named_errors() -> Generator[None]:
-    """Words what SQLite and the file system raise in the block as a StoreError."""
+    """Turns what SQLite and the file system raise inside the block into a StoreError."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

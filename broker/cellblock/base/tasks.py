@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 
@@ -32,3 +33,30 @@ class TaskSet:
         """Waits until what is under way is done, however it ends."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancels those tasks that there are, and waits until they are done, however they end."""
+    ending = [task for task in tasks if task is not None]
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None], *, name: str | None = None) -> AsyncGenerator[None]:
+    """Has work done as a task while the block runs, and waits for the end of that task."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        await end_tasks(task)
+
+
+@contextlib.asynccontextmanager
+async def at_most(seconds: float) -> AsyncGenerator[None]:
+    """Cuts the block off after so many seconds; what stands behind it is done all the same."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            yield

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
+from cellblock.base.tasks import at_most
+
 T = TypeVar("T")
 
 
@@ -102,9 +104,8 @@ async def is_done_within(future: Future[Any], bound: float) -> bool:
     """
     done = asyncio.Event()
     call_when_done(future, done.set)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(bound):
-            await done.wait()
+    async with at_most(bound):
+        await done.wait()
     return done.is_set()
 
 

@@ -35,7 +35,7 @@ _UNSEEN: Final = frozenset(
 )
 
 _PRESENTATION: Final = frozenset("\ufe0e\ufe0f")
-"""Says whether the character before is drawn as text or as an emoji."""
+"""Holds the characters that say whether the one before is drawn as text or as an emoji."""
 
 
 def is_visible(character: str) -> bool:

@@ -156,7 +156,7 @@ def schema_document(tools: Mapping[str, Published], outputs: OutputLookup) -> di
 
 
 def mark(one: Published, known: ToolOutput | None) -> dict[str, Any]:
-    """Says whose tool this is, and who says what its output is: `declared`, `given`, `observed` or `unknown`."""
+    """Says which server a tool is of, and who says what its output is: `declared`, `given`, `observed` or `unknown`."""
     said = {"source": "unknown"} if known is None else known.as_json()
     return {"server": one.server.server_id, "tool": one.tool.tool_name, **said}
 

@@ -138,16 +138,10 @@ class Discovery:
                 hint=self._catalog.denied[server_id],
                 serverId=server_id,
             )
-        near = nearest_names(server_id, self._catalog.servers, 1)
-        raise ServerNotFound(
-            f"There is no server {named}.",
-            hint=did_you_mean(near, self._whom_there_is()),
-            serverId=named,
-        )
-
-    def _whom_there_is(self) -> str:
         known = self._catalog
-        return known.who_is_connected() if known.starting else "Use a server id of listServers()."
+        near = nearest_names(server_id, known.servers, 1)
+        others = known.who_is_connected() if known.starting else "Use a server id of listServers()."
+        raise ServerNotFound(f"There is no server {named}.", hint=did_you_mean(near, others), serverId=named)
 
     def _tool(self, server: ServerEntry, name: str) -> ToolEntry:
         for tool in server.tools:

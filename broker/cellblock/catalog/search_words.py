@@ -116,7 +116,7 @@ MAX_CORRECTIONS = 2
 MAX_COMPLETIONS = 4
 MIN_PREFIX_CHARS = 3
 _COMPARED = 8
-"""Bounds the words that share the most letter pairs with a misspelt one; only these are compared in full."""
+"""Bounds the words that share the most letter pairs with a misspelt one; no others are compared in full."""
 
 
 class Vocabulary:

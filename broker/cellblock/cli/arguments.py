@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import platformdirs
 
@@ -28,7 +28,10 @@ def default_file() -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant."""
+    """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant.
+
+    Each method that adds something returns the parser, so that a command is one chain.
+    """
 
     behind_dashes: str | None = None
     """Names what takes all words behind the first `--`, as they are: argparse would take further ones out."""
@@ -72,58 +75,67 @@ class Parser(argparse.ArgumentParser):
             self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
         super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 
-    def flag(self, name: str, meaning: str) -> None:
+    def flag(self, name: str, meaning: str) -> Self:
         """Adds an option without a value."""
         self.add_argument(name, action="store_true", help=meaning)
+        return self
 
-    def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> None:
+    def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> Self:
         """Adds an option with a value, or a positional argument; `more` is as for `add_argument`."""
         if metavar in ("FILE", "DIR"):
             more["type"] = partial(_named, more.get("type", str))
         self.add_argument(name, metavar=metavar, help=meaning, **more)
+        return self
 
-    def common(self, *, json: bool = True) -> None:
+    def choice(self, name: str, choices: Sequence[str], meaning: str | None = None) -> Self:
+        """Adds an option, or a positional argument, whose value is one of a few words."""
+        self.add_argument(name, choices=choices, help=meaning)
+        return self
+
+    def common(self, *, json: bool = True) -> Self:
         """Adds what most commands have: configuration, state directory and, with `json`, output for machines."""
         if json:
             self.flag("--json", "print JSON")
         where = "cellblock.json in your settings folder, if it is there"
         self.value("--config", "FILE", f"mcpServers JSON, or the same as TOML (default: {where})")
-        self.state_dir()
+        return self.state_dir()
 
-    def state_dir(self) -> None:
+    def state_dir(self) -> Self:
         """Adds the option for the state directory."""
-        self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
+        return self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
 
-    def secrets(self, when: str = "") -> None:
+    def secrets(self, when: str = "") -> Self:
         """Adds where the secrets of servers that are taken over go."""
         meaning = (
             f"{when}put secrets into the system's keyring, or refer to environment variables (the default)"
         )
-        self.add_argument("--secrets", choices=["keyring", "environment"], help=meaning)
+        return self.choice("--secrets", ["keyring", "environment"], meaning)
 
-    def server(self) -> None:
+    def server(self) -> Self:
         """Adds one server of the configuration."""
-        self.value("server", "SERVER", "its name in mcpServers")
+        return self.value("server", "SERVER", "its name in mcpServers")
 
-    def address(self, meaning: str) -> None:
+    def address(self, meaning: str) -> Self:
         """Adds the address of a daemon on this machine."""
-        self.value("--http", "HOST:PORT", f"{meaning} (default {DEFAULT_ADDRESS})", default=DEFAULT_ADDRESS)
+        return self.value(
+            "--http", "HOST:PORT", f"{meaning} (default {DEFAULT_ADDRESS})", default=DEFAULT_ADDRESS
+        )
 
-    def certificate(self, meaning: str) -> None:
+    def certificate(self, meaning: str) -> Self:
         """Adds the certificate of a daemon, and its key."""
         self.value("--tls-cert", "FILE", meaning, type=Path)
-        self.value("--tls-key", "FILE", "its private key", type=Path)
+        return self.value("--tls-key", "FILE", "its private key", type=Path)
 
-    def token_file(self) -> None:
+    def token_file(self) -> Self:
         """Adds the file with a daemon's token."""
         meaning = "where the token is (default: `token` in the state dir)"
-        self.value("--token-file", "FILE", meaning, type=Path)
+        return self.value("--token-file", "FILE", meaning, type=Path)
 
-    def daemon(self) -> None:
+    def daemon(self) -> Self:
         """Adds where a running daemon is, and what it is shown."""
         self.value("--url", "URL", f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
         self.value("--tls-ca", "FILE", "PEM certificates to trust for https", type=Path)
-        self.token_file()
+        return self.token_file()
 
 
 def _named(kind: Callable[[str], Any], text: str) -> Any:

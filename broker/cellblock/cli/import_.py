@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +62,7 @@ def run(parsed: argparse.Namespace) -> int:
                 sys.stdout.write("Nothing was written.\n")
                 return EXIT_OK
             if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
-                plan = planned(secrets=place_for(plan.secrets, agreed))
+                plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
@@ -81,7 +80,7 @@ def agreed(question: str) -> bool:
         return False
 
 
-def place_for(secrets: int, agreed: Callable[[str], bool]) -> Place:
+def place_for(secrets: int) -> Place:
     """Asks where secrets are to go, where no option says so."""
     keyring = NamedSecrets().place
     if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
+from cellblock.base.tasks import beside
 from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, milliseconds, plain
 from cellblock.execution.events import RunFacts, Watcher
 from cellblock.execution.response import LogEntry
@@ -53,7 +54,7 @@ class Progress(Watcher):
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
-        """Takes the line away while the block runs: others may write."""
+        """Takes the progress line away while the block runs: others may write."""
         self.wipe()
         self._held = True
         try:
@@ -71,7 +72,7 @@ class Progress(Watcher):
         self._write(f"\r{spinner} {self.line(width)}{CLEAR_TO_END_OF_LINE}")
 
     def wipe(self) -> None:
-        """Takes the line away."""
+        """Takes the progress line away."""
         self._write(f"\r{CLEAR_TO_END_OF_LINE}")
 
     def _write(self, text: str) -> None:
@@ -83,7 +84,8 @@ class Progress(Watcher):
 
 @contextlib.asynccontextmanager
 async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress | None]:
-    """Draws while the block runs; gives None, and writes nothing, where the stream is no terminal."""
+    """Draws the progress of a run while the block runs; gives None, and writes nothing, where the stream is no
+    terminal."""
     if not stream.isatty():
         yield None
         return
@@ -94,10 +96,8 @@ async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress |
             progress.draw()
             await asyncio.sleep(REDRAW_SECONDS)
 
-    drawing = asyncio.create_task(redraw())
     try:
-        yield progress
+        async with beside(redraw()):
+            yield progress
     finally:
-        drawing.cancel()
-        await asyncio.wait([drawing])
         progress.wipe()

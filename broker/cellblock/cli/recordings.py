@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from cellblock.cli.loading import no_secrets_known, warn, with_state_dir
 from cellblock.cli.run import GRANTEE, STDIN, name_of, read_grants, read_script, run_script
 from cellblock.cli.runs import kept_recording
 from cellblock.cli.streams import say, write_json
-from cellblock.cli.terminal_asking import asker_on
+from cellblock.cli.terminal_asking import asker_on_terminal
 from cellblock.config.secrets.redaction import Redactor, redacting
 from cellblock.config.secrets.safe_text import without_credentials
 from cellblock.config.settings import Settings, load_settings
@@ -110,7 +109,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         raise UsageError("--yes is for --live-on-miss; name that, too")
     live = None
     if parsed.live_on_miss:
-        approver = asker_on(sys.stdin, sys.stderr, None) if parsed.script != STDIN else None
+        approver = asker_on_terminal(None) if parsed.script != STDIN else None
         if approver is None and not parsed.yes:
             raise UsageError("nobody can be asked here; use a terminal, or name --yes")
         live = Live(with_state_dir(parsed).for_one_run(), Grantee(GRANTEE, approver), asks=not parsed.yes)

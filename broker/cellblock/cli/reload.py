@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.tasks import at_most, beside
 from cellblock.base.threads import start_daemon
 from cellblock.cli.arguments import default_file
 from cellblock.cli.signals import Hangups
@@ -22,8 +23,8 @@ from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 
 CHECK_SECONDS: Final = 2.0
-"""Passes between two looks at the file; one takes some 20 microseconds. inotify would need a library, and misses
-network file systems."""
+"""Passes between two looks at the configuration file; one takes some 20 microseconds. inotify would need a library, and
+misses network file systems."""
 
 SETTLE_SECONDS: Final = 0.2
 """Bounds the time in which a file that changes is still being written."""
@@ -48,12 +49,8 @@ async def following(
         return
     watch = _Watch(file, broker, load)
     hangups.obey(watch.wanted.set)
-    task = asyncio.create_task(watch.run(), name="config watch")
-    try:
+    async with beside(watch.run(), name="config watch"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 class _Watch:
@@ -71,9 +68,8 @@ class _Watch:
     async def run(self) -> None:
         """Watches the configuration file until it is cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_SECONDS):
-                    await self.wanted.wait()
+            async with at_most(CHECK_SECONDS):
+                await self.wanted.wait()
             wanted = self.wanted.is_set()
             self.wanted.clear()
             if wanted or self._stamp() != self._seen:

@@ -20,7 +20,7 @@ from cellblock.cli.loading import config_used, with_state_dir
 from cellblock.cli.parser import LIMITS
 from cellblock.cli.progress import progress_on
 from cellblock.cli.streams import say, write_json
-from cellblock.cli.terminal_asking import asker_on
+from cellblock.cli.terminal_asking import asker_on_terminal
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 from cellblock.execution.caller import Caller
@@ -71,7 +71,7 @@ async def run_script(
                 if progress is not None:
                     broker.events.add(progress)
                 # The rest of a script on stdin is no answer.
-                approver = asker_on(sys.stdin, sys.stderr, progress) if parsed.script != STDIN else None
+                approver = asker_on_terminal(progress) if parsed.script != STDIN else None
                 await broker.settled(parsed.require)
                 _require(broker.catalog, parsed.require, config_used(parsed))
                 grantee = Grantee(GRANTEE, approver)

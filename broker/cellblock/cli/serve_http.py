@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock import __version__
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
+from cellblock.base.tasks import beside
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
@@ -147,13 +148,8 @@ async def _ending_when_idle(
         say(f"stopping: no client was here for {bound:g} s")
         front.stop()
 
-    watching = asyncio.create_task(watch(), name="idle watch") if parsed.until_idle else None
-    try:
+    async with beside(watch(), name="idle watch") if parsed.until_idle else contextlib.nullcontext():
         yield
-    finally:
-        if watching is not None:
-            watching.cancel()
-            await asyncio.wait([watching])
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 
 async def ended_by_signals(work: Coroutine[Any, Any, int]) -> int:
-    """Does the work; SIGTERM and SIGHUP cancel it, so that everything is closed in order."""
+    """Does the work of a command; SIGTERM and SIGHUP cancel it, so that everything is closed in order."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -38,7 +38,7 @@ class Hangups:
         return not self._taken
 
     def obey(self, reload: Callable[[], None]) -> None:
-        """Has the running loop call `reload` at each from now on, and at once if one was kept."""
+        """Has the running loop call `reload` at each SIGHUP from now on, and at once if one has come before."""
         if self._taken:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
             if self._kept:

@@ -88,7 +88,7 @@ class DaemonStart:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _taken(self) -> int | None:
-        """Takes the lock; None while a daemon has it, or is given it."""
+        """Takes the lock of starting a daemon; None while a daemon has it, or is given it."""
         name = f"daemon-{self._address.replace(':', '-')}.lock"
         try:
             with Folder.named(self._state_dir) as folder:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import IO, TYPE_CHECKING, Final
+import sys
+from typing import TYPE_CHECKING, Final
 
 from cellblock.policy.asking import Approver, Question, Verdict
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 PROMPT: Final = "Allow it? [y/N] "
 
 MAX_LINE_BYTES: Final = 4096
-"""Bounds a line: a terminal gives no longer one."""
+"""Bounds a line that is typed: a terminal gives no longer one."""
 
 ANSWERS: Final = {
     "y": Verdict.ACCEPTED,
@@ -26,8 +27,9 @@ ANSWERS: Final = {
 """Maps what is typed to verdicts. Nothing typed is no; anything else is asked again."""
 
 
-def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Approver | None:
-    """Makes what asks on a terminal, and holds `progress` meanwhile; None where nobody sits."""
+def asker_on_terminal(progress: Progress | None) -> Approver | None:
+    """Makes what asks at the terminal of this process, and holds `progress` meanwhile; None where nobody sits."""
+    stdin, stderr = sys.stdin, sys.stderr
     try:
         if not (stdin.isatty() and stderr.isatty()):
             return None

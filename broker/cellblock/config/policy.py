@@ -22,7 +22,7 @@ MAX_PATTERN_CHARS: Final = 600
 """Bounds `server.tool` of the longest names there can be."""
 
 MAX_PATTERNS: Final = 500
-"""Caps one list; a request may bring lists of its own."""
+"""Caps one list of patterns; a request may bring lists of its own."""
 
 DEFAULT: Final = "default"
 """Names, among quotas, those of each client without its own."""

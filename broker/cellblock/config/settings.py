@@ -467,7 +467,11 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
             if resolver.missing:
-                missing[name] = [(_as_warning(problem, name), why) for problem, why in resolver.missing]
+                until = f"Until then the server {name} is not started."
+                missing[name] = [
+                    (replace(problem, hint=f"{problem.hint} {until}", severity="warning"), why)
+                    for problem, why in resolver.missing
+                ]
                 # `type` and `disabled` are no texts; what is not started needs neither.
                 lacking = {problem.path[2] for problem, _ in resolver.missing}
                 for key in lacking - {"command", "url"}:
@@ -476,11 +480,6 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
                     resolved[name]["disabledTools"] = ["*"]
     plain[SERVERS_KEY] = resolved
     return plain, secrets, missing
-
-
-def _as_warning(problem: Problem, server: str) -> Problem:
-    hint = f"{problem.hint} Until then the server {server} is not started."
-    return replace(problem, hint=hint, severity="warning")
 
 
 def _settings(raw: Mapping[str, Any], source: Source) -> Settings:

@@ -263,7 +263,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
 async def start_executor(
     settings: Settings, reach: Reach, policy: Policy, events: RunEvents, stack: contextlib.AsyncExitStack
 ) -> Executor:
-    """Makes the one way to a worker; whoever calls this closes it. `stack` stops what it needs."""
+    """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
     from cellblock.daemon.first_collection import FirstCollection
     from cellblock.daemon.free_memory import FreeMemory

@@ -311,7 +311,8 @@ class Broker(Parts):
         return self._workers.host.pid if self._workers and self._workers.host else None
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called, on the loop, when catalog, settings or policy change; what this gives ends that."""
+        """Has `listener` called, on the loop, when catalog, settings or policy change; the function that is returned
+        ends that."""
         return self._changed.add(listener)
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:

@@ -56,7 +56,7 @@ class FirstCollection:
         return self._timer is None
 
     def give_up(self) -> None:
-        """Gives the collection up."""
+        """Gives the first full collection up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

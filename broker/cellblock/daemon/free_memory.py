@@ -35,7 +35,7 @@ class FreeMemory:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Ends the looks at the broker's memory."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from cellblock.upstream.registry import Registry
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
+
+T = TypeVar("T")
 
 logger = logging.getLogger("cellblock")
 
@@ -201,30 +203,22 @@ class Parts:
     @property
     def registry(self) -> Registry:
         """Gives the sessions with servers. Raises HostUnavailable: The broker is not running."""
-        if self._registry is None:
-            raise not_running()
-        return self._registry
+        return _running(self._registry)
 
     @property
     def apart(self) -> Apart:
         """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
-        if self._apart is None:
-            raise not_running()
-        return self._apart
+        return _running(self._apart)
 
     @property
     def keeper(self) -> Keeper:
         """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
-        if self._keeper is None:
-            raise not_running()
-        return self._keeper
+        return _running(self._keeper)
 
     @property
     def parked_runs(self) -> ParkedRuns:
         """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
-        if self._parked is None:
-            raise not_running()
-        return self._parked
+        return _running(self._parked)
 
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
@@ -318,3 +312,9 @@ class Parts:
 
 def not_running() -> HostUnavailable:
     return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+
+
+def _running(part: T | None) -> T:
+    if part is None:
+        raise not_running()
+    return part

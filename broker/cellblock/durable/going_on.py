@@ -18,7 +18,7 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
-from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.durable.keeper import Keeper
 from cellblock.durable.login_looks import LoginLooks
 from cellblock.durable.views import ParkedRun
@@ -103,9 +103,7 @@ class GoingOn:
 
     async def stop_looking(self) -> None:
         """Wakes no run any more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
+        await end_tasks(self._looking)
 
     async def close(self) -> None:
         """Waits for the runs that go on, which the executor has ended, and for tools that are at work."""
@@ -180,8 +178,7 @@ class GoingOn:
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _end(self, run_id: str, task: asyncio.Task[RunResponse]) -> None:
-        task.cancel()
-        await asyncio.wait([task])
+        await end_tasks(task)
         # For one that had not begun: the end of others is written by whoever runs them.
         self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
 

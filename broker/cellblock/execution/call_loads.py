@@ -58,8 +58,8 @@ class CallLoads:
         return True
 
     async def enter(self, size: int) -> None:
-        """Waits until an input may be decoded, first come, first served; `leave` must follow when this has
-        returned."""
+        """Waits until an input may be decoded, first come, first served; `leave` must follow a wait that has ended
+        well."""
         if self.enters(size):
             return
         place = (size, asyncio.get_running_loop().create_future())

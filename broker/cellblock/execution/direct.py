@@ -29,10 +29,10 @@ class _NoClock:
     """Stands in for a clock where there is no run whose time could stand still."""
 
     def stop(self) -> None:
-        """Does nothing: a call without a run has no clock to stop."""
+        """Stops nothing, since a call without a run has no clock."""
 
     def go_on(self) -> None:
-        """Does nothing: a call without a run has no clock that could go on."""
+        """Resumes nothing, since a call without a run has no clock."""
 
 
 class DirectCall:

@@ -147,7 +147,7 @@ class Watcher:
         """Hears that a call is over, or was given up with the run."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """Hears that the run is over; `ended` is set."""
+        """Hears that a run is over; `ended` is set."""
 
     def run_decided(self, decision: Decision) -> None:
         """Hears what a person has said to a parked run."""

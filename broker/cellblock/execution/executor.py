@@ -195,7 +195,7 @@ class Executor:
         return before
 
     async def close(self) -> None:
-        """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
+        """Aborts every run, starts no other, and waits for the ends of all, within `CLOSE_BOUND_SECONDS`."""
         self._closed = True
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()

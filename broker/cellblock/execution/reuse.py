@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cellblock.base.kept import Newest
 from cellblock.catalog.model import Catalog
 from cellblock.config.policy import Reuse
 from cellblock.policy.grants import Grants
@@ -31,7 +31,7 @@ class ReuseKeys:
     """
 
     def __init__(self, on_renewed: Callable[[str], None] = lambda _: None) -> None:
-        self._keys: OrderedDict[tuple[str, str, int, int, int], tuple[str, Any]] = OrderedDict()
+        self._keys = Newest[tuple[str, str, int, int, int], tuple[str, Any]](KEPT_KEYS)
         self._on_renewed = on_renewed
         self._prefix = secrets.token_hex(8)
         self._latest = (0, 0)
@@ -54,13 +54,8 @@ class ReuseKeys:
             self.renew()
         name = client if principal in NOBODY_IN_PARTICULAR else ""
         about = (principal, name, id(grants), id(catalog), generation)
-        held = self._keys.get(about)
-        if held is None:
-            held = self._keys[about] = self._prefix + secrets.token_hex(16), (grants, catalog)
-            if len(self._keys) > KEPT_KEYS:
-                self._keys.popitem(last=False)
-        else:
-            self._keys.move_to_end(about)
+        held = self._keys.get(about) or (self._prefix + secrets.token_hex(16), (grants, catalog))
+        self._keys[about] = held
         return held[0]
 
 

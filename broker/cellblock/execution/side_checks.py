@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, Final
 from weakref import WeakMethod
 
+from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
@@ -81,7 +82,7 @@ class SideChecks:
         self._kept: OrderedDict[_Key, Kept] = OrderedDict()
         self._held: Counter[int] = Counter()
         self._tools = 0
-        self._late: OrderedDict[str, OrderedDict[bytes, list[Diagnostic]]] = OrderedDict()
+        self._late = Newest[str, OrderedDict[bytes, list[Diagnostic]]](MAX_CLIENTS)
         self._tasks = TaskSet()
 
     async def close(self) -> None:
@@ -138,12 +139,9 @@ class SideChecks:
         """Leaves what was found in a script for the client's next response, behind what waits already."""
         if not found:
             return
-        waiting = self._late.setdefault(client, OrderedDict())
+        waiting = self._late[client] = self._late.get(client, OrderedDict())
         if key in waiting or len(waiting) < MAX_LATE_SCRIPTS:
             waiting[key] = found[:MAX_LATE]
-        self._late.move_to_end(client)
-        if len(self._late) > MAX_CLIENTS:
-            self._late.popitem(last=False)
 
     def take_late(self, client: str, key: bytes) -> list[Diagnostic]:
         """Takes out what has waited for this client, oldest first; nothing of the script that it has sent again."""
@@ -217,8 +215,8 @@ class SideCheck:
             self._try({})
 
     async def outcome(self, most_seconds: float | None = None) -> Checked | None:
-        """Waits for what was found, at most `most_seconds`, or as long as the check takes; gives None when it has not
-        been by then."""
+        """Waits for what a check has found, at most `most_seconds`, or as long as the check takes; gives None when it
+        has not been by then."""
         # Tools may have answered with texts that no one expected: what they are used as is another matter.
         check = self._try(self._unlike())
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):

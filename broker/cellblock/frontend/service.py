@@ -97,7 +97,8 @@ class RunService(Protocol):
         ...
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called whenever a catalog or the settings have changed; what this gives ends that."""
+        """Has `listener` called whenever a catalog or the settings have changed; the function that is returned ends
+        that."""
         ...
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
+from cellblock.base.tasks import at_most
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import Given, ParkedQuestion
@@ -59,7 +60,7 @@ class OpenQuestion:
             self.answer.set_result(None)
 
     def answered(self, given: Given) -> None:
-        """Takes the answer; the first one counts."""
+        """Takes an answer to what a tool at work asks; the first one counts."""
         if not self.answer.done():
             self.answer.set_result(given)
 
@@ -233,9 +234,8 @@ class CallsAtWork:
         while held.calls:
             _, held.calls = await asyncio.wait(held.calls, return_when=asyncio.FIRST_COMPLETED)
             await self._write(held)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLAIM_SECONDS):
-                await held.claimed.wait()
+        async with at_most(CLAIM_SECONDS):
+            await held.claimed.wait()
         if not held.waiters:
             await self._release(held)
 

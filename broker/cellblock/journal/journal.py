@@ -93,7 +93,7 @@ class Journal:
         self.room = room
         self._client = client
         self.size = 0
-        """Counts the bytes of inputs, answers and events that it holds."""
+        """Counts the bytes of inputs, answers and events that the journal holds."""
 
         self.past = past
         self.replaying = past is not None

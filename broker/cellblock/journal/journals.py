@@ -357,7 +357,7 @@ class Journals:
 
 
 def open_store(place: Place, settings: JournalSettings) -> JournalStore:
-    """Returns the journals of a place for one look at them, in this thread; whoever calls this closes them.
+    """Returns the journals of a place for one look at them, in the caller's thread; the caller closes them.
 
     Raises:
         StoreError: They cannot be opened; FileNotFoundError where no run was kept yet.

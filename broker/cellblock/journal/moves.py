@@ -321,7 +321,7 @@ class Moves(RunRows):
     # ---- inside --------------------------------------------------------------------------------------
 
     def _end(self, outcome: str, where: str, *values: Any) -> bool:
-        """Ends a run that this selects, in a transaction; says whether there was one."""
+        """Ends the runs that an SQL condition selects, in a transaction; says whether there was one."""
         now, change = time.time(), "state = 'ended', ended = ?, changed = ?, outcome = ?"
         return (
             self._database.execute(f"UPDATE runs SET {change} WHERE {where}", now, now, outcome, *values) > 0

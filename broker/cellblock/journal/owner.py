@@ -26,7 +26,7 @@ class RunOwner(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives the name up: runs that go on are anybody's then."""
+        """Gives the broker's name up: runs that go on are anybody's then."""
         ...
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, cast
-
-from cellblock.base.json import is_object
+from typing import Any, Final, Literal
 
 SHOWN_BYTES: Final = 16 * 1024
 """Bounds what is kept of an input to be shown with its question; the recording has all of it."""
@@ -142,24 +140,3 @@ def unpack_round(text: str) -> tuple[str, dict[str, Any]]:
     """Decodes what `pack_round` has made: key and result."""
     key, result = json.loads(text)
     return key, result
-
-
-def pack_question(question: ParkedQuestion) -> bytes:
-    """Encodes a question that came when its run was parked, for the store."""
-    return json.dumps(asdict(question)).encode()
-
-
-def unpack_question(data: bytes) -> ParkedQuestion:
-    """Decodes a question that `pack_question` has encoded."""
-    return ParkedQuestion(**json.loads(data))
-
-
-def pack_answers(answers: Mapping[int, Given]) -> bytes:
-    """Encodes answers by the numbers of their questions, for the store."""
-    return json.dumps(dict(answers)).encode()
-
-
-def unpack_answers(data: bytes) -> dict[int, Given]:
-    """Decodes the answers that `pack_answers` has encoded."""
-    found: object = json.loads(data)
-    return {int(number): cast("Given", given) for number, given in found.items()} if is_object(found) else {}

@@ -73,7 +73,7 @@ class FilePlace:
 
     @property
     def trouble(self) -> None:
-        """Says nothing: a file can always be asked."""
+        """Says that nothing is wrong: a file can always be asked."""
 
 
 class SharedPlace:
@@ -87,7 +87,7 @@ class SharedPlace:
         self._shared = shared
 
     def exists(self) -> bool:
-        """Says yes: other brokers may have kept journals in the PostgreSQL."""
+        """Says that journals may be there: other brokers may have kept them in the PostgreSQL."""
         return True
 
     def opened(

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from cellblock.base.database import StoreError
-from cellblock.journal.parked import (
-    Given,
-    Parked,
-    ParkedQuestion,
-    pack_answers,
-    pack_question,
-    unpack_answers,
-    unpack_question,
-)
+from cellblock.base.json import is_object
+from cellblock.journal.parked import Given, Parked, ParkedQuestion
 
 Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
@@ -125,12 +119,12 @@ class TooLarge(OneRunFailed):
 
 def answers_piece(answers: Mapping[int, Given]) -> Piece:
     """Returns the piece of answers, by the numbers of their questions."""
-    return Piece("answers", pack_answers(answers))
+    return Piece("answers", json.dumps(dict(answers)).encode())
 
 
 def asked_piece(question: ParkedQuestion) -> Piece:
     """Returns the piece of a question that came when its run was parked."""
-    return Piece("asked", pack_question(question))
+    return Piece("asked", json.dumps(asdict(question)).encode())
 
 
 def sent_piece(call_id: int) -> Piece:
@@ -148,12 +142,14 @@ def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
     try:
         for piece in pieces:
             if piece.kind == "answers":
-                answers |= unpack_answers(piece.body)
+                given: object = json.loads(piece.body)
+                if is_object(given):
+                    answers |= {int(number): one for number, one in given.items()}
         parked = Parked.unpack(bodies[-1])
         questions = list(parked.questions)
         for piece in pieces:
             if piece.kind == "asked":
-                questions.append(unpack_question(piece.body))
+                questions.append(ParkedQuestion(**json.loads(piece.body)))
             elif piece.kind == "sent":
                 # What it has asked before was answered to the server, which may have done what it was to do.
                 call = int(piece.body)

@@ -157,7 +157,7 @@ def _encode_fields(fields: Fields) -> dict[str, Any]:
 
 
 def decode_shape(data: object) -> Shape:
-    """Gives the shape that `encode_shape` made this of.
+    """Decodes a shape from the data that `encode_shape` has made of it.
 
     Raises:
         ValueError: It is no such data: the store was changed by something else.

@@ -104,7 +104,7 @@ class Store:
         return self._database.came_through()
 
     def changed(self) -> bool:
-        """Says whether another process has changed it since this was last asked, or since it was opened.
+        """Says whether another process has changed the store since the last call, or since it was opened.
 
         Raises:
             StoreError: The file cannot be read.

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from typing import Final, TypeVar
 
 from cellblock.base.count_rows import Counted, CountRows
 from cellblock.base.database import Away, StoreError
+from cellblock.base.kept import Newest
+from cellblock.base.tasks import end_tasks
 from cellblock.base.threads import DaemonThread, is_done_within
 
 SYNC_SECONDS: Final = 1.0
@@ -108,7 +109,7 @@ class Counts:
         self._opened, self._trouble = opened, trouble
         self._thread: DaemonThread | None = None
         self._rows: CountRows | None = None
-        self._known: OrderedDict[str, _Count] = OrderedDict()
+        self._known = Newest[str, _Count](MAX_NAMES)
         self._turn = asyncio.Lock()
         self._syncing: asyncio.Task[None] | None = None
         self._late: _Sent | None = None
@@ -122,8 +123,7 @@ class Counts:
     async def close(self) -> None:
         """Adds the uses that are only here yet, and ends the thread; bounded."""
         if self._syncing is not None:
-            self._syncing.cancel()
-            await asyncio.wait([self._syncing])
+            await end_tasks(self._syncing)
             self._syncing = None
             with contextlib.suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -184,12 +184,7 @@ class Counts:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _count(self, name: str, period_ms: int) -> _Count:
-        count = self._known.get(name)
-        if count is None:
-            count = self._known[name] = _Count(period_ms)
-            if len(self._known) > MAX_NAMES:
-                self._known.popitem(last=False)
-        self._known.move_to_end(name)
+        count = self._known[name] = self._known.get(name) or _Count(period_ms)
         count.touched = time.monotonic()
         if self._syncing is None:
             self._syncing = asyncio.create_task(self._keep_in_sync(), name="counts")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
+from cellblock.base.kept import Newest
 from cellblock.config.policy import DEFAULT, Grant, PolicySettings, is_of_embedder
 from cellblock.policy.asking import EMBEDDING
 from cellblock.policy.counts import Counts
@@ -29,7 +29,8 @@ KEPT_GRANTS: Final = 64
 """Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
 _NO_WISH: Final = Grant()
-"""Restricts nothing. Made once: that takes longer than all else that a run without grants asks here."""
+"""Holds the grants of a request that narrows nothing. Made once: that takes longer than all else that a run without
+grants asks here."""
 
 
 class Policy:
@@ -66,7 +67,7 @@ class Policy:
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
-        self._grants: OrderedDict[tuple[int, int, str], Grants] = OrderedDict()
+        self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)
 
     def principal_of(self, client: str) -> str:
         """Returns the principal of a client of a program that embeds the broker: its own where it has a grant under
@@ -110,8 +111,6 @@ class Policy:
         if asked is not None:
             layers.append(Layer(asked, of_request=True))
         grants = self._grants[key] = Grants(tuple(layers), asks=self._asks)
-        if len(self._grants) > KEPT_GRANTS:
-            self._grants.popitem(last=False)
         return grants
 
     def quotas_of(self, principal: str) -> Quotas | None:

@@ -302,7 +302,7 @@ def _argument(source: bytes, keyword_end: int) -> int:
 
 
 def _keywords(source: bytes, dynamics: Sequence[Span]) -> list[int]:
-    """Gives where each `import` stands whose first argument is one of these, but for those that are not found."""
+    """Returns the place of each `import` whose first argument is one of some nodes; those not found are left out."""
     found: list[int] = []
     for node in dynamics:
         before = max(0, node.start - _IMPORT_ROOM)

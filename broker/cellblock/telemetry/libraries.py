@@ -82,8 +82,8 @@ class Tamed(logging.Filter):
 
 
 def tame_libraries() -> None:
-    """Puts the filters on all their loggers, also on those of modules that are imported later; once is enough, more
-    often does no harm."""
+    """Puts filters on the loggers of all libraries below us, also on those of modules that are imported later; once is
+    enough, more often does no harm."""
     if any(isinstance(known, Tamed) for known in logging.getLogger(LIBRARIES[0]).filters):
         return
     for library in LIBRARIES:

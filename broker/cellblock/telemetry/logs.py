@@ -25,7 +25,7 @@ LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
 TEXT_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 
 MAX_MESSAGE_CHARS: Final = 16 * 1024
-"""Bounds one entry: libraries quote what they were sent."""
+"""Bounds one log entry: libraries quote what they were sent."""
 
 runs = logging.getLogger("cellblock.run")
 

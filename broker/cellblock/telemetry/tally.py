@@ -47,7 +47,7 @@ RECENT: Final = 1_000
 """Bounds the durations that percentiles are made of."""
 
 CallKey = tuple[str, str, str]
-"""Holds server, tool, outcome."""
+"""Names what calls are counted by: server, tool, outcome."""
 
 
 class Histogram:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.sections import IsolationSettings
@@ -161,8 +161,7 @@ class TypeChecker:
         self._closed = True
         self._set_idle_timer(None)
         if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+            await end_tasks(self._starting)
             await asyncio.sleep(0)  # for its callback
         if self._session is not None:
             self._retire(self._session, "Cellblock is closing")
@@ -229,7 +228,7 @@ class TypeChecker:
             self._retire(self._session, "it was idle")
 
     def _retire(self, warm: WarmSession, why: str) -> None:
-        """Kills a compiler; the next check starts another."""
+        """Kills a compiler that runs; the next check starts another."""
         if self._session is warm:
             self._session = None
         self._dying.start(warm.session.killed(why), name="typecheck stop")

@@ -77,7 +77,7 @@ class Guards:
         return _text(bound) in self._asked
 
     def _is_kept_for_later(self, read: Node) -> bool:
-        """Says whether the value is kept under a name that is asked for: `const next = page.next; if (next) …`."""
+        """Says whether a value is kept under a name that the script asks for: `const next = page.next; if (next) …`."""
         value, around = read, read.parent
         while around is not None and (
             around.type in ("parenthesized_expression", "await_expression") or operator_of(around) in _CHOICES

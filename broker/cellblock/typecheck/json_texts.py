@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from tree_sitter import Node
@@ -129,14 +130,11 @@ class JsonTexts:
 
 
 def _matches(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[bytes]]:
-    for count, match in enumerate(pattern.finditer(source)):
-        if count >= MAX_LOOKED_AT:
-            return
-        yield match
+    return islice(pattern.finditer(source), MAX_LOOKED_AT)
 
 
 def _is_same(one: Meaning, other: Meaning) -> bool:
-    """Says whether the first is the very answer that the other is, or is a part of."""
+    """Says whether one meaning is the very answer that another one is, or is a part of."""
     return one.kind == "answer" and one.call == other.call and not one.inner
 
 

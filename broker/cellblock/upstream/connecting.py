@@ -61,7 +61,7 @@ class FirstAttempt:
         return not self._over.is_set()
 
     def begin(self, since: float | None = None) -> None:
-        """Begins the attempt: bounds count from `since`, on the loop's clock; None: from now."""
+        """Begins the first attempt to connect: bounds count from `since`, on the loop's clock; None: from now."""
         self._began = asyncio.get_running_loop().time() if since is None else since
 
     def end(self) -> None:

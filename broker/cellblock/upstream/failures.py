@@ -15,7 +15,7 @@ from cellblock.upstream.message_cap import is_too_large
 
 CONNECTION_CLOSED: Final = -32000
 CONNECTION_CLOSED_TEXT: Final = "Connection closed"
-"""Repeats the SDK's own error; servers use the same code for whatever they like."""
+"""Repeats the text of the SDK's error for a closed connection; servers use the same code for whatever they like."""
 
 HTTP_REFUSED: Final = "Server returned an error response"
 """Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,6 +28,7 @@ from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.task import Task
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
+from cellblock.base.kept import Newest
 from cellblock.learning.observation import Kind
 from cellblock.upstream.incoming import CALL, PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
@@ -142,8 +142,8 @@ class HeavyMessages:
         self._apart = apart
         self._budget = budget
         self._form_of = form_of
-        self._calls: OrderedDict[int | str, _Call] = OrderedDict()
-        self._values: OrderedDict[str, HeavyValue] = OrderedDict()
+        self._calls = Newest[int | str, _Call](MAX_CALLS)
+        self._values = Newest[str, HeavyValue](MAX_VALUES)
         self._pages: dict[str, dict[str, bytes]] = {}
 
     def sent(self, item: SessionMessage) -> None:
@@ -157,8 +157,6 @@ class HeavyMessages:
             self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get(), whole)
         elif message.method in PASSED_ON:
             self._calls[message.id] = _Call("", paying.get(), message.method)
-        if len(self._calls) > MAX_CALLS:
-            self._calls.popitem(last=False)
 
     def awaits(self, item: SessionMessage | Exception) -> bool:
         """Says whether a message answers a call."""
@@ -170,8 +168,8 @@ class HeavyMessages:
 
     @contextmanager
     def counting(self) -> Generator[Callable[[int], None]]:
-        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted as
-        long as this lasts.
+        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted
+        until the block ends.
 
         That raises OverBudget where they are too many, and counts none of them then.
         """
@@ -224,8 +222,6 @@ class HeavyMessages:
             self._values[token] = HeavyValue.make(
                 answer.parts[1], cast("Kind", facts["kind"]), facts.get("no_form")
             )
-            if len(self._values) > MAX_VALUES:
-                self._values.popitem(last=False)
         elif answer.facts["what"] == "pages":
             # A newer list: nobody will ask for the rest of the one before.
             self._pages[answer.facts["of"]] = {
@@ -256,7 +252,7 @@ class HeavyMessages:
 
     @contextmanager
     def placed(self, value: Any) -> Generator[Any]:
-        """Yields an input as it is, or what stands for one that is large as long as this lasts."""
+        """Yields an input as it is, or what stands for a large one until the block ends."""
         if not isinstance(value, RawJson):
             yield value
             return

@@ -120,7 +120,8 @@ def too_large_tool(name: object, size: int) -> dict[str, Any]:
 
 
 def stubbed_bytes(tool: types.Tool) -> int | None:
-    """Returns the size of a tool in whose place this stands; a server that says it itself has its own tool left out."""
+    """Returns the size of the tool in whose place `too_large_tool` has put a stub; a server that says it itself has its
+    own tool left out."""
     size: object = (tool.meta or {}).get(_BYTES)
     return size if isinstance(size, int) else None
 

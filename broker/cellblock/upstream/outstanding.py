@@ -106,7 +106,7 @@ class Routing:
 
     @contextmanager
     def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
-        """Goes around one call; `clock` is its bound."""
+        """Surrounds one call, whose bound is `clock`."""
         mine = Outstanding(origin, clock, self.redactor)
         self._calls.add(mine)
         token = _current.set(mine)
@@ -122,7 +122,7 @@ class Routing:
             self._calls.discard(mine)
 
     def note_status(self, status: int) -> bool:
-        """Takes the HTTP status of an answer for the call in whose context this is; False: it is no call's."""
+        """Takes the HTTP status of an answer for the call whose context is the current one; False: it is no call's."""
         call = _current.get()
         if call is None or call not in self._calls:
             return False

@@ -4,7 +4,6 @@ both."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
-from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import TaskSet, at_most
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.catalog.requests import CAPABILITIES, Kind, RequestEntry
@@ -273,9 +272,8 @@ class Registry:
             if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
         ]
         if stale:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(bound):
-                    await asyncio.gather(*stale)
+            async with at_most(bound):
+                await asyncio.gather(*stale)
         if self._reviewer is not None:
             named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
             approved = [name for name in named if self._reviewer.approved_meanwhile(name)]

@@ -166,7 +166,7 @@ class Single:
 
     @contextlib.asynccontextmanager
     async def turn(self, leave: Callable[[], object], busy: Callable[[], bool]) -> AsyncGenerator[Place]:
-        """Goes around a session; the block is cancelled when the server is elsewhere.
+        """Surrounds a session; the block is cancelled when the server is elsewhere.
 
         Args:
             leave: Called when the server is handed on: no call is to begin.

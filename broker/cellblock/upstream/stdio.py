@@ -27,6 +27,7 @@ from mcp.shared.message import SessionMessage
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.base.streams import ClosingStream
+from cellblock.base.tasks import end_tasks
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
@@ -223,9 +224,7 @@ async def _read(
             except OSError as error:
                 on_cut(f"its output cannot be read: {error.strerror}")
             finally:
-                if apart is not None:
-                    apart.cancel()
-                    await asyncio.wait([apart])
+                await end_tasks(apart)
 
 
 async def _read_apart(line: bytes, sender: MemoryObjectSendStream[Incoming], heavy: HeavyMessages) -> None:
@@ -251,8 +250,7 @@ async def _finished(work: Coroutine[None, None, None]) -> None:
 
 async def _stop(process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
     assert process.stdin is not None
-    reader.cancel()
-    await asyncio.wait([reader])
+    await end_tasks(reader)
     # A server that is stuck in writing its stdout would not see that its stdin has ended.
     drain = asyncio.create_task(_drain(process))
     process.stdin.close()
@@ -262,8 +260,7 @@ async def _stop(process: asyncio.subprocess.Process, reader: asyncio.Task[None])
             if not await _exits(process, KILL_BOUND_SECONDS):
                 logger.warning("the server process %d cannot be killed; it is left behind", process.pid)
     finally:
-        drain.cancel()
-        await asyncio.wait([drain])
+        await end_tasks(drain)
         close_pipes(process)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import ssl
 
@@ -11,10 +10,5 @@ import httpx2
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Returns TLS settings as httpx2 sets it up by default, made once for the process."""
+    """Returns TLS settings as httpx2 sets it up by default, made once for the process: that blocks."""
     return httpx2.create_ssl_context()
-
-
-async def tls_ready() -> ssl.SSLContext:
-    """Returns the shared TLS settings, made in a thread where they are not there yet."""
-    return await asyncio.to_thread(tls_context)

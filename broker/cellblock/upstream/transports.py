@@ -26,7 +26,7 @@ from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
 from cellblock.upstream.single import LARGE_HEADER, Way, WayTransport
 from cellblock.upstream.stdio import stdio_transport
-from cellblock.upstream.tls import tls_ready
+from cellblock.upstream.tls import tls_context
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
@@ -196,7 +196,7 @@ async def open_transport(
                 config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
             )
         else:
-            tls, url = await tls_ready(), config.url if way is None else way.url
+            tls, url = await asyncio.to_thread(tls_context), config.url if way is None else way.url
             assert url is not None
             watch = HttpWatch(
                 heavy=heavy,

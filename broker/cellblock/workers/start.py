@@ -13,6 +13,7 @@ import zmq
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import HOST_LOG, LOGS, RAY_LOG, SOCKET_NAME
+from cellblock.base.tasks import end_tasks
 from cellblock.config.hosts import HostSettings
 from cellblock.config.sections import PoolSettings
 from cellblock.workers.link.curve_link import CurveLink
@@ -36,11 +37,6 @@ ZMQ_START_BOUND_SECONDS: Final = 0.5
 ZMQ_LOOKS: Final = 100
 
 logger = logging.getLogger("cellblock.pool")
-
-
-def most_warm(pool: PoolSettings) -> int:
-    """Returns how many workers the local host keeps warm after a burst."""
-    return max(pool.warm, MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm)
 
 
 class Workers:
@@ -138,12 +134,19 @@ class Workers:
             self._socket_dir.restore()
             self._link.bind_again()
         pool, terms = self._bounds, self._terms
+        reuse = ReuseBounds(
+            max_runs=pool.max_runs,
+            max_age_ms=pool.max_age_ms,
+            idle_ms=pool.idle_ms,
+            principal_warm=pool.principal_warm,
+        )
+        max_warm = MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm
         return HostConfig(
             connect=self._endpoint,
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
-            max_warm=most_warm(pool),
+            max_warm=max(pool.warm, max_warm),
             idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
             idle_after_ms=pool.idle_after_ms,
             boot_parallel=boots_at_once(),
@@ -153,7 +156,7 @@ class Workers:
             realtime=pool.realtime,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
-            reuse=_reuse_bounds(pool) if terms.reuse else None,
+            reuse=reuse if terms.reuse else None,
         )
 
     def _on_greeted(self, identity: bytes) -> None:
@@ -171,18 +174,8 @@ class Workers:
         self.pool.host_gone(identity, why)
 
 
-def _reuse_bounds(pool: PoolSettings) -> ReuseBounds:
-    return ReuseBounds(
-        max_runs=pool.max_runs,
-        max_age_ms=pool.max_age_ms,
-        idle_ms=pool.idle_ms,
-        principal_warm=pool.principal_warm,
-    )
-
-
 async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    await end_tasks(task)
     if not task.cancelled():
         # Looked at, whoever has waited for it: a failure that nobody has seen would be logged at the end.
         task.exception()

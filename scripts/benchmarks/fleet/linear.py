@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from benchmarks.fleet.books import Look, spent
 from benchmarks.fleet.client import Offered
 from benchmarks.fleet.fit import Fit, Point, fitted
 from benchmarks.fleet.stage import Stage, staged
-from benchmarks.fleet.steps import Calls
+from benchmarks.fleet.steps import Calls, Step
 from benchmarks.harness import MIB, say
 from benchmarks.load import tree
 
@@ -39,7 +40,8 @@ async def measure(*, quick: bool) -> dict[str, Any]:
             stage.until(
                 lambda hosts=hosts: stage.sum_of("pool_places") == hosts * CAPACITY, "all places lent"
             )
-            rows.append(await _row(stage, hosts, wait_ms, seconds, windows))
+            waits = [Calls(1, "plain", "wait", {"ms": wait_ms})]
+            rows.append(await row(stage, hosts, waits, wait_ms, seconds, windows))
             say(
                 f"{hosts} hosts: {rows[-1]['per_second']:.2f} runs/s, machine {rows[-1]['machine_share']:.0%}"
             )
@@ -67,10 +69,13 @@ def as_json(fit: Fit) -> dict[str, Any]:
     }
 
 
-async def _row(stage: Stage, hosts: int, wait_ms: int, seconds: float, windows: int) -> dict[str, Any]:
+async def row(
+    stage: Stage, hosts: int, steps: Sequence[Step], wait_ms: int, seconds: float, windows: int
+) -> dict[str, Any]:
+    """Returns the row of so many hosts whose places are all in use, by scripts that wait for about `wait_ms`."""
     places = hosts * CAPACITY
     clients = round(places * CLIENTS_A_PLACE)
-    asked, right = stage.request([Calls(1, "plain", "wait", {"ms": wait_ms})])
+    asked, right = stage.request(steps)
     load, looks = stage.load(clients), list[Look]()
     await load.open()
     try:

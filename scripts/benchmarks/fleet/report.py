@@ -33,6 +33,7 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
         f"Parts: {result['parts']}. {result['links']} {result['cores']}\n",
         *_yardstick(result["yardstick"]),
         *_linear(result["linear"]),
+        *delayed_part(result["delayed"]),
         "\n## What a broker's core does (synthetic hosts)\n",
         "Synthetic: the hosts are real, their workers are no processes. They make the calls that a script "
         "names, and its run has ended; no script "
@@ -116,6 +117,34 @@ def _linear(linear: Result) -> list[str]:
         "server, half as many clients again as places. Medians of the windows.\n",
         table(head, rows),
         f"\n{judged({'linear': linear})}",
+    ]
+
+
+def delayed_part(delayed: Result) -> list[str]:
+    """Returns what is said of links that are delayed."""
+    how = {
+        "netem": "the kernel's netem at both ends of each link",
+        "relays": "a relay in each link, which is there in the undelayed turns, too; none of it loses packets",
+    }[delayed["by"]]
+    rows = [
+        (
+            f"{row['delay_ms']:g} ms",
+            f"{row['loss']:.1%}",
+            f"{row['per_second']:.2f}",
+            f"{row['p50_ms']:.0f}",
+            f"{row['p99_ms']:.0f}",
+            f"{row['machine_share']:.0%}",
+            row["runs"],
+            row["wrong"],
+        )
+        for row in delayed["rows"]
+    ]
+    return [
+        "\n## Hosts that are far away (real workers)\n",
+        f"One broker, {delayed['hosts']} hosts, scripts that make {delayed['calls']} calls one after the other "
+        f"and wait {delayed['wait_ms'] / 1000:g} s. What goes either way between broker and hosts is delayed by {how}. "
+        f"Medians of {delayed['turns']} turns.\n",
+        table(["delay", "lost", "runs/s", "p50 ms", "p99 ms", "machine", "runs", "wrong"], rows),
     ]
 
 

@@ -198,10 +198,10 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(
-    *, brokers: int, hosts: int = 0, capacity: int = 4, pinned: bool, **settings: Any
+    *, brokers: int, hosts: int = 0, capacity: int = 4, pinned: bool, delays: bool = False, **settings: Any
 ) -> Generator[Stage]:
-    """Stages a fleet with so many real hosts, none of which has begun; nothing is left of it behind the
-    block."""
+    """Stages a fleet with so many real hosts, none of which has begun, by links that can be delayed where `delays`
+    says so; nothing is left of it behind the block."""
     # By a short path: a socket's has 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="fleet-", dir="/tmp"))
     before = os.sched_getaffinity(0)
@@ -210,7 +210,7 @@ def staged(
             # What is started from here on is there, too.
             os.sched_setaffinity(0, {OTHER_CORE})
         with (
-            best_network() as network,
+            best_network(delays=delays) as network,
             Fleet(
                 folder,
                 network,

@@ -20,6 +20,7 @@ from cellblock.durable.views import response_in
 from cellblock.journal.place import SharedPlace
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.store import JournalStore
+from soak.fleet import shared
 from soak.fleet.clients import INLINE_BYTES, Clients
 from soak.fleet.faults import FleetFaults
 from soak.run_books import APPROVE, LOSSES, RunBooks
@@ -29,12 +30,16 @@ from support.fleet.fleet import Fleet, summary
 from support.fleet.network import Network
 from support.fleet.parts import Broker
 from support.processes import alive, command_line, descendants
-from support.waits import until
+from support.waits import until, until_found
 
 BROKERS: Final = 2
 HOSTS: Final = 3
 MODERN: Final = 3
 LEGACY: Final = 2
+SHARING: Final = 2
+AT_ONCE: Final = 10
+"""Counts the calls of one run at the end, when the rest of the quota is used up."""
+
 APPROVE_SECONDS: Final = 0.4
 """Passes between two looks of the person who approves."""
 
@@ -70,17 +75,22 @@ class Campaign:
         self.wrong = self.books.wrong
         self._chance = random.Random(seed)
         self._seconds = seconds
-        self._waiting: list[Head] = []
+        self._most = shared.quota_of(seconds)
+        self._absent: set[int] = set()
         self.fleet = Fleet(
             folder,
             network,
             brokers=BROKERS,
             hosts=HOSTS,
             capacity=4,
-            servers={"ledger": plain_server("--ledger", folder / "ledger.jsonl")},
+            servers={
+                "ledger": plain_server("--ledger", folder / "ledger.jsonl"),
+                **shared.servers(folder / "ledger.jsonl", folder / "alone"),
+            },
             settings={
                 "typecheck": "off",
-                "policy": {"default": {"approve": APPROVE}},
+                "policy": {"default": {"approve": APPROVE}, "quotas": shared.quotas(self._most)},
+                "upstream": shared.UPSTREAM,
                 "journal": {"park_after_ms": 300},
                 "outputs": {"inline_bytes": INLINE_BYTES, "page_bytes": INLINE_BYTES},
             },
@@ -124,17 +134,21 @@ class Campaign:
         clients = Clients(
             self.fleet, self.books, self._chance, stop, stop + BACK_SECONDS, await self._other_token()
         )
+        self._absent = clients.absent
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
             ]
             faults = group.create_task(self.faults.run(stop))
             users = [clients.modern() for _ in range(MODERN)] + [clients.legacy() for _ in range(LEGACY)]
+            users += [clients.sharing() for _ in range(SHARING)]
             await asyncio.gather(*users)
             await faults
             for part in self.fleet.parts:
                 await asyncio.to_thread(part.wait, BACK_SECONDS)
             await self._drained()
+            await self._is_handed_over(clients)
+            await self._is_used_up(clients)
             for task in beside:
                 task.cancel()
 
@@ -180,6 +194,40 @@ class Campaign:
                 return
             await asyncio.sleep(0.5)
 
+    async def _is_handed_over(self, clients: Clients) -> None:
+        """Kills the broker that has the server that exists once: another one has it then."""
+        first = await asyncio.to_thread(shared.owner, self.fleet)
+        (other,) = (one for one in self.fleet.brokers if one is not first)
+        await asyncio.to_thread(first.kill)
+
+        async def is_there() -> bool:
+            told = (await clients.share(other.served)).get("told", {})
+            return (
+                told.get(str(shared.CALLED)) == "made"
+                and await asyncio.to_thread(shared.owner, self.fleet) is other
+            )
+
+        try:
+            await until_found(is_there, "the server that exists once is handed over", BACK_SECONDS, pause=1.0)
+            self.books.counts["handed_over_at_the_end"] += 1
+        except AssertionError as error:
+            self.wrong.append(str(error))
+        await asyncio.to_thread(first.start)
+        await asyncio.to_thread(first.wait, BACK_SECONDS)
+
+    async def _is_used_up(self, clients: Clients) -> None:
+        """Has each broker asked for calls until the quota is used up there, too."""
+        for broker in self.fleet.brokers:
+
+            async def is_so(broker: Broker = broker) -> bool:
+                codes = (await clients.share(broker.served, times=AT_ONCE)).get("codes", {})
+                return "QUOTA_USED_UP" in codes.values()
+
+            try:
+                await until_found(is_so, f"the quota is used up at {broker.name}", BACK_SECONDS)
+            except AssertionError as error:
+                self.wrong.append(str(error))
+
     async def _stop(self) -> None:
         """Stops the parts as a service manager does, and looks at what they have left behind."""
         fleet = self.fleet
@@ -197,7 +245,11 @@ class Campaign:
         with self._store() as store:
             heads = _all(store)
             responses = {head.id: _response(store, head.id) for head in heads}
-        self.books.settle(fleet.ledger(), heads, lambda run_id: responses[run_id])
+        ledger = fleet.ledger()
+        self.books.settle(ledger, heads, lambda run_id: responses[run_id])
+        self.wrong += shared.breaches(ledger, self._most, self._absent, self.books.counts)
+        self.books.counts["quota"] = self._most
+        ((self.books.counts["single_taken"],),) = fleet.database.rows(shared.TAKEN)
         for what, statement in LEFT.items():
             # The server finds out in seconds that a broker is gone whose link was cut when it died.
             with contextlib.suppress(AssertionError):

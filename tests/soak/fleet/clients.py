@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from benchmarks.hostile.plain_client import message_in
 from cellblock.journal.rows import Head
+from soak.fleet import shared
 from soak.run_books import RunBooks, script
 from support.asking_client import always, asking
 from support.fleet.fleet import Fleet
@@ -51,6 +52,9 @@ class Clients:
         until: When no new request is begun, by the monotonic clock.
         over: When nobody comes back any more.
         other: The token of another principal.
+
+    Attributes:
+        absent: Numbers the runs that ended at their imports: they have made no call.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Clients:
         self._over = over
         self._other = other
         self._number = 0
+        self.absent: set[int] = set()
         self._sessions: deque[str] = deque(maxlen=KEPT)
         self._words: deque[tuple[dict[str, Any], dict[str, Any]]] = deque(maxlen=KEPT)
         self._runs: deque[str] = deque(maxlen=KEPT)
@@ -121,6 +126,38 @@ class Clients:
                 self._counts["outputs_read"] += 1
                 if not read["result"]["contents"][0]["text"].strip('"').startswith("xxx"):
                     self._books.wrong.append(f"an output of another: {read}")
+
+    # ---- what brokers have together ----------------------------------------------------------------------
+
+    async def sharing(self) -> None:
+        """Calls the server that exists once, and what is counted, in one run after the other."""
+        while time.monotonic() < self._until:
+            await self._pause()
+            await self.share(self._served)
+
+    async def share(self, served: Daemon, *, times: int = 1) -> dict[str, Any]:
+        """Makes one such run, and gives what it came to; nothing where it did not come to its end."""
+        self._number += 1
+        number = self._number
+        self._counts["shared_requests"] += 1
+        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": shared.script(number, times=times)}}
+        status, answer = await self._post(served, "tools/call", TOOL, {}, **given)
+        if answer is None:
+            self._counts["told_later" if status in LATER else "cut_off"] += 1
+            return {}
+        if any(words in answer.get("error", {}).get("message", "") for words in AGAIN):
+            self._counts["told_to_try_again"] += 1
+            return {}
+        response = answer.get("result", {}).get("structuredContent")
+        if response is not None and shared.is_away(response):
+            self.absent.add(number)
+            self._counts["single_not_there"] += 1
+            return {}
+        self._books.take(answer)
+        result = (response or {}).get("result") or {}
+        for code in result.get("codes", {}).values():
+            self._counts[f"shared: {code}"] += 1
+        return result
 
     # ---- 2025-06-18 --------------------------------------------------------------------------------------
 

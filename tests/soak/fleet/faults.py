@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from support.fleet.fleet import Fleet
+from support.fleet.network import Place
 from support.fleet.parts import Broker, Host, Part
 
 EVERY_SECONDS: Final = 2.0
@@ -35,12 +36,18 @@ KINDS: Final = {
 }
 """Says what happens, by how often."""
 
+DELAYS: Final = {"host: delayed": 1, "broker: delayed": 1}
+"""The same, where links can be delayed."""
+
 AWAY_SECONDS: Final = (0.2, 3.0)
 PAUSE_SECONDS: Final = (0.5, 12.0)
 """A broker gives up a host that is silent for 8 s."""
 
 CUT_SECONDS: Final = (1.0, 15.0)
 SLOW_BYTES: Final = 60_000
+DELAY_SECONDS: Final = 0.1
+LOSS: Final = 0.01
+"""Of the packets of a delayed link, where the kernel can lose them."""
 
 
 class FleetFaults:
@@ -56,6 +63,7 @@ class FleetFaults:
         self._fleet = fleet
         self._chance = chance
         self._wrong = wrong
+        self._kinds = KINDS | (DELAYS if fleet.network.delays_by else {})
         self._busy: set[str] = set()
         self.done: Counter[str] = Counter()
         self.log: list[tuple[float, str]] = []
@@ -66,7 +74,7 @@ class FleetFaults:
         async with asyncio.TaskGroup() as group:
             while time.monotonic() < until:
                 await asyncio.sleep(self._chance.expovariate(1 / EVERY_SECONDS))
-                kind = self._chance.choices(list(KINDS), list(KINDS.values()))[0]
+                kind = self._chance.choices(list(self._kinds), list(self._kinds.values()))[0]
                 who, _, how = kind.partition(": ")
                 part = self._part(who)
                 name = who if part is None else part.name
@@ -86,7 +94,7 @@ class FleetFaults:
 
     async def _do(self, name: str, part: Part | None, how: str) -> None:
         try:
-            if how in ("cut off", "slowed"):
+            if how in ("cut off", "slowed", "delayed"):
                 await self._link(self._fleet.database.place if part is None else part.place, how)
             elif part is None:
                 sent = signal.SIGQUIT if how == "killed" else signal.SIGINT
@@ -114,19 +122,24 @@ class FleetFaults:
         finally:
             self._busy.discard(name)
 
-    async def _link(self, place: Any, how: str) -> None:
+    async def _link(self, place: Place, how: str) -> None:
         network = self._fleet.network
-        cut = how == "cut off"
-        await asyncio.to_thread(network.cut, place) if cut else await asyncio.to_thread(
-            network.slow, place, SLOW_BYTES
-        )
+        loss = LOSS if network.delays_by == "netem" else 0.0
+        there: dict[str, Callable[[], None]] = {
+            "cut off": lambda: network.cut(place),
+            "slowed": lambda: network.slow(place, SLOW_BYTES),
+            "delayed": lambda: network.delay(place, DELAY_SECONDS, loss=loss),
+        }
+        back: dict[str, Callable[[], None]] = {
+            "cut off": lambda: network.cut(place, is_cut=False),
+            "slowed": lambda: network.slow(place),
+            "delayed": lambda: network.delay(place),
+        }
+        await asyncio.to_thread(there[how])
         try:
             await asyncio.sleep(self._chance.uniform(*CUT_SECONDS))
         finally:
-            if cut:
-                await asyncio.to_thread(network.cut, place, is_cut=False)
-            else:
-                await asyncio.to_thread(network.slow, place)
+            await asyncio.to_thread(back[how])
 
     async def _away(self, down: Callable[[], Any], up: Callable[[], None]) -> None:
         await asyncio.to_thread(down)

@@ -11,7 +11,8 @@ and the links between them. Scripts use it with `PYTHONPATH=tests`, as `scripts/
             fleet.brokers[1].pause(), .resume(), .stop(), .pid, .said(), .probe("/readyz"), .page("/metrics")
             fleet.balancer.enable(0, is_in=False)    # leaves a broker out
             fleet.database.stop(), .start(), .rows("SELECT …")
-            network.cut(place), .cut(place, is_cut=False), .slow(place, bytes_a_second), .delay(place, seconds)
+            network.cut(place), .cut(place, is_cut=False), .slow(place, bytes_a_second)
+            network.delay(place, seconds, loss=0.001)
             fleet.ledger()                           # what the upstream servers have recorded
 
 `place` is `fleet.hosts[0].place`, or another part's. Nothing is left at the end of the `with`, whatever happened in it.
@@ -21,6 +22,6 @@ Calls block: from a loop, `asyncio.to_thread`. Where a part is to have a core of
 
     fleet       all of it together, and its settings
     parts       broker, host, balancer (HAProxy, or a relay where there is none), database
-    network     where parts are: namespaces as root, else addresses 127.x.y.z; `Namespaces(relays=True)` can delay
+    network     where parts are: namespaces as root, else addresses 127.x.y.z; `best_network(delays=True)` can delay
     relay       passes TCP connections on; cut, slowed, delayed; with several targets a small balancer
 """

@@ -234,7 +234,8 @@ class Fleet:
 
     def _write_names(self) -> None:
         if self._names_file is not None:
-            lines = ["127.0.0.1 localhost", *(f"{one.place.address} {DNS}" for one in self.brokers), ""]
+            ways = [self.network.way(None, one.place, HOSTS_PORT).rpartition(":")[0] for one in self.brokers]
+            lines = ["127.0.0.1 localhost", *(f"{address} {DNS}" for address in ways), ""]
             # In place: a host has this very file mounted.
             self._names_file.write_text("\n".join(lines), "utf-8")
 

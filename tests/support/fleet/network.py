@@ -3,11 +3,15 @@
 `Namespaces` (Linux, as root) gives each part a network namespace with an address of its own. The namespaces have no
 names, so the kernel takes all of it away with the last process in them. `Loopback` works for anybody: addresses
 127.x.y.z, and a relay in each link. `best_network()` is the first of the two that is possible.
+
+A link is delayed by the kernel's netem, which can lose packets, too. Kernels without it are common: there a relay in
+the link holds what goes through it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import ipaddress
 import os
 import shutil
@@ -16,7 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from support.fleet.relay import Relay, Relays
 
@@ -24,6 +28,9 @@ CLONE_NEWNET = 0x40000000
 SLOW_BURST_BYTES = 16 * 1024
 SLOW_QUEUE_MS = 400
 """How long packets may wait at a slow link before they are lost."""
+
+NETEM_PACKETS = 10_000
+"""On their way through a link that is delayed; more would be lost, which is for `loss` alone to say."""
 
 BOUND_SECONDS = 30.0
 """For a command that sets up a link, which takes milliseconds."""
@@ -71,11 +78,13 @@ class Network:
     Attributes:
         starter: The one thread that starts processes: they die with the thread that has started them.
         needs_tls: Whether brokers serve nobody at its addresses without TLS.
+        delays_by: What delays its links; nothing where they cannot be delayed.
     """
 
     needs_tls = False
 
     def __init__(self, *, relays: bool) -> None:
+        self.delays_by: Literal["", "relays", "netem"] = "relays" if relays else ""
         self.starter = ThreadPoolExecutor(1, "starter")
         self._relays = Relays() if relays else None
         self._ways: list[tuple[Place | None, Place, int, str, Relay]] = []
@@ -119,9 +128,10 @@ class Network:
         for relay in self._relays_of(place):
             relay.rate = rate
 
-    def delay(self, place: Place, seconds: float = 0.0) -> None:
-        """Has what goes to a place, or comes from it, take so long. Needs relays."""
-        assert self._relays is not None, "only relays delay: make the network with relays=True"
+    def delay(self, place: Place, seconds: float = 0.0, *, loss: float = 0.0) -> None:
+        """Has what goes to a place, or comes from it, take so long, and a share of the packets be lost."""
+        assert self._relays is not None, "nothing delays: make the network with relays=True"
+        assert not loss, "only netem loses packets"
         for relay in self._relays_of(place):
             relay.delay = seconds
 
@@ -152,6 +162,7 @@ class NamespacePlace(Place):
         super().__init__(name, address, network)
         self.link = f"v{ipaddress.ip_address(address).packed[3]}"
         self.namespace = -1
+        self.shape: dict[str, float] = {}
 
     def inside(self, work: Callable[[], Any]) -> Any:
         enter(self.namespace)
@@ -169,7 +180,7 @@ class Namespaces(Network):
     it is seen from outside, and nothing outside is reached.
 
     Args:
-        relays: Whether there is a relay in each link, for `delay`: this kernel need not have netem.
+        relays: Whether there is a relay in each link, for `delay` where the kernel has no netem.
     """
 
     needs_tls = True
@@ -183,6 +194,8 @@ class Namespaces(Network):
         self.switch = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             super().__init__(relays=relays)
+            if not relays and has_netem():
+                self.delays_by = "netem"
             ip("link set lo up")
             ip("link add switch type bridge")
             ip("addr add 10.77.0.1/16 dev switch")
@@ -215,11 +228,20 @@ class Namespaces(Network):
         self._at_switch(lambda: ip(f"link set {place.link} {'nomaster' if is_cut else 'master switch'}"))
 
     def slow(self, place: Place, rate: float = 0.0) -> None:
+        self._shape(place, rate=rate)
+
+    def delay(self, place: Place, seconds: float = 0.0, *, loss: float = 0.0) -> None:
+        if self.delays_by == "netem":
+            self._shape(place, seconds=seconds, loss=loss)
+        else:
+            super().delay(place, seconds, loss=loss)
+
+    def _shape(self, place: Place, **how: float) -> None:
         assert isinstance(place, NamespacePlace)
-        limit = f"tbf rate {int(rate * 8)}bit burst {SLOW_BURST_BYTES} latency {SLOW_QUEUE_MS}ms"
+        place.shape |= how
         for link, run in ((place.link, self._at_switch), ("eth0", place.run)):
-            how = f"qdisc replace dev {link} root {limit if rate else 'pfifo limit 1000'}"
-            run(lambda how=how: command("tc", how))
+            words = f"qdisc replace dev {link} root {discipline(**place.shape)}"
+            run(lambda words=words: command("tc", words))
 
     def _at_switch(self, work: Callable[[], None]) -> None:
         self.starter.submit(work).result(BOUND_SECONDS)
@@ -239,9 +261,9 @@ class Namespaces(Network):
         ip("link set eth0 up")
 
 
-def best_network() -> Network:
-    """Namespaces where they are possible, else the loopback."""
-    return Namespaces() if can_namespaces() else Loopback()
+def best_network(*, delays: bool = False) -> Network:
+    """Namespaces where they are possible, else the loopback; `delays` is for one whose links can be delayed."""
+    return Namespaces(relays=delays and not has_netem()) if can_namespaces() else Loopback()
 
 
 def can_namespaces() -> bool:
@@ -260,6 +282,28 @@ def can_namespaces() -> bool:
         timeout=BOUND_SECONDS,
     )
     return tried.returncode == 0
+
+
+@functools.cache
+def has_netem() -> bool:
+    """Whether this kernel can delay and lose packets, by trying it where nobody else is."""
+    tried = subprocess.run(
+        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *discipline(seconds=0.001).split()],
+        capture_output=True,
+        check=False,
+        timeout=BOUND_SECONDS,
+    )
+    return tried.returncode == 0
+
+
+def discipline(*, rate: float = 0.0, seconds: float = 0.0, loss: float = 0.0) -> str:
+    """What `tc` is told of one direction of a link: bytes a second, how long, and which share of packets is lost."""
+    if seconds or loss:
+        limited = f" rate {int(rate * 8)}bit" if rate else ""
+        return f"netem limit {NETEM_PACKETS} delay {seconds * 1000:g}ms loss {loss * 100:g}%{limited}"
+    if rate:
+        return f"tbf rate {int(rate * 8)}bit burst {SLOW_BURST_BYTES} latency {SLOW_QUEUE_MS}ms"
+    return "pfifo limit 1000"
 
 
 def ip(words: str) -> None:

@@ -118,6 +118,16 @@ NEED_VERB = [4, 11, 14, 16, 19]  # the functions' and the values'
         ("Says whether they were read.", DOCUMENTED),
         ("Says what a run does until it ends.", []),
         ("Tells that one of several runs has its end.", []),
+        ("Does nothing: a file needs no look.", DOCUMENTED),
+        ("Comes last.", DOCUMENTED),
+        ("Stops everything, within bounds.", []),
+        ("Ends runs.", []),
+        ("Ends a run that this selects.", DOCUMENTED),
+        ("Holds a text as long as this\n    lasts.", DOCUMENTED),
+        ("Says whose tool this is, and who says so.", DOCUMENTED),
+        ("Says what one `a.b` gives before this.", DOCUMENTED),
+        ("Ends the runs of this broker.", []),
+        ("Ends a run. What this gives stays.", []),
     ],
 )
 def test_a_docstring_that_leans_on_its_surroundings_is_found(

@@ -18,7 +18,8 @@ from benchmarks.fleet.client import NUMBER, Load, Offered, due_times, request_of
 from benchmarks.fleet.core import figures
 from benchmarks.fleet.fit import Fit, Point, fitted, slope_of
 from benchmarks.fleet.linear import point_of, row_of
-from benchmarks.fleet.report import costs
+from benchmarks.fleet.links import together
+from benchmarks.fleet.report import costs, delayed_part
 from benchmarks.fleet.steps import Calls, NoSteps, calls_in, script_of, steps_in
 from support.waits import within
 
@@ -75,6 +76,22 @@ def test_what_was_full_does_not_count_and_too_few_points_say_nothing() -> None:
     assert fitted([]) == Fit(0.0, {}, None)
     few = fitted(full[1:])
     assert few.met is None and set(few.residuals) == {2, 4, 8, 16}, "all are shown, and none is judged"
+
+
+def test_links_are_told_by_what_delayed_them_and_by_medians_of_turns() -> None:
+    def turn(per_second: float, wrong: int = 0) -> dict[str, Any]:
+        of = {"per_second": per_second, "p50_ms": 600.0, "p99_ms": 700.0, "machine_share": 0.5}
+        return {**of, "runs": 10, "wrong": wrong, "why": "late" if wrong else ""}
+
+    rows = [
+        together(0.0, 0.0, [turn(9.0), turn(8.0), turn(1.0)]),
+        together(0.005, 0.001, [turn(6.0), turn(7.0, 2)]),
+    ]
+    assert [row["per_second"] for row in rows] == [8.0, 6.5]
+    assert (rows[1]["runs"], rows[1]["wrong"], rows[1]["why"]) == (20, 2, "late")
+    told = {"hosts": 2, "calls": 10, "wait_ms": 1000, "turns": 3, "rows": rows}
+    assert "5 ms | 0.1% | 6.50 | 600 | 700 | 50% | 20 | 2" in "\n".join(delayed_part({**told, "by": "netem"}))
+    assert "none of it loses packets" in "\n".join(delayed_part({**told, "by": "relays"}))
 
 
 def test_the_slope_is_that_of_an_exact_line() -> None:

@@ -54,7 +54,7 @@ class Field(NamedTuple):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record:
-    """A record declares its fields as a dataclass does; this is the base of all.
+    """A record, of which all kinds derive, declares its fields as a dataclass does.
 
     A field is an int, a str or a bool, exactly; one of some texts; a list of such; another record; each may be bounded
     (`Annotated`) or also None. What holds a record cannot change it.

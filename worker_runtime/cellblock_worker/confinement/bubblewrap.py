@@ -51,7 +51,7 @@ NAMESPACES: Final = (OWN_NETWORK, *WITHOUT_NETWORK)
 
 
 _CLOSE_ROOT: Final = ("--remount-ro", "/")
-"""Comes last: the root is a tmpfs until here, and a worker must find no place to write."""
+"""Holds the last arguments of all: the root is a tmpfs until here, and a worker must find no place to write."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Names the errors of a machine that has no descriptor, process or memory left at the moment."""

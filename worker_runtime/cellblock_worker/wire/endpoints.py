@@ -19,7 +19,7 @@ class EndpointError(ValueError):
 
 
 def check_tcp(endpoint: str) -> None:
-    """Raises EndpointError unless this is `tcp://HOST:PORT` (`*` for any interface, or any free port)."""
+    """Raises EndpointError unless a text is `tcp://HOST:PORT` (`*` for any interface, or any free port)."""
     match = _TCP.fullmatch(endpoint)
     if match is None or (match[2] != "*" and int(match[2]) > 65535):
         raise EndpointError(f"{endpoint!r} is not of the form tcp://HOST:PORT")

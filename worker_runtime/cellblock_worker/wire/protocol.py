@@ -360,7 +360,7 @@ class Pool(Message):
 
 
 class Granted(Message):
-    """Repeats a `Grant` of a shared host: behind this, no run comes that is over it."""
+    """Repeats a `Grant` of a shared host: no run that is over the grant comes behind the message."""
 
     t: Literal["granted"] = "granted"
     places: Annotated[int, Within(0, 65535)]

@@ -38,7 +38,7 @@ class WallClock:
         self.state = ClockState.RUNNING
 
     def stop(self) -> bool:
-        """Stops the clock. False: it does already, or must not any more, and nothing has changed."""
+        """Stops the clock of a run. False: it does already, or must not any more, and nothing has changed."""
         if self.state is not ClockState.RUNNING or self._allowance <= 0:
             return False
         self._left -= self._turn(ClockState.STOPPED)

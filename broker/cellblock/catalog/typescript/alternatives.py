@@ -168,7 +168,8 @@ class _Reach:
 
 
 def unevaluated_rules(document: Document, here: Location, schema: dict[str, Any]) -> Rules | None:
-    """Gives what the two keywords of this schema object forbid or demand, or None when that is nothing."""
+    """Returns what `unevaluatedProperties` and `unevaluatedItems` of a schema object forbid or demand, or None when
+    that is nothing."""
     properties, items = schema.get("unevaluatedProperties"), schema.get("unevaluatedItems")
     if document.stated == "draft-07" or not (is_schema(properties) or is_schema(items)):
         return None

@@ -185,7 +185,7 @@ def _planned(
     elsewhere: Collection[str],
     export: str,
 ) -> Callable[[], str]:
-    """Adds a tool's types; what this gives makes the text of its function, with the types that it needs first.
+    """Adds a tool's types, and returns what makes the text of the tool's function, with the types that it needs first.
     Annotations that stand `elsewhere` are left out of its comment."""
     base = pascal_case(tool.export_name) or f"Tool{number + 1}"
     schema = tool.input_schema

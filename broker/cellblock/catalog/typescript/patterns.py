@@ -60,7 +60,7 @@ class KeyPattern:
         return self.template_covers(_GAP.join(other.parts))
 
     def within_template(self, template: KeyPattern) -> bool:
-        """Says whether the keys of this pattern's template all are keys of the other's."""
+        """Says whether each key of this pattern's template is one of another pattern's."""
         return template.template_covers(_GAP.join(self.parts))
 
     def matches(self, key: str) -> bool | None:
@@ -72,7 +72,7 @@ class KeyPattern:
         return self.template_covers(key)
 
     def template_covers(self, key: str) -> bool:
-        """Says whether the key fits the template, which a key of a pattern with dots may do without matching."""
+        """Says whether a key fits a pattern's template, which a key of a pattern with dots may do without matching."""
         head, *middle, tail = self.parts
         if len(key) < len(head) + len(tail) or not key.startswith(head) or not key.endswith(tail):
             return False

@@ -97,7 +97,7 @@ def run(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
-            plan = _plan(names, project, target, place_for(plan.secrets, agreed))
+            plan = _plan(names, project, target, place_for(plan.secrets))
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
     report: list[dict[str, Any]] = []

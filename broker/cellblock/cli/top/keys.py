@@ -98,7 +98,7 @@ class Keyboard:
         return [_BY_BYTES[one] for one in _ONE.findall(data) if one in _BY_BYTES]
 
     def nothing_came(self) -> list[Key]:
-        """Takes what was held for Esc itself, and perhaps a key after it."""
+        """Takes held bytes for Esc itself, and perhaps a key after it."""
         data, self._held = self._held, b""
         return [_BY_BYTES[data[at : at + 1]] for at in range(len(data)) if data[at : at + 1] in _BY_BYTES]
 

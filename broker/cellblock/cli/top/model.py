@@ -24,7 +24,7 @@ class Scroll:
     marks: tuple[int, ...] = ()
 
     def press(self, key: Key) -> None:
-        """Moves; `fit` puts right what is too far."""
+        """Moves the selection; `fit` puts right what is too far."""
         moved = {
             Key.UP: self.offset - 1,
             Key.DOWN: self.offset + 1,

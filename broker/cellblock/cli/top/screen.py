@@ -13,6 +13,7 @@ import tty
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final
 
+from cellblock.base.tasks import at_most, end_tasks
 from cellblock.base.terminal import Painter
 from cellblock.cli.top.keys import Key, Keyboard
 from cellblock.cli.top.model import Top
@@ -56,12 +57,10 @@ async def watch(ask: Ask, ask_run: AskRun) -> None:
                 silent = time.monotonic() - top.asked if top.asked is not None else 0.0
                 top.silent_seconds = silent if silent >= SILENCE_SECONDS else None
                 _draw(top, paint)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(REFRESH_SECONDS):
-                        await changed.wait()
+                async with at_most(REFRESH_SECONDS):
+                    await changed.wait()
         finally:
-            asking.cancel()
-            await asyncio.wait([asking])
+            await end_tasks(asking)
     if not asking.cancelled():
         asking.result()
 
@@ -71,9 +70,8 @@ async def _keep_asking(
 ) -> None:
     """Asks the daemon, and never ends by itself."""
     while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_SECONDS):
-                await wanted.wait()
+        async with at_most(REFRESH_SECONDS):
+            await wanted.wait()
         wanted.clear()
         top.asked = time.monotonic()
         run_id = top.run_id

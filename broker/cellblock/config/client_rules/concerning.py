@@ -35,7 +35,7 @@ def under_rules(client: str, server: Server, files: Files) -> Restricted:
 
 
 def client_of(file: Path) -> tuple[str, Path | None] | None:
-    """Returns the client whose own file this is, by name and place, and the project that it belongs to, if to one."""
+    """Returns the client whose own file a path is, by name and place, and the project that it belongs to, if to one."""
     name, folder = file.name, file.parent
     if name == ".mcp.json":
         return "claude-code", folder

@@ -143,7 +143,12 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
         if isinstance(cause, Faults):
             found += (replace(one, path=(*path, *one.path)) for one in cause.problems)
         elif kind == "extra_forbidden":
-            found.append(unknown_key(path, keys_at(model, path[:-1])))
+            known = keys_at(model, path[:-1])
+            near = nearest(str(path[-1]), known)
+            others = f"Keys here: {', '.join(known)}." if known else "Leave it out."
+            found.append(
+                Problem(path, "unknown key", f"Did you mean {near}?" if near else others, at_key=True)
+            )
         elif kind == "missing":
             hint = f"Add {dotted(path[-1:])} to {dotted(path[:-1]) or 'the top level'}."
             found.append(Problem(path, "it is needed, and absent", hint))
@@ -155,15 +160,6 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
             where = dotted(path) or "the top level"
             found.append(Problem(path, message, f"Correct {where} in the configuration."))
     return found
-
-
-def unknown_key(path: Path, known: Sequence[str], severity: Severity = "error") -> Problem:
-    """Returns the problem of a key that says nothing here."""
-    near = nearest(str(path[-1]), known)
-    hint = (
-        f"Did you mean {near}?" if near else f"Keys here: {', '.join(known)}." if known else "Leave it out."
-    )
-    return Problem(path, "unknown key", hint, severity, at_key=True)
 
 
 def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:

@@ -96,49 +96,26 @@ class Charge:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, charge: Charge, settings: HttpSettings
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    settings: HttpSettings,
+    charge: Charge | None = None,
+    *,
+    bound: int | None = None,
 ) -> bytes:
-    """Returns a request's body as it came; the `charge` for what is held of it is the caller's to end.
+    """Returns a request's body as it came.
+
+    Args:
+        headers: Those of the request.
+        receive: Gives the pieces of the body.
+        settings: Say how long it may take, and how large it may be.
+        charge: Is raised to what is held of it, and is the caller's to end; None: it is small, and counts for nothing.
+        bound: The most bytes that it may have; None: what the settings say.
 
     Raises:
         Refused: It is too large, too slow, cut off, or there is no memory for it.
     """
-    return await _read(headers, receive, settings.max_body_bytes, settings, charge)
-
-
-async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
-    """Returns a body that was read, in the form that is then decoded.
-
-    Raises:
-        Refused: It is too large, or there is no memory for it.
-    """
-    try:
-        taken = await take(raw, apart, client)
-    except NotTaken as refused:
-        if refused.later:
-            raise busy(503, MEMORY_RETRY_SECONDS, str(refused)) from None
-        raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
-    if taken.weight > charge.most:
-        raise Refused(413, why=TOO_LARGE)
-    if not charge.to(taken.weight):
-        raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
-    return taken.body
-
-
-async def read_small(
-    headers: Mapping[bytes, bytes], receive: Receive, bound: int, settings: HttpSettings
-) -> bytes:
-    """Returns a request's body of `bound` bytes at most. Raises Refused: It is larger, too slow, or cut off."""
-    return await _read(headers, receive, bound, settings, None)
-
-
-async def _read(
-    headers: Mapping[bytes, bytes],
-    receive: Receive,
-    bound: int,
-    settings: HttpSettings,
-    charge: Charge | None,
-) -> bytes:
+    bound = settings.max_body_bytes if bound is None else bound
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit() or int(declared[:20]) > bound:
         raise Refused(413)
@@ -159,6 +136,25 @@ async def _read(
     except TimeoutError:
         raise Refused(408) from None
     return bytes(body)
+
+
+async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
+    """Returns a body that was read, in the form that is then decoded.
+
+    Raises:
+        Refused: It is too large, or there is no memory for it.
+    """
+    try:
+        taken = await take(raw, apart, client)
+    except NotTaken as refused:
+        if refused.later:
+            raise busy(503, MEMORY_RETRY_SECONDS, str(refused)) from None
+        raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
+    if taken.weight > charge.most:
+        raise Refused(413, why=TOO_LARGE)
+    if not charge.to(taken.weight):
+        raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
+    return taken.body
 
 
 def giving(body: bytes, receive: Receive) -> Receive:

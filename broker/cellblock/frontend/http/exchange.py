@@ -46,7 +46,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def carried_by(self, cancel: Callable[[], object]) -> Generator[None]:
-        """Has `cancel` called inside the block when the exchange ends."""
+        """Has `cancel` called when the exchange ends inside the block."""
         self._cancel = cancel
         if self._ended:
             cancel()

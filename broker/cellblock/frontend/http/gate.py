@@ -21,15 +21,16 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.apart.pool import Apart
+from cellblock.base.tasks import at_most
 from cellblock.config.http import HttpSettings
 from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
-from cellblock.frontend.http.bodies import Charge, Memory, decodable, giving, read_body, read_small
+from cellblock.frontend.http.bodies import Charge, Memory, decodable, giving, read_body
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_metadata
-from cellblock.frontend.http.page_parts import Page
-from cellblock.frontend.http.pages import DASHBOARD_PATH, METRICS_PATH, Pages, sign_in_page
+from cellblock.frontend.http.page_parts import Page, text_page
+from cellblock.frontend.http.pages import DASHBOARD_PATH, METRICS_PATH, SIGN_IN, Pages
 from cellblock.frontend.http.parked_pages import MAX_BODY_BYTES
 from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
@@ -286,9 +287,8 @@ class Gate:
 
     async def _quiet_soon(self) -> None:
         """Waits for the answers to the requests that were ended just now."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                await self._quiet.wait()
+        async with at_most(FAREWELL_SECONDS):
+            await self._quiet.wait()
 
     def _public_page(self, scope: Scope) -> Page:
         path, method = scope["path"], scope["method"]
@@ -317,7 +317,7 @@ class Gate:
             is_parked, has_token = pages.is_parked(path), b"authorization" in headers
             if not pages.knows(path, cookies) or (is_parked and by is None and has_token):
                 if path == DASHBOARD_PATH and not has_token and self._verifier is not None:
-                    return sign_in_page()
+                    return text_page(401, SIGN_IN)
                 access = await self._authenticate(headers)
             if path != METRICS_PATH and _principal(access).startswith(NAMED):
                 # It shows the runs of all.
@@ -334,7 +334,7 @@ class Gate:
                     raise Refused(403)
                 if self.draining:
                     raise busy(503, DRAIN_RETRY_SECONDS)
-                body = await read_small(headers, receive, MAX_BODY_BYTES, self._settings)
+                body = await read_body(headers, receive, self._settings, bound=MAX_BODY_BYTES)
         return await pages.answer(method, path, scope["query_string"], by=by, body=body)
 
     async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
@@ -433,7 +433,7 @@ class Gate:
 
         with self._in_flight(scope, owner) as (exchange, charge):
             if scope["method"] == "POST":
-                raw = await read_body(headers, receive, charge, lending.settings)
+                raw = await read_body(headers, receive, lending.settings, charge)
                 self._awaits(exchange)
                 receive = giving(lending.taken(scope, headers, raw), receive)
                 del raw
@@ -451,7 +451,7 @@ class Gate:
     ) -> None:
         is_post = scope["method"] == "POST"
         with self._in_flight(scope, owner) as (exchange, charge):
-            raw = await read_body(headers, receive, charge, self._settings) if is_post else b""
+            raw = await read_body(headers, receive, self._settings, charge) if is_post else b""
             if is_post:
                 self._awaits(exchange)
             if (

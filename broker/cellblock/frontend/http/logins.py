@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+
+from cellblock.base.kept import Newest
 
 COOKIE: Final = "cellblock_dashboard"
 
@@ -58,15 +59,13 @@ class Logins:
         self._path = path
         self._secure = secure
         self._clock = clock
-        self._codes: OrderedDict[str, float] = OrderedDict()
-        self._logins: OrderedDict[str, Login] = OrderedDict()
+        self._codes = Newest[str, float](MAX_CODES)
+        self._logins = Newest[str, Login](MAX_COOKIES)
 
     def new_code(self) -> str:
         """Returns a code for one login."""
         code = secrets.token_urlsafe(24)
         self._codes[code] = self._clock() + CODE_SECONDS
-        if len(self._codes) > MAX_CODES:
-            self._codes.popitem(last=False)
         return code
 
     def begin(self, code: str) -> Login | None:
@@ -77,8 +76,6 @@ class Logins:
             return None
         login = Login(self._clock() + COOKIE_SECONDS)
         self._logins[login.cookie] = login
-        if len(self._logins) > MAX_COOKIES:
-            self._logins.popitem(last=False)
         return login
 
     def set_cookie(self, login: Login) -> bytes:

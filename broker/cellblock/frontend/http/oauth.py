@@ -5,7 +5,6 @@ checked by its published keys. Nothing here issues tokens, and no token is passe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 import jwt
 from mcp.server.auth.provider import AccessToken
 
+from cellblock.base.tasks import at_most
 from cellblock.config.http import OAuthSettings
 from cellblock.config.policy import PROVEN
 
@@ -65,9 +65,8 @@ class Keys:
             now = asyncio.get_running_loop().time()
             if self._fetch is None and now - self._tried_at <= REFETCH_SECONDS:
                 return None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FETCH_SECONDS):
-                    await self._fetched()
+            async with at_most(FETCH_SECONDS):
+                await self._fetched()
         return self._keys.get(key_id)
 
     async def _fetched(self) -> None:

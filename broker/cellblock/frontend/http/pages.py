@@ -246,8 +246,3 @@ def _server_page(servers: Servers, method: str, name: str) -> Page:
         return json_page({"not_started": servers.not_started()})
     row = servers.row(name)
     return Page(HTTPStatus.NOT_FOUND) if row is None else json_page(row)
-
-
-def sign_in_page() -> Page:
-    """Makes the page that a browser without a cookie sees."""
-    return text_page(HTTPStatus.UNAUTHORIZED, SIGN_IN)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import Final
+
+from cellblock.base.kept import Newest
 
 MAX_CLIENTS: Final = 4096
 """Bounds the clients remembered; the one that was quiet longest is forgotten first."""
@@ -21,7 +22,7 @@ class Rates:
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
         self._burst = float(burst)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = Newest[str, tuple[float, float]](MAX_CLIENTS)
 
     def take(self, client: str, now: float) -> int:
         """Takes one request from a client's bucket, `now` in seconds on a clock that never goes back. Returns 0, or the
@@ -30,9 +31,6 @@ class Rates:
         level = min(self._burst, level + (now - since) * self._rate)
         allowed = level >= 1.0
         self._buckets[client] = (level - 1.0 if allowed else level, now)
-        self._buckets.move_to_end(client)
-        if len(self._buckets) > MAX_CLIENTS:
-            self._buckets.popitem(last=False)
         return 0 if allowed else max(1, math.ceil((1.0 - level) / self._rate))
 
     def charge(self, client: str, amount: int) -> None:

@@ -25,6 +25,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import ConfigError
+from cellblock.base.tasks import end_tasks
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.client import Context
 from cellblock.frontend.http.address import MCP_PATH, Address, config_mark
@@ -300,9 +301,7 @@ class HttpFrontend:
             await serving
         finally:
             web.should_exit = web.force_exit = True
-            serving.cancel()
-            fresh.cancel()
-            await asyncio.wait({serving, fresh})
+            await end_tasks(serving, fresh)
             await _cancelled(web.server_state.tasks)
             self._socket.close()
         return drained

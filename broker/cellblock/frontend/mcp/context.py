@@ -105,8 +105,8 @@ def text_of(server: ServerEntry) -> str:
 def shared_out(
     needs: Mapping[str, int], room: int, some: Callable[[str, int], Part], used: Sequence[str] = ()
 ) -> dict[str, Part | None]:
-    """Shares a budget out: what was used is whole, as far as it goes, the latest first; the others share what is left:
-    whole where that is less than an equal share, else as much as the share has room for.
+    """Shares a budget out among servers: what was used is whole, as far as it goes, the latest first; the others share
+    what is left: whole where that is less than an equal share, else as much as the share has room for.
 
     Args:
         needs: Characters of each server's whole declarations, by id.

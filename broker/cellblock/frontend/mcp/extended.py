@@ -38,7 +38,7 @@ LOOKED_BOUND_SECONDS: Final = 2.0
 """Bounds the wait for results of a run that has just ended to be looked at; it takes a tenth of a second."""
 
 MAX_NAME_CHARS: Final = 600
-"""Bounds a tool's name."""
+"""Bounds the name of a tool that a client asks about."""
 
 
 class _Input(BaseModel):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cellblock.base.errors import first_few
+from cellblock.base.kept import Newest
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import ServerText, declare_server
@@ -40,15 +40,12 @@ class FirstReferences:
 
     def __init__(self, service: RunService) -> None:
         self._service = service
-        self._shown: OrderedDict[tuple[str, str], ServerEntry] = OrderedDict()
+        self._shown = Newest[tuple[str, str], ServerEntry](MAX_KEPT)
 
     def show(self, client: str, servers: Iterable[ServerEntry]) -> None:
         """Notes that a client has been shown declarations of servers, whole."""
         for server in servers:
             self._shown[client, server.server_id] = server
-            self._shown.move_to_end((client, server.server_id))
-        while len(self._shown) > MAX_KEPT:
-            self._shown.popitem(last=False)
 
     async def declarations_for(
         self, client: str, catalog: Catalog, named: Iterable[str], code: object

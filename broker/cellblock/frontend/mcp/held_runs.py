@@ -95,7 +95,7 @@ class HeldRun:
         return self.round
 
     def start(self, work: Awaitable[RunResponse]) -> None:
-        """Begins the run."""
+        """Begins a run that its client may come back for."""
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(self._is_over)
 
@@ -123,8 +123,8 @@ class HeldRun:
             self._questions.pop(key, None)
 
     async def next(self, patience: float = 0.0) -> RunResponse | None:
-        """Waits for the response; None when there are questions, for which the run is not parked within `patience`
-        seconds. When this is cancelled, so is the run."""
+        """Waits for the response of the run; None when there are questions, for which the run is not parked within
+        `patience` seconds. When this is cancelled, so is the run."""
         assert self._task is not None
         gathered = False
         try:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Final, get_args
 
@@ -16,6 +16,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.errors import shorten
+from cellblock.base.kept import Newest
 from cellblock.execution.events import Observer
 from cellblock.execution.response import Level, LogEntry, TraceEntry
 from cellblock.frontend.client import Context
@@ -56,14 +57,11 @@ class LogLevels:
     """
 
     def __init__(self) -> None:
-        self._levels: OrderedDict[str, types.LoggingLevel] = OrderedDict()
+        self._levels = Newest[str, types.LoggingLevel](MAX_CLIENTS)
 
     def set(self, client: str, level: types.LoggingLevel) -> None:
         """Sets a session's level, from now on."""
         self._levels[client] = level
-        self._levels.move_to_end(client)
-        if len(self._levels) > MAX_CLIENTS:
-            self._levels.popitem(last=False)
 
     def level_for(self, context: Context, client: str) -> types.LoggingLevel | None:
         """Returns the level for a request; None: no log messages."""
@@ -80,6 +78,9 @@ class LiveRun:
         level: Of log messages; None for none.
         interval: Seconds between two progress notifications.
     """
+
+    what = "run"
+    """Names in the log what the client is told of."""
 
     wants_progress: bool = True
     """Says whether servers are to report progress."""
@@ -109,6 +110,10 @@ class LiveRun:
         finally:
             sender.cancel()
 
+    def wants(self, level: types.LoggingLevel) -> bool:
+        """Says whether the client wants log messages of a level."""
+        return _SEVERITIES.index(level) >= self._from
+
     def progress_text(self) -> str:
         """Says what is known of the run in one line; what a script has logged cannot break it."""
         calls = f"{self._calls} tool call{'' if self._calls == 1 else 's'}"
@@ -129,7 +134,7 @@ class LiveRun:
 
     def _on_log(self, entry: LogEntry) -> None:
         self._last = one_line(entry.message)
-        if _SEVERITIES.index(_LEVELS[entry.level]) >= self._from:
+        if self.wants(_LEVELS[entry.level]):
             self._logs.append(entry)
             self._wake.set()
 
@@ -140,8 +145,8 @@ class LiveRun:
     async def _tell(self, context: Context) -> None:
         try:
             await self._tell_until_over(context)
-        except Exception as error:  # noqa: BLE001 - a client that cannot be told anything still gets its response
-            logger.debug("a client cannot be told of its run: %s", error)
+        except Exception as error:  # noqa: BLE001 - a client that cannot be told anything still gets its result
+            logger.debug("a client cannot be told of its %s: %s", self.what, error)
 
     async def _tell_until_over(self, context: Context) -> None:
         loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
 from cellblock.apart.raw import Splices
+from cellblock.base.tasks import beside
 from cellblock.config.sections import Profile
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
@@ -163,13 +164,11 @@ class FrontServer(Server[dict[str, Any]]):
         """Follows changes of the catalog, for the greeting and the clients, as long as the server lives."""
         self._renew_greeting()
         unwatch = self._service.watch_catalog(self._renew_greeting)
-        changes = asyncio.create_task(self._follow_changes(), name="list changes")
         try:
-            yield {}
+            async with beside(self._follow_changes(), name="list changes"):
+                yield {}
         finally:
             unwatch()
-            changes.cancel()
-            await asyncio.wait([changes])
 
     def _at_surface(self, method: str) -> Any:
         """Returns a handler that hands on to a method of the surface, when there is one."""

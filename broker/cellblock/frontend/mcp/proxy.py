@@ -12,10 +12,10 @@ import asyncio
 import json
 import logging
 import secrets
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Final, get_args
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -27,6 +27,7 @@ from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_object
+from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.catalog.definitions import (
     Published,
     declared_schema,
@@ -41,7 +42,7 @@ from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import ListChanges
-from cellblock.frontend.mcp.live import FAREWELL_SECONDS, LiveRun
+from cellblock.frontend.mcp.live import LiveRun
 from cellblock.frontend.mcp.requests_back import ClientOfRun, by_requests
 from cellblock.frontend.mcp.resource_updates import ResourceUpdates
 from cellblock.frontend.mcp.run_tool import RunTool, told
@@ -69,8 +70,6 @@ KEPT_LISTS: Final = 16
 _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 """Stands for structured content that is put in when the response is written; no server knows it."""
 
-_SEVERITIES: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
-
 Paged = types.PaginatedRequestParams | None
 
 
@@ -82,13 +81,12 @@ class LiveCall(LiveRun):
         wants_progress: Whether the client has asked for progress.
     """
 
+    what = "call"
+
     def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
         super().__init__(level, 0)
         self.wants_progress = wants_progress
-        self._least = _SEVERITIES.index(level) if level is not None else len(_SEVERITIES)
         self._said: deque[Callable[[Context], Awaitable[None]]] = deque(maxlen=MAX_SAID)
-        self._come = asyncio.Event()
-        self._ended = False
 
     def call_progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
@@ -98,38 +96,22 @@ class LiveCall(LiveRun):
 
     def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Passes a message on, if the client wants those of its level."""
-        if _SEVERITIES.index(params.level) >= self._least:
+        if self.wants(params.level):
             message = types.LoggingMessageNotification(params=params)
             self._say(lambda context: context.session.send_notification(message, context.request_id))
 
-    @asynccontextmanager
-    async def reporting(self, context: Context) -> AsyncGenerator[None]:
-        """Tells the client of this request, until the block ends."""
-        self._ended = False
-        sender = asyncio.create_task(self._pass_on(context))
-        try:
-            yield
-            self._ended = True
-            self._come.set()
-            await asyncio.wait({sender}, timeout=FAREWELL_SECONDS)
-        finally:
-            sender.cancel()
-
     def _say(self, what: Callable[[Context], Awaitable[None]]) -> None:
         self._said.append(what)
-        self._come.set()
+        self._wake.set()
 
-    async def _pass_on(self, context: Context) -> None:
-        try:
-            while True:
-                while self._said:
-                    await self._said.popleft()(context)
-                if self._ended:
-                    return
-                self._come.clear()
-                await self._come.wait()
-        except Exception as error:  # noqa: BLE001 - a client that cannot be told anything still gets its result
-            logger.debug("a client cannot be told of its call: %s", error)
+    async def _tell_until_over(self, context: Context) -> None:
+        while True:
+            while self._said:
+                await self._said.popleft()(context)
+            if self._over:
+                return
+            self._wake.clear()
+            await self._wake.wait()
 
 
 class _Calls(RunTool):
@@ -138,7 +120,7 @@ class _Calls(RunTool):
     def __init__(self, service: RunService, owner_of: OwnerOf, find: Callable[[str, str], Published]) -> None:
         super().__init__(service, owner_of)
         self._find = find
-        self._used: OrderedDict[str, Counter[tuple[int, str]]] = OrderedDict()
+        self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
 
     async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
         one = self._find(params.name, caller.grantee.principal)
@@ -162,10 +144,7 @@ class _Calls(RunTool):
         return await told(live, context, work)
 
     def _used_by(self, client: str) -> Counter[tuple[int, str]]:
-        used = self._used.setdefault(client, Counter())
-        self._used.move_to_end(client)
-        if len(self._used) > MAX_CLIENTS:
-            self._used.popitem(last=False)
+        used = self._used[client] = self._used.get(client, Counter())
         return used
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
@@ -196,7 +175,9 @@ class Proxy:
         self._granted = granted
         self._owner_of = owner_of
         self._splices = splices
-        self._names: OrderedDict[int, tuple[Catalog, dict[str, Published]]] = OrderedDict()
+        self._tools = KeptByIdentity[Catalog, dict[str, Published]](
+            partial(published, plain=True), KEPT_LISTS
+        ).get_or_make
         self._promised: set[str] = set()
         self._calls = _Calls(service, owner_of, self._found)
         self.set_level: Final = self._calls.set_level
@@ -274,14 +255,6 @@ class Proxy:
         return None if one is None else mcp_definition(one, self._service.output_of)["inputSchema"]
 
     # ---- inside ------------------------------------------------------------------------------------------
-
-    def _tools(self, catalog: Catalog) -> dict[str, Published]:
-        held = self._names.get(id(catalog))
-        if held is None:
-            held = self._names[id(catalog)] = catalog, published(catalog, plain=True)
-            if len(self._names) > KEPT_LISTS:
-                self._names.popitem(last=False)
-        return held[1]
 
     def _found(self, name: str, principal: str) -> Published:
         """Returns the tool of this name, or the only one whose server calls it so. Raises MCPError."""

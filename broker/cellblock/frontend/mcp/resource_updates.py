@@ -78,7 +78,7 @@ class ResourceUpdates:
     async def told(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> AsyncGenerator[None]:
-        """Tells a client of 2026-07-28 of the resources that its stream is for, as long as this lasts."""
+        """Tells a client of 2026-07-28 of the resources that its stream is for, until the block ends."""
         stamp = {SUBSCRIPTION_ID_META_KEY: context.request_id}
 
         async def tell(uri: str) -> None:

@@ -58,7 +58,8 @@ class OutputPlace(Protocol):
     settings: OutputSettings
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called whenever an output of this front-end has come or gone; what this gives ends that."""
+        """Has `listener` called whenever an output of this front-end has come or gone; the function that is returned
+        ends that."""
         ...
 
     async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:

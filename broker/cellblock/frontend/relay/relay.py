@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError, shorten
 from cellblock.base.json import is_object
-from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import TaskSet, at_most
 from cellblock.frontend.misread import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -153,10 +153,9 @@ class Relay:
             return None
         lost = self._lost.result()
         # A client need not read.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                for pending in list(self._waiting.values()):
-                    await self._refuse(pending, CONNECTION_CLOSED, str(lost))
+        async with at_most(FAREWELL_SECONDS):
+            for pending in list(self._waiting.values()):
+                await self._refuse(pending, CONNECTION_CLOSED, str(lost))
         return lost
 
     # ---- from the client -----------------------------------------------------------------------------------
@@ -432,11 +431,10 @@ class Relay:
                 logger.warning("the daemon was not told what the client said: %s", error)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not done():
-                    self._settled.clear()
-                    await self._settled.wait()
+        async with at_most(seconds):
+            while not done():
+                self._settled.clear()
+                await self._settled.wait()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.start(work)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresServer, named_errors
+from cellblock.base.tasks import end_tasks
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.frontend.replicas.words import Words
 
@@ -117,9 +118,7 @@ class Brokers:
 
     async def leave(self) -> None:
         """Takes this broker out, within twice `ASK_SECONDS`."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
+        await end_tasks(self._beating)
         if self._asked is not None:
             # A sign of life that is on its way keeps anything else from being asked.
             await is_done_within(self._asked, ASK_SECONDS)

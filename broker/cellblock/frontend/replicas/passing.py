@@ -14,6 +14,7 @@ import httpx2
 from starlette.types import Receive, Scope, Send
 
 from cellblock.base.broker_http import BrokerTransport
+from cellblock.base.tasks import end_tasks
 from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.exchange import Broken, Exchange
 from cellblock.frontend.http.refusal import Refused, busy
@@ -59,8 +60,8 @@ def host_header(url: str) -> str:
 
 
 class NotThere(Exception):
-    """Tells that the broker that was asked is not there, or that another one is, which does not answer this; nothing
-    was done."""
+    """Tells that the broker to which a request was passed is not there, or that another one stands in its place, which
+    does not answer; nothing was done."""
 
     def __init__(self, *, misdirected: bool = False) -> None:
         super().__init__()
@@ -133,9 +134,7 @@ class Passing:
                 else:
                     raise Refused(502, why=ENDED)
         finally:
-            for task in (answering, hanging_up):
-                task.cancel()
-            await asyncio.wait((answering, hanging_up))
+            await end_tasks(answering, hanging_up)
 
     async def _answered(self, request: httpx2.Request, send: Send, begun: asyncio.Event) -> None:
         try:

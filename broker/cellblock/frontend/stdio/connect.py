@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.loopback import is_loopback
+from cellblock.base.tasks import at_most
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.misread import INTERNAL_ERROR, Misread
@@ -235,14 +236,13 @@ async def _tell(lines: StdinLines, output: StdoutLines, error: CellblockError) -
     """Answers a client's first request with an error; editors show that, and not what is on stderr."""
     if os.isatty(0):
         return
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FIRST_REQUEST_SECONDS):
-            while line := await _next_line(lines):
-                found = message_of_line(line)
-                if isinstance(found, Message) and found.kind is Kind.REQUEST:
-                    await output.send(encoded(Misread(INTERNAL_ERROR, found.id, str(error)).answer()))
-                    output.say_farewell()
-                    return
+    async with at_most(FIRST_REQUEST_SECONDS):
+        while line := await _next_line(lines):
+            found = message_of_line(line)
+            if isinstance(found, Message) and found.kind is Kind.REQUEST:
+                await output.send(encoded(Misread(INTERNAL_ERROR, found.id, str(error)).answer()))
+                output.say_farewell()
+                return
 
 
 async def _next_line(lines: StdinLines) -> bytes:

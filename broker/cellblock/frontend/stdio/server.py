@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from cellblock.apart.raw import Splices
+from cellblock.base.tasks import at_most, end_tasks
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdio.client_streams import FromClient, ToClient
@@ -49,16 +50,14 @@ class StdioFront:
     ) -> None:
         """Ends the serving."""
         assert self._serving is not None
-        self._serving.cancel()
-        await asyncio.wait([self._serving])
+        await end_tasks(self._serving)
         if not self._serving.cancelled() and (error := self._serving.exception()) is not None and exc is None:
             raise error
 
     async def greeted(self) -> None:
         """Waits until the client has been greeted, or has not asked for it within `GREET_SECONDS`, or has gone."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GREET_SECONDS):
-                await self._greeted.wait()
+        async with at_most(GREET_SECONDS):
+            await self._greeted.wait()
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:

@@ -45,7 +45,7 @@ def join(one: Shape, other: Shape) -> Shape:
 
 
 def join_fields(one: Fields, other: Fields) -> Fields:
-    """Gives the fields of objects of both kinds together."""
+    """Joins the fields of two kinds of objects."""
     names = list(dict.fromkeys([*one.properties, *other.properties]))
     rest = join(one.other, other.other)
     if one.is_map or other.is_map or len(names) > MAX_NAMES:

@@ -82,7 +82,7 @@ def _kinds(variants: Mapping[str, Fields]) -> list[tuple[list[str], Fields]]:
 
 
 def _apart(one: Fields, other: Fields) -> bool:
-    """Says whether a key is always in one and never in the other, or holds another kind of value."""
+    """Says whether a key is always in one kind of object and never in another, or holds another kind of value."""
     if one.is_map or other.is_map or one.other != NOTHING or other.other != NOTHING:
         return False
     for here, there in ((one, other), (other, one)):

@@ -44,7 +44,7 @@ LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
 
 MAX_TOLD_CHARS: Final = 300
-"""Bounds an error's text."""
+"""Bounds the text of an authorization server's error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Final
 
 import zmq
 
+from cellblock.base.kept import Newest
 from cellblock.workers.link.router import LinkEvents, read_parts
 from cellblock.workers.link.zap import KeyGuard
 from cellblock_worker.wire import protocol
@@ -32,7 +33,8 @@ PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
 peers is in order."""
 
 LOG_INTERVAL_SECONDS: Final = 1.0
-"""Sets the pause between two lines about who was not let in: neither a scanner nor a host must fill the disk."""
+"""Sets the pause between two log lines about hosts that were not let in: neither a scanner nor a host must fill the
+disk."""
 
 REFUSED_KEPT: Final = 1_000
 """Caps the hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
@@ -77,7 +79,7 @@ class CurveLink:
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._joined: set[bytes] = set()
-        self._refused: dict[bytes, None] = {}
+        self._refused = Newest[bytes, None](REFUSED_KEPT)
         self._closed = False
         self._may_log_at = 0.0
         self._unsaid = 0
@@ -184,8 +186,6 @@ class CurveLink:
     def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
         self._refused[host] = None
-        if len(self._refused) > REFUSED_KEPT:
-            del self._refused[next(iter(self._refused))]
         self._say_now_and_then(f"worker host {_short(host)} is not taken: {why}")
         self.dismiss(host, why, final=final)
 

@@ -113,7 +113,6 @@ class LocalHost:
         self._established = False
         self._greeted = False
         self.refusal: str | None = None
-        self.last_failure = ""
         self._log_start = 0
 
     @property
@@ -173,7 +172,6 @@ class LocalHost:
                 why = f"the worker host cannot be started: {error}"
             if self._stopping:
                 return
-            self.last_failure = why
             logger.error("%s; see %s", why, self._log_file)
             tell(self._on_exit, identity, why)
             if self.refusal is not None:
@@ -216,13 +214,10 @@ class LocalHost:
         assert self._process.stdin is not None
         # The first line is the configuration; the pipe then stays open as the host's lifeline.
         self._process.stdin.write(config.to_json().encode() + b"\n")
-        return await self._exit_of(self._process)
-
-    async def _exit_of(self, process: asyncio.subprocess.Process) -> int:
-        """Waits for the exit; a process that does not greet in time is killed, since nobody else watches it yet."""
-        overdue = asyncio.get_running_loop().call_later(HELLO_BOUND_SECONDS, self._no_hello, process)
+        # One that does not greet in time is killed here: nobody else watches it yet.
+        overdue = asyncio.get_running_loop().call_later(HELLO_BOUND_SECONDS, self._no_hello, self._process)
         try:
-            return await process.wait()
+            return await self._process.wait()
         finally:
             overdue.cancel()
 

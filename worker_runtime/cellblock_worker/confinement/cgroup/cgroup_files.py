@@ -75,7 +75,7 @@ def members(group: Path) -> list[int]:
 
 
 def kill_members(group: Path) -> None:
-    """Sends SIGKILL to all that is in a group and in those below it; some may live until this was done again."""
+    """Sends SIGKILL to all that is in a group and in those below it; some may live until a second time."""
     with contextlib.suppress(OSError):
         # Linux 5.14 and v2 only: all at once, also what is being forked.
         write(group / "cgroup.kill", "1")

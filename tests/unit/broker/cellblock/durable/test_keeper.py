@@ -11,12 +11,11 @@ import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.shared_state import SharedState
-from cellblock.catalog.model import Catalog
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.keeper import Keeper
 from cellblock.execution.events import RunFacts
-from cellblock.journal.journal import Journal
+from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
@@ -25,7 +24,7 @@ from cellblock.journal.recording import Recording
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
 from support.memory_host import turns
-from support.memory_keeper import MemoryKeeper, Park
+from support.memory_keeper import MemoryKeeper, Park, begin
 from support.postgresql import Postgres
 from support.waits import until
 
@@ -44,18 +43,29 @@ RECORDING = Recording(
 QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
 
 
-def begin(journal: Journal) -> None:
-    """Begins a run."""
-    journal.begin(
-        made_by="",
-        deno="",
-        request={"code": ""},
-        body=b"{}",
-        conventions=True,
-        limits={},
-        message_bytes=1,
-        catalog=Catalog(),
-    )
+def started(keeper: Keeper | MemoryKeeper, *, durable: bool = False) -> KeptRun:
+    """A run that the keeper keeps, begun and with a worker."""
+    kept = keeper.opened("cli", client="c", may_park=True, durable=durable)
+    assert kept is not None
+    begin(kept.journal)
+    kept.run_accepted(facts())
+    kept.run_started(facts())
+    return kept
+
+
+def facts() -> RunFacts:
+    return RunFacts("r1", "c", "1", time.time(), 0.0)
+
+
+def written_too_late(patch: pytest.MonkeyPatch) -> None:
+    """Has nothing count as written that is, as on a slow disk."""
+    written = Journals.is_written
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    patch.setattr(Journals, "is_written", in_vain)
 
 
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
@@ -63,12 +73,7 @@ async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
 ) -> None:
     presence = shared_state.start({})
     journals = Journals(SharedPlace(shared_state), JournalSettings())
-    kept = Keeper(journals, JournalSettings(), presence).opened(
-        "cli", client="c", may_park=True, durable=False
-    )
-    assert kept is not None
-    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
-    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await journals.heads() == []
     postgres.stop()
@@ -93,17 +98,7 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
     """Others may take it as long as it stands: the call would be made twice."""
     presence = shared_state.start({})
     journals = Journals(SharedPlace(shared_state), JournalSettings())
-    kept = Keeper(journals, JournalSettings(), presence).opened(
-        "cli", client="c", may_park=True, durable=False
-    )
-    assert kept is not None
-    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
-    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
-    written = Journals.is_written
-
-    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
-        await written(journals, writing)
-        return False
+    kept = started(Keeper(journals, JournalSettings(), presence))
 
     def fails(store: JournalStore, *of: Any) -> bool:
         raise OneRunFailed("the connection is cut")
@@ -111,14 +106,14 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
     with monkeypatch.context() as away:
         away.setattr(JournalStore, "unpark", fails)
         with monkeypatch.context() as slow:
-            slow.setattr(Journals, "is_written", in_vain)
+            written_too_late(slow)
             assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), 1)
         for _ in range(2):
             with pytest.raises(ToolCallError, match="goes on here after all"):
                 await kept.before_call(1)
     assert [head.state for head in await journals.heads()] == ["parked"]
     if ends:
-        kept.run_ended(RunFacts("r1", "c", "1", time.time(), 0.0))
+        kept.run_ended(facts())
     else:
         await kept.before_call(1)
     assert await journals.heads() == []
@@ -132,19 +127,9 @@ async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
 ) -> None:
     presence = shared_state.start({})
     journals = Journals(SharedPlace(shared_state), JournalSettings())
-    kept = Keeper(journals, JournalSettings(), presence).opened(
-        "cli", client="c", may_park=True, durable=durable
-    )
-    assert kept is not None
-    begin(kept.journal)
-    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
-    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
-    written, unpark, told = Journals.is_written, JournalStore.unpark, list[str]()
+    kept = started(Keeper(journals, JournalSettings(), presence), durable=durable)
+    unpark, told = JournalStore.unpark, list[str]()
     kept.on_taken = lambda: told.append("taken")
-
-    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
-        await written(journals, writing)
-        return False
 
     def too_late(store: JournalStore, *of: Any) -> bool:
         assert store.answer("r1", "accepted") is not None
@@ -152,7 +137,7 @@ async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
         return unpark(store, *of)
 
     with monkeypatch.context() as slow:
-        slow.setattr(Journals, "is_written", in_vain)
+        written_too_late(slow)
         slow.setattr(JournalStore, "unpark", too_late)
         assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), 1)
         await until(lambda: told, "the run is told", 5)
@@ -169,12 +154,8 @@ async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
     place = FilePlace(tmp_path, AuthSettings(keyring="off"))
     journals = Journals(place, JournalSettings())
-    kept = Keeper(journals, JournalSettings(), Owner(tmp_path)).opened(
-        "cli", client="c", may_park=True, durable=True
-    )
-    assert kept is not None
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
-    begin(first)
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
     kept.goes_on(first.snapshot())
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
@@ -187,11 +168,7 @@ async def test_a_run_makes_no_call_while_it_is_being_parked(durable: bool, is_ta
     """A person has answered its client, and may answer others, who take it as soon as it is written."""
     parks: list[Park] = []
     keeper = MemoryKeeper(parks.append)
-    kept = keeper.opened("cli", client="c", may_park=True, durable=durable)
-    assert kept is not None
-    begin(kept.journal)
-    kept.run_accepted(RunFacts("r1", "c", "1", time.time(), 0.0))
-    kept.run_started(RunFacts("r1", "c", "1", time.time(), 0.0))
+    kept = started(keeper, durable=durable)
     assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None
     parking = asyncio.create_task(kept.park(kept.journal.snapshot(), Parked(questions=(QUESTION,)), 1))
     await turns()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.catalog.model import Catalog
 from cellblock.execution.journaled import MAX_EVENT_BYTES
 from cellblock.execution.keeping import REFUSED_FOR_NOW
 from cellblock.execution.run import REPLAY_CPU_MS
@@ -18,7 +17,7 @@ from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
-from support.memory_keeper import MemoryKeeper, Park
+from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import VirtualTimeLoop
 
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
@@ -139,16 +138,7 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
 
 
 def filled(journal: Journal, size: int) -> None:
-    journal.begin(
-        made_by="",
-        deno="",
-        request={"code": ""},
-        body=b"{}",
-        conventions=True,
-        limits={},
-        message_bytes=1,
-        catalog=Catalog(),
-    )
+    begin(journal)
     assert journal.ask(1, "call", "s", "t", b"x" * size, None) is None
 
 

@@ -97,6 +97,7 @@ def check(checker: TypeChecker) -> Check:
             imports=[SPECIFIER],
             bound_seconds=more.pop("bound_seconds", BOUND_SECONDS),
             wait_for_start=True,
+            **more,
         )
 
     return run

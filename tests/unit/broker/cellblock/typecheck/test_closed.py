@@ -14,7 +14,7 @@ from cellblock.typecheck import views
 from cellblock.typecheck.checker import Checked, TypeChecker
 from cellblock.typecheck.likely import is_slip
 
-from .conftest import BOUND_SECONDS, SPECIFIER, catalog_of
+from .conftest import SPECIFIER, Check, catalog_of
 
 Closed = Callable[..., Awaitable[Checked]]
 
@@ -82,24 +82,15 @@ def checker(shared_checker: TypeChecker) -> TypeChecker:
 
 
 @pytest.fixture
-def closed(checker: TypeChecker) -> Closed:
+def closed(check: Check) -> Closed:
     """Checks a script in which the tracker's module is `t`; `closed=False` has open types."""
 
-    async def check(code: str, *, closed: bool = True, **more: Any) -> Checked:
-        checked = await checker.check(
-            f'import * as t from "{SPECIFIER}"; {code}',
-            typescript=False,
-            catalog=catalog_of(*TOOLS),
-            imports=[SPECIFIER],
-            bound_seconds=BOUND_SECONDS,
-            wait_for_start=True,
-            closed=closed,
-            **more,
-        )
+    async def run(code: str, *, closed: bool = True, **more: Any) -> Checked:
+        checked = await check(code, catalog=catalog_of(*TOOLS), closed=closed, **more)
         assert checked.gave_up is None
         return checked
 
-    return check
+    return run
 
 
 LIST = "const { issues } = await t.list_issues({}); const i = issues[0];"

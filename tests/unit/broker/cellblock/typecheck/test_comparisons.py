@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.typecheck.faults import TypeFault
 
-from .conftest import BOUND_SECONDS, SPECIFIER, catalog_of
+from .conftest import Check, catalog_of
 
 Faults = Callable[..., Awaitable[tuple[TypeFault, ...]]]
 
@@ -87,28 +86,20 @@ def checker(shared_checker: TypeChecker) -> TypeChecker:
 
 
 @pytest.fixture
-def faults(checker: TypeChecker) -> Faults:
+def faults(check: Check) -> Faults:
     """The faults of a script in which the module is `t`, and `i` an issue; with closed types, and with open ones."""
 
-    async def check(code: str, **more: Any) -> tuple[TypeFault, ...]:
+    async def run(code: str, *, typescript: bool = False) -> tuple[TypeFault, ...]:
+        code = f"const {{ issues }} = await t.list({{}}); const i = issues[0]; const o = await t.other({{}}); {code}"
         found: list[tuple[TypeFault, ...]] = []
         for closed in (True, False):
-            checked = await checker.check(
-                f'import * as t from "{SPECIFIER}"; const {{ issues }} = await t.list({{}}); '
-                f"const i = issues[0]; const o = await t.other({{}}); {code}",
-                typescript=more.get("typescript", False),
-                catalog=catalog_of(*TOOLS),
-                imports=[SPECIFIER],
-                bound_seconds=BOUND_SECONDS,
-                wait_for_start=True,
-                closed=closed,
-            )
+            checked = await check(code, typescript=typescript, catalog=catalog_of(*TOOLS), closed=closed)
             assert checked.gave_up is None
             found.append(checked.faults)
         assert found[0] == found[1]
         return found[0]
 
-    return check
+    return run
 
 
 TOLD = [

@@ -1,0 +1,27 @@
+"""What this process writes into its log, whoever writes it and at whichever level."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def log_records() -> Generator[list[str]]:
+    """Every log record of this process, formatted, until the block ends."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
+
+    handler, root = Keep(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield kept
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
