@@ -261,7 +261,7 @@ def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", " ", "--", "npx"], "Give the server a name"),
+        (["add", " ", "--", "npx"], "a server has no name here"),
         (["add", "x"], "either a URL, or a command behind --"),
         (["add", "x", "npx", "-y", "foo"], "unrecognized arguments: -y foo; a command is given behind --"),
         (["add", "x", "npx"], "npx is no http or https URL; a command is given behind --"),
@@ -270,6 +270,7 @@ def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
         (["add", "x", "--header", "A: b", "--", "npx"], "only with a URL"),
         (["add", "x", "--env", TOKEN, "--", "npx"], "--env NAME=VALUE"),
         (["remove", "fils"], "Did you mean files?"),
+        (["remove", ""], 'There is no server "" in'),
         (["restart"], "the following arguments are required: SERVER"),
         (["restart", "files", "--url", "http://127.0.0.1:1/mcp"], "No daemon answers"),
         (["logs", "files"], "No program of a server files has written a log"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
@@ -24,9 +25,11 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 # Set where the tests run to prove something, in a step of CI: what cannot be traced there is a failure.
 REQUIRED = os.environ.get("CELLBLOCK_TRACE") == "required"
-CANNOT_TRACE = not sys.platform.startswith("linux") or os.geteuid() != 0
+CANNOT_TRACE = not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("cc") is None
 
-pytestmark = pytest.mark.skipif(CANNOT_TRACE and not REQUIRED, reason="only Linux's root can trace a worker")
+pytestmark = pytest.mark.skipif(
+    CANNOT_TRACE and not REQUIRED, reason="only Linux's root can trace a worker, with cc"
+)
 
 ALL_SORTS = """
 console.log(new Date().toLocaleString("de"), Intl.DateTimeFormat().resolvedOptions().timeZone, [{ a: 1 }]);
@@ -47,7 +50,7 @@ JOURNAL = b', "journal": {"seed": "%s", "events": "", "temporal": false}}' % (b"
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A tracer of what this process starts in bubblewrap from now on."""
-    assert not CANNOT_TRACE, "CELLBLOCK_TRACE=required, and only Linux's root can trace a worker"
+    assert not CANNOT_TRACE, "CELLBLOCK_TRACE=required, and only Linux's root can trace a worker, with cc"
     path = str(SCRIPTS / "trace_syscalls.py")
     spec = importlib.util.spec_from_loader("trace_syscalls", SourceFileLoader("trace_syscalls", path))
     assert spec is not None and spec.loader is not None

@@ -16,6 +16,7 @@ from typing import Any
 
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, place_of
+from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.cellblock_zygote import forked_cellblock
 from support.entries import SERVERS, forked_server, settings, write_config
@@ -85,7 +86,7 @@ class World:
         finally:
             if process.returncode is None:
                 process.kill()
-                await process.wait()
+                await reaped(process)
         assert process.returncode is not None
         return Done(process.returncode, out.decode(), err.decode())
 
@@ -151,7 +152,7 @@ async def world(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+        await reaped(process)
 
 
 def _for(auth: Mapping[str, Any], issuer: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
@@ -81,6 +82,8 @@ class Parser(argparse.ArgumentParser):
 
     def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> Self:
         """Adds an option with a value, or a positional argument; `more` is as for `add_argument`."""
+        if metavar in ("FILE", "DIR"):
+            more["type"] = partial(_named, more.get("type", str))
         self.add_argument(name, metavar=metavar, help=meaning, **more)
         return self
 
@@ -133,6 +136,13 @@ class Parser(argparse.ArgumentParser):
         self.value("--url", "URL", f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
         self.value("--tls-ca", "FILE", "PEM certificates to trust for https", type=Path)
         return self.token_file()
+
+
+def _named(kind: Callable[[str], Any], text: str) -> Any:
+    """Returns what names a file or a folder. Raises ArgumentTypeError for nothing: it would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return kind(text)
 
 
 def _refuse(command: argparse.ArgumentParser, word: str) -> NoReturn:

@@ -22,7 +22,7 @@ from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.overlay_faults import OverlayFault, overlay_faults
 from cellblock.cli.streams import write_json
 from cellblock.config.file.formats import SECTION_KEY, SERVERS_KEY, Normal
-from cellblock.config.file.problems import ConfigProblems, Problem, Source
+from cellblock.config.file.problems import ConfigProblems, Problem, Source, dotted
 from cellblock.config.settings import (
     CellblockSettings,
     ServerConfig,
@@ -110,7 +110,7 @@ def _lines(checked: Checked, paint: Painter) -> Iterator[str]:
     if count := checked.errors:
         yield f"{checked.file}: {paint(f'{count} error' + 's' * (count > 1), 'red')}"
     else:
-        names = ", ".join(f"{name} ({kind})" for name, kind in checked.servers.items()) or "none"
+        names = ", ".join(f"{dotted([name])} ({kind})" for name, kind in checked.servers.items()) or "none"
         yield f"{checked.file}: {paint('fine', 'green')}. Servers: {names}"
 
 

@@ -20,6 +20,7 @@ from cellblock.cli.own_file import OwnFile
 from cellblock.config.client_rules.places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath
 from cellblock.config.file.formats import ON_KEYS, SECTION_KEY, value_at
+from cellblock.config.file.problems import dotted
 from cellblock.config.file.secret_values import looks_secret
 from cellblock.config.settings import PARTS_BY_SERVER
 
@@ -34,8 +35,6 @@ def add(parsed: argparse.Namespace) -> int:
         ConfigError: There is another server of this name, or the file would be wrong.
     """
     name: str = parsed.server
-    if not name.strip():
-        raise UsageError("Give the server a name: cellblock add NAME …")
     entry = _entry(parsed)
     file = OwnFile(parsed.config)
     present = file.servers.get(name)
@@ -100,7 +99,7 @@ def _known(file: OwnFile, name: str) -> KeyPath:
     if name not in file.servers:
         there = f"There are: {', '.join(file.servers)}." if file.servers else "There are none."
         hint = did_you_mean(nearest_names(name, file.servers, 1), there)
-        raise ConfigError(f"There is no server {name} in {shown_path(file.path)}.", hint=hint)
+        raise ConfigError(f"There is no server {dotted([name])} in {shown_path(file.path)}.", hint=hint)
     return file.place(name)
 
 

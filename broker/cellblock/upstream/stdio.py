@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO, cast
+from typing import Final, TextIO, cast
 
 import anyio
 from anyio.abc import Process
@@ -35,7 +35,7 @@ from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
 from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
 from cellblock_worker.base import lifetime
-from cellblock_worker.launch.spawning import spawn
+from cellblock_worker.launch.spawning import close_pipes, spawn
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -261,10 +261,7 @@ async def _stop(process: asyncio.subprocess.Process, reader: asyncio.Task[None])
                 logger.warning("the server process %d cannot be killed; it is left behind", process.pid)
     finally:
         await end_tasks(drain)
-        # Nothing public closes the pipes that a descendant of the server still holds.
-        transport: Any = getattr(process, "_transport", None)
-        with contextlib.suppress(PermissionError):
-            transport.close()
+        close_pipes(process)
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:

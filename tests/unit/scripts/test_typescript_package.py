@@ -78,7 +78,8 @@ def test_where_cellblock_does_not_run_one_sentence_says_so(
 
 
 PATCHED = {
-    "Windows": ("import sys; sys.platform = 'win32'; ", "on Windows, install it inside WSL 2."),
+    # What the build imports is what it is here: from Python 3.14 on, shutil would ask for Windows' own module.
+    "Windows": ("import shutil, sys; sys.platform = 'win32'; ", "on Windows, install it inside WSL 2."),
     "Alpine": (
         "import importlib.machinery as m; m.EXTENSION_SUFFIXES.insert(0, '.cpython-311-x86_64-linux-musl.so'); ",
         "Alpine and others with musl are not supported; take an image such as python:3.13-slim.",

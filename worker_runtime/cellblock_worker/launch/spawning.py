@@ -10,7 +10,7 @@ from asyncio.subprocess import Process
 from functools import partial
 from typing import Any, Final
 
-__all__ = ["Process", "kill", "reaped", "spawn"]
+__all__ = ["Process", "close_pipes", "kill", "reaped", "spawn"]
 
 REAP_BOUND_SECONDS: Final = 5.0
 """Bounds the time from SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
@@ -60,10 +60,20 @@ def kill(process: Process, *, group: bool) -> None:
 
 
 async def reaped(process: Process) -> None:
-    """Waits for the end of a killed process and of its pipes, at most `REAP_BOUND_SECONDS`."""
+    """Waits for the end of a killed process, at most `REAP_BOUND_SECONDS`, and closes its pipes."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REAP_BOUND_SECONDS):
             await process.wait()
+    close_pipes(process)
+
+
+def close_pipes(process: Process) -> None:
+    """Closes this side of the pipes of a process that is over: what it has started may hold the other side, and from
+    Python 3.14 on `wait` does not wait for them at all."""
+    # Nothing public does.
+    transport: Any = getattr(process, "_transport", None)
+    with contextlib.suppress(PermissionError):
+        transport.close()
 
 
 def _discard(group: bool, creating: asyncio.Future[Process]) -> None:

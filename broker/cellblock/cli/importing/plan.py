@@ -218,6 +218,8 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
     raw: object = server.entry
     if not is_object(raw):
         return Step(server, "unusable", "its entry is no object")
+    if not server.name.strip():
+        return Step(server, "unusable", "it has no name")
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
     if server.conversion.trouble:

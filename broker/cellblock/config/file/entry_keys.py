@@ -88,7 +88,7 @@ def slip_hint(meant: str) -> str:
 
 
 def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
-    """Returns what is wrong with the keys of the servers' entries.
+    """Returns what is wrong with the keys of the servers' entries, and with those that the entries stand under.
 
     Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
     reads one names it in `cellblock.ignored_server_keys`.
@@ -96,10 +96,12 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
     found: list[Problem] = []
     ignored = ignored_keys(made)
     for name, entry in made.entries().items():
+        origin = made.origins.get(name, (SERVERS_KEY, name))
+        if not name.strip():
+            found.append(Problem(origin, "a server has no name here", "Give it one.", at_key=True))
         if not is_object(entry):
             continue
         wrong = slips(entry, known)
-        origin = made.origins.get(name, (SERVERS_KEY, name))
         if (words := _shell_words(entry)) is not None:
             hint = f'Write "command": {json.dumps(words[0])}, "args": {json.dumps(words[1:])}.'
             message = "there is no such program: arguments go into args, and no shell reads this"

@@ -126,9 +126,10 @@ class Source:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """Returns a path as text; what a terminal would act on is escaped."""
+    """Returns a path as text; what a terminal would act on is escaped, and what nobody would see is quoted."""
     return ".".join(
-        part if isinstance(part, str) and part.isprintable() else json.dumps(part) for part in path
+        part if isinstance(part, str) and part.strip() and part.isprintable() else json.dumps(part)
+        for part in path
     )
 
 

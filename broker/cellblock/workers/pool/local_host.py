@@ -18,7 +18,7 @@ from cellblock.base.callbacks import tell
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
-from cellblock_worker.launch.spawning import spawn
+from cellblock_worker.launch.spawning import close_pipes, spawn
 
 logger = logging.getLogger("cellblock.pool")
 
@@ -78,6 +78,7 @@ async def ended(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+    close_pipes(process)
 
 
 class LocalHost:

@@ -254,3 +254,12 @@ def test_a_server_with_the_name_of_the_python_tools_is_found(tmp_path: Path) -> 
     assert found(file) == [("error", 1, 14, "servers.local")]
     file.write_text('{"servers": {"local": {"command": "x"}}}')
     assert check_config(file).usable().servers["local"].command == "x"
+
+
+def test_a_terminal_does_nothing_that_a_servers_name_says(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{"mcpServers": {"a\\u001b[2Jb": {"command": "x"}, "c\\nd": {"command": "x"}}}')
+    done = subprocess.run(
+        [forked_cellblock(), "config", "check", "--config", file], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f'{file}: fine. Servers: "a\\u001b[2Jb" (stdio), "c\\nd" (stdio)\n'

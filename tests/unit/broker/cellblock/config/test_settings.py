@@ -157,6 +157,14 @@ def test_errors_name_the_place(raw: dict[str, Any], place: str) -> None:
     assert place in caught.value.hint or "Did you mean pool" in caught.value.hint
 
 
+def test_a_server_has_a_name() -> None:
+    with pytest.raises(ConfigProblems) as raised:
+        parse_settings({"mcpServers": {name: {"command": "x"} for name in ("a", "", " ", "../x")}})
+    assert [problem.text("f") for problem in raised.value.problems] == [
+        f'f: mcpServers."{name}": a server has no name here.' for name in ("", " ")
+    ]
+
+
 def test_an_error_does_not_show_what_may_be_secret() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings({"mcpServers": {"a": {"command": "x", "env": ["TOKEN=hunter2"]}}})

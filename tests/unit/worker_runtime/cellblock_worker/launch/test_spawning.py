@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cellblock_worker.launch import spawning
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
 from support.processes import gone
+from support.waits import until
 
 BOUND = 20.0
 PIPE = asyncio.subprocess.PIPE
@@ -95,3 +99,22 @@ async def test_a_start_that_fails_while_it_is_cancelled_is_a_cancellation() -> N
     starting.cancel()
     await ended(starting)
     assert starting.cancelled()
+
+
+async def test_the_pipes_of_a_killed_process_are_closed_whoever_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "REAP_BOUND_SECONDS", 0.2)
+    child = f"setsid sleep 600 & echo $! > {tmp_path}/child; echo; wait"
+    process = await spawn("/bin/sh", "-c", child, stdout=PIPE, start_new_session=True)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    # Behind this `&` the shell may not have come to the child's session yet.
+    await until(lambda: os.getpgid(pids_in(tmp_path)[0]) != process.pid, "the child has left the group")
+    kill(process, group=True)
+    await reaped(process)
+    try:
+        async with asyncio.timeout(BOUND):
+            assert await process.stdout.read() == b""
+    finally:
+        os.kill(pids_in(tmp_path)[0], signal.SIGKILL)

@@ -71,3 +71,8 @@ def test_a_slip_is_not_imported_and_editors_keys_are_left_behind() -> None:
     parse_settings({"mcpServers": {"well": well.entry}})
     ignoring, _ = make_plan(servers, {}, ignored=["argss"]).steps
     assert (ignoring.fate, ignoring.entry) == ("added", {"command": "x"})
+
+
+def test_a_server_without_a_name_keeps_none_of_the_others_back() -> None:
+    nameless, well = make_plan([found(" ", command="x"), found("well", command="x")], {}).steps
+    assert (nameless.fate, nameless.why, well.fate) == ("unusable", "it has no name", "added")
