@@ -71,7 +71,7 @@ class WarmWorkers(Generic[T]):
         self._asked.append(run.key != "")
 
     def take(self, run: protocol.Run) -> T:
-        """Takes out a worker for a run: of the kind that it asks for, else the oldest. Raises IndexError: there is none."""
+        """Takes out a worker for a run: of the kind that it asks for, else the oldest. Raises IndexError."""
         wanted = self._may_last and run.key != ""
         for worker in self._workers:
             if worker.lasts == wanted:
@@ -80,7 +80,7 @@ class WarmWorkers(Generic[T]):
         return self._workers.popleft()
 
     def take_latest(self) -> T:
-        """Takes out the worker that booted last. Raises IndexError: there is none."""
+        """Takes out the worker that booted last. Raises IndexError."""
         return self._workers.pop()
 
     def next_lasts(self, there: Iterable[bool]) -> bool:
