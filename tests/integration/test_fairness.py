@@ -171,13 +171,12 @@ async def test_with_pool_realtime_a_brief_clients_next_run_goes_first_and_nothin
 LONGEST_GAP = """
 import time
 at, longest = time.monotonic(), 0.0
-while True:
-    try:
+try:
+    while True:
         time.sleep(0.001)
-    except KeyboardInterrupt:
-        break
-    longest, at = max(longest, time.monotonic() - at), time.monotonic()
-print(longest)
+        longest, at = max(longest, time.monotonic() - at), time.monotonic()
+except KeyboardInterrupt:
+    print(longest)
 """
 
 

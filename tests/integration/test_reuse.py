@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock_worker.confinement import confinement
 from support.entries import plain_server, settings
+from support.processes import workers_of
 from support.responses import error_of, succeeded
+from support.waits import until
 
 TRIES = 200
 """A process is ready again a millisecond or two after an answer; on a busy machine another one has the next run."""
@@ -192,3 +198,26 @@ async def test_a_failed_script_leaves_a_process_that_serves_on(broker: Broker) -
         if failed.usage.reused:
             break
     assert succeeded(await _used(broker, SUM, client="fails")) == 499_500
+
+
+def _booted_from(broker: Broker) -> set[str]:
+    """The files that the workers of a broker's host have booted from."""
+    files: set[str] = set()
+    for worker in workers_of(broker.host_pid or 0):
+        with contextlib.suppress(psutil.Error):
+            files |= {Path(word).name for word in worker.cmdline()[-1:]}
+    return files
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_clients_who_reuse_nothing_have_plain_workers(tmp_path: Path) -> None:
+    """A host that may reuse processes for one client boots plain workers for the others, and both are served."""
+    policy = {"clients": {"team:a": {"tools": []}}, "reuse": {"team:a": "principal"}}
+    lasting, plain = {confinement.CONTEXTS_SCRIPT}, {confinement.BOOT_SCRIPT}
+    async with Broker(settings(tmp_path, pool={"warm": 2, "capacity": 4}, policy=policy)) as made:
+        await until(lambda: _booted_from(made) == lasting, "workers boot")
+        for _ in range(6):
+            assert (await made.run(PLAIN)).usage.reused is None
+        await until(lambda: _booted_from(made) == plain, "the others' workers are plain")
+        assert succeeded(await _used(made, PLAIN, client="team:a")) == "undefined"
+        await until(lambda: _booted_from(made) == lasting | plain, "there are both")

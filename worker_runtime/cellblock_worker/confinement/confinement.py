@@ -160,7 +160,7 @@ class _Choice:
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
     deno_dir: str | None = None
-    script: str = BOOT_SCRIPT
+    contexts: bool = False
     lacks_contexts: bool = False
     room: Room | None = None
     host_has_network: bool = True
@@ -222,14 +222,19 @@ def use_cgroup(membership: Membership | None) -> None:
 
 
 def use_contexts(wanted: bool) -> bool:
-    """Decides whether workers boot from the script that can serve several runs, and returns it: where that is wanted,
-    and the kernel keeps a run's limits.
+    """Decides whether workers may boot from the script that can serve several runs, and returns it: where that is
+    wanted, and the kernel keeps a run's limits.
     """
     contexts = wanted and _LINUX
     _choice.lacks_contexts = wanted and not contexts
-    _choice.script = CONTEXTS_SCRIPT if contexts else BOOT_SCRIPT
+    _choice.contexts = contexts
     _choice.room = _room()
     return contexts
+
+
+def worker_scripts() -> list[str]:
+    """Returns all files of the bundle that workers may boot from."""
+    return [BOOT_SCRIPT, CONTEXTS_SCRIPT] if _choice.contexts else [BOOT_SCRIPT]
 
 
 def use_deno_dir(folder: str | None) -> None:
@@ -253,7 +258,7 @@ def _room() -> Room | None:
 
 
 def _for_script(wrapper: Sequence[str]) -> list[str]:
-    return bubblewrap.with_own_name(wrapper) if _choice.script == CONTEXTS_SCRIPT else list(wrapper)
+    return bubblewrap.with_own_name(wrapper) if _choice.contexts else list(wrapper)
 
 
 def take_group() -> WorkerGroup | None:
@@ -275,23 +280,22 @@ def why_all_were_over() -> str:
     return f"all workers together reached their {total} MiB, or the machine ran out of memory"
 
 
-def launch(max_old_space_mb: int, script: str | None = None, *, deno_dir: str | None = None) -> Launch:
+def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
 
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
-        script: Name of a file of the bundle; None: that of workers.
+        script: Name of a file of the bundle.
         deno_dir: Folder to use instead of the one that `use_deno_dir` has named.
     """
-    script = script or _choice.script
     if _choice.wrapper is None:
         return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
 
 
-def launch_in(room: Room, max_old_space_mb: int, script: str | None = None) -> Launch:
+def launch_in(room: Room, max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one, by a launcher that is in a room."""
-    arguments = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script or _choice.script)
+    arguments = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
     command = [bubblewrap.DENO_INSIDE, *arguments]
     environment = WORKER_ENVIRONMENT
     if DENO_DIR_INSIDE in room.command:
@@ -299,14 +303,14 @@ def launch_in(room: Room, max_old_space_mb: int, script: str | None = None) -> L
     return Launch(command, in_room=True, environment=environment)
 
 
-def launch_filling(folder: str, max_old_space_mb: int) -> Launch | None:
+def launch_filling(folder: str, max_old_space_mb: int, script: str) -> Launch | None:
     """Returns how to start a worker that fills `folder` as its DENO_DIR; None without bubblewrap. Raises OSError.
 
     No script may ever run in it: what it writes, later workers believe.
     """
     if _choice.wrapper is None:
         return None
-    return _wrapped(_choice.wrapper, max_old_space_mb, _choice.script, folder, filling=True)
+    return _wrapped(_choice.wrapper, max_old_space_mb, script, folder, filling=True)
 
 
 def _wrapped(
@@ -428,7 +432,7 @@ def layers_in_force(*, in_room: bool = False) -> list[str]:
     `in_room`: its launcher is in `room()`.
     """
     layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
-    if _choice.script == CONTEXTS_SCRIPT:
+    if _choice.contexts:
         layers.append(
             "reuse: runs of one principal may have one process, one after the other; between them is a V8 context, "
             "which is hygiene and no wall"

@@ -102,16 +102,16 @@ class DenoDir:
             for name in (FILLED, SHOWN):
                 os.mkdir(name, 0o700, dir_fd=folder.descriptor)
         filled, shown = self._folder / FILLED, self._folder / SHOWN
-        for _ in range(FILL_ROUNDS):
-            if not await self._fill(str(filled)):
+        for script in confinement.worker_scripts() * FILL_ROUNDS:
+            if not await self._fill(str(filled), script):
                 return None
         _copy_open(filled, shown)
         with Folder.inside(self._folder) as folder:
             remove_known(folder, {FILLED: OF_DENO})
         return shown
 
-    async def _fill(self, folder: str) -> bool:
-        launch = confinement.launch_filling(folder, self._max_old_space_mb)
+    async def _fill(self, folder: str, script: str) -> bool:
+        launch = confinement.launch_filling(folder, self._max_old_space_mb, script)
         if launch is None:
             return False
         done = await run_once(launch, FILL_BOUND_SECONDS, WARM_FRAME)

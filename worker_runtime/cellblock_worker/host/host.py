@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -19,6 +18,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.kept import KeptWorkers
 from cellblock_worker.host.untold import Untold
+from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
 from cellblock_worker.scheduling.scheduling import FirstPlace
@@ -29,7 +29,6 @@ from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
 from cellblock_worker.wire.loop_socket import PeerUnreachable
 from cellblock_worker.worker.reuse import ReuseBounds
-from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
 logger = logging.getLogger("cellblock.host")
@@ -140,7 +139,6 @@ class Host:
             self.places = Places(config.capacity, self._grant, time.monotonic)
         self._loop = asyncio.get_running_loop()
         self._workers: set[Worker] = set()
-        self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
         self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
@@ -148,6 +146,7 @@ class Host:
         self._waiting = Turns()
         self._booting = 0
         self._reuse = config.reuse if confinement.use_contexts(config.reuse is not None) else None
+        self._warm = WarmWorkers[Worker](may_last=self._reuse is not None)
         self._boots = 0
         self.has_booted_many = asyncio.Event()
         self.has_journals = False
@@ -301,7 +300,7 @@ class Host:
         self._boots += 1
         if self._boots == DENO_DIR_BOOTS:
             self.has_booted_many.set()
-        self._warm.append(worker)
+        self._warm.put(worker)
         self._serve_waiting()
         self._balance()
 
@@ -349,8 +348,7 @@ class Host:
         self._workers.discard(worker)
         if not self._workers:
             self._all_gone.set()
-        with contextlib.suppress(ValueError):
-            self._warm.remove(worker)
+        self._warm.discard(worker)
         self._kept.discard(worker)
         self._end_former_launchers()
         if not worker.was_ready:
@@ -399,6 +397,7 @@ class Host:
                         self._lease(worker, waiting)
                         return
                 self._target.used(now)
+                self._warm.asked(message)
                 self._waiting.join(waiting)
                 self._serve_waiting()
                 self._shed_kept()
@@ -461,16 +460,14 @@ class Host:
     # ---- the pool ------------------------------------------------------------------------------------
 
     def _serve_waiting(self) -> None:
+        self._warm.drop_dead()
         while self._waiting and self._warm and not self._stopping:
-            if self._warm[0].state is not State.WARM:
-                self._warm.popleft()
-                continue
             # A pool of one worker has none to keep for anyone.
             keep = min(KEPT_FOR_LIGHT_CLIENTS, self._target.full // 2)
             turn = self._waiting.take(len(self._warm), time.monotonic(), keep=keep)
             if turn is None:
                 return
-            self._lease(self._warm.popleft(), turn)
+            self._lease(self._warm.take(turn.run), turn)
 
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
@@ -502,7 +499,7 @@ class Host:
     def _shed(self) -> None:
         """Kills warm workers that an idle host is to keep no longer."""
         while self._warm and len(self._warm) > self._target.at(time.monotonic()) + len(self._waiting):
-            self._warm.pop().kill("host_stopping")
+            self._warm.take_latest().kill("host_stopping")
 
     def _shed_kept(self) -> None:
         """Kills kept processes whose place a run has, or may want: those of nobody in particular go before them."""
@@ -525,6 +522,8 @@ class Host:
 
     def _spawn(self) -> bool:
         self._first_place.vacate()
+        fresh = (each.lasts for each in self._workers if each.is_fresh)
+        reuse = self._reuse if self._warm.next_lasts(fresh) else None
         try:
             worker = Worker(
                 self,
@@ -532,7 +531,7 @@ class Host:
                 max_old_space_mb=self._config.max_old_space_mb,
                 # A run that waits for this worker would wait for the rehearsal, too.
                 rehearse=not self._waiting,
-                reuse=self._reuse,
+                reuse=reuse,
             )
         except OSError as error:
             self._boot_failed(f"cannot spawn a worker: {error}")

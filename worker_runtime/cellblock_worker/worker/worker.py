@@ -150,8 +150,11 @@ class Worker:
         # Whether there is a room is known then.
         self.launcher.open()
         room = self.launcher.room
+        script = confinement.CONTEXTS_SCRIPT if reuse is not None else confinement.BOOT_SCRIPT
         launch = (
-            confinement.launch_in(room, max_old_space_mb) if room else confinement.launch(max_old_space_mb)
+            confinement.launch_in(room, max_old_space_mb, script)
+            if room
+            else confinement.launch(max_old_space_mb, script)
         )
         self._wrapped = launch.wrapped
         self._group: WorkerGroup | None = None
@@ -180,6 +183,16 @@ class Worker:
     def lane(self) -> int:
         """Returns the lane of the worker's latest run; 0 before it has one."""
         return self._lane
+
+    @property
+    def lasts(self) -> bool:
+        """Says whether the worker has booted with what several runs need, in a context each."""
+        return self._reuse is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Says whether the worker boots, or is warm, and has had no run."""
+        return self._bond is None and self.state in (State.BOOTING, State.WARM)
 
     @property
     def key(self) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -105,6 +108,22 @@ async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> N
     assert f"{confinement.DENO_DIR_INSIDE}/dep_analysis_cache_v2" in opened
     assert len(flags) == 1 and "ro" in flags[0].split(",")
     assert contents(filled) == before
+
+
+async def test_it_has_all_files_that_workers_boot_from(wrapped: None, tmp_path: Path) -> None:
+    """A host that may reuse processes has two kinds of workers."""
+    assert confinement.use_contexts(True)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
+    try:
+        await owner.serve()
+        copy = shutil.copytree(tmp_path / deno_dir.FOLDER_NAME / "shown", tmp_path / "copy")
+    finally:
+        owner.close()
+        confinement.use_contexts(False)
+    with contextlib.closing(sqlite3.connect(copy / "dep_analysis_cache_v2")) as known:
+        of_modules = {specifier for (specifier,) in known.execute("SELECT specifier FROM moduleinfocache")}
+    wanted = {confinement.BOOT_SCRIPT, confinement.CONTEXTS_SCRIPT}
+    assert {f"file://{bubblewrap.BUNDLE_INSIDE}/{name}" for name in wanted} <= of_modules
 
 
 async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_stays(
