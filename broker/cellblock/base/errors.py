@@ -48,7 +48,7 @@ class Certainty(Enum):
 
 
 class CellblockError(Exception):
-    """A Cellblock error is raised on purpose; all of them derive from one class.
+    """Stands for any error that Cellblock raises on purpose: all of them derive from it.
 
     Args:
         message: What happened, one sentence.
