@@ -24,6 +24,7 @@ from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
 from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
+from cellblock.journal.rows import Head
 from cellblock.journal.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
@@ -248,11 +249,11 @@ async def test_a_run_that_was_parked_too_late_and_taken_elsewhere_makes_no_call_
         await written(journals, writing)
         return False
 
-    def too_late(store: JournalStore, run_id: str, *of: Any) -> bool:
-        assert store.answer(run_id, "accepted") is not None
-        assert store.take(run_id, "another broker") is not None
+    def too_late(store: JournalStore, head: Head, owner: str | None) -> bool:
+        assert store.answer(head.id, "accepted") is not None
+        assert store.take(head.id, "another broker") is not None
         loop.call_soon_threadsafe(taken.set)
-        return unpark(store, run_id, *of)
+        return unpark(store, head, owner)
 
     async def when_taken(_: Question) -> Verdict:
         await taken.wait()

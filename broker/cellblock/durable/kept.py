@@ -206,7 +206,7 @@ class Kept(KeptRun):
         head, owner = self._running(), self._unparked_owner()
 
         def take_back(store: JournalStore) -> None:
-            if store.unpark(head.id, turn, owner):
+            if store.unpark(head, owner):
                 self._steps.written(known)
             # Somebody may have been faster: the park was there for all to see.
             found = store.head(head.id)
@@ -257,9 +257,7 @@ class Kept(KeptRun):
     async def unpark(self) -> bool:
         head, owner = self._running(), self._unparked_owner()
         try:
-            is_here = await self._journals.asked(
-                lambda store: store.unpark(head.id, head.turn, owner), default=True
-            )
+            is_here = await self._journals.asked(lambda store: store.unpark(head, owner), default=True)
             if is_here:
                 self._is_here.set()
             return is_here

@@ -60,20 +60,20 @@ class Moves(RunRows):
             self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
             self._put(replace(head, state="parked"), pieces, head.owner)
 
-    def unpark(self, run_id: str, turn: int, owner: str | None) -> bool:
-        """Gives a parked run back to the broker that has parked it; says whether nobody else has taken it.
+    def unpark(self, head: Head, owner: str | None) -> bool:
+        """Gives a parked run back to the broker that has parked it; says whether nobody else has taken it since.
 
         Args:
-            run_id: The run.
-            turn: As it was parked.
+            head: The run, as it was parked: others may have taken it, and parked it again in the same round.
             owner: The broker; None where the run is not written down as it goes: nothing is left of it here.
         """
-        of_turn = "WHERE id = ? AND state = 'parked' AND turn = ? AND is_answered = 0"
-        with self._database.transaction(run_id):
+        as_it_was = "WHERE id = ? AND state = 'parked' AND turn = ? AND resumed = ? AND is_answered = 0"
+        which = head.id, head.turn, head.resumed
+        with self._database.transaction(head.id):
             if owner is None:
-                return self._database.execute(f"DELETE FROM runs {of_turn}", run_id, turn) > 0
+                return self._database.execute(f"DELETE FROM runs {as_it_was}", *which) > 0
             moved = self._database.execute(
-                f"UPDATE runs SET state = 'running', owner = ? {of_turn}", owner, run_id, turn
+                f"UPDATE runs SET state = 'running', owner = ? {as_it_was}", owner, *which
             )
             return moved > 0
 

@@ -52,7 +52,7 @@ class SyntheticWorker(Worker):
         self.token, self.detail = b"", ""
         self.launcher = owner.launcher
         self._lane = 0
-        self._bond = self._watch = self._scheduling = None
+        self._bond = self._watch = self._scheduling = self._reuse = None
         self._steps: deque[Step] = deque()
         self._left = self._asked = self._answered = 0
         self._is_journaled = False

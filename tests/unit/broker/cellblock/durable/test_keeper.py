@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
 
 
 @pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("elsewhere", ["answered", "taken"])
+@pytest.mark.parametrize("elsewhere", ["answered", "taken", "parked again"])
 async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
     shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, elsewhere: str, durable: bool
 ) -> None:
@@ -133,7 +134,12 @@ async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
 
     def too_late(store: JournalStore, *of: Any) -> bool:
         assert store.answer("r1", "accepted") is not None
-        assert elsewhere == "answered" or store.take("r1", "another broker") is not None
+        taken = None if elsewhere == "answered" else store.take("r1", "another broker")
+        assert elsewhere == "answered" or taken is not None
+        if taken is not None and elsewhere == "parked again":
+            # Answered by somebody who is no client of it, it is in the same round still.
+            assert taken[0].turn == 1
+            store.park(replace(taken[0], owner=None), taken[1], "another broker")
         return unpark(store, *of)
 
     with monkeypatch.context() as slow:

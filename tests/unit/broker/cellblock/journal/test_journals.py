@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import state as measuring
 from cellblock.apart.budget import ByteBudget
 from cellblock.base.database import Away, StoreError
 from cellblock.base.shared_state import SharedState
@@ -230,15 +228,3 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
         assert "the last runs are not kept: PostgreSQL" in caplog.text
     finally:
         postgres.start()
-
-
-@pytest.mark.slow
-def test_nothing_committed_is_lost_when_brokers_are_killed_and_postgresql_is_restarted(
-    postgres: Postgres, postgres_url: str
-) -> None:
-    chance = random.Random(1)
-    for number in range(2):
-        lines, faults = measuring.kill_once(postgres_url, f"k{number}", chance.uniform(0.0, 0.1))
-        assert lines and not faults
-    lines, faults = measuring.restart(postgres, postgres_url, 2, chance)
-    assert len(lines) > 2 and not faults

@@ -175,13 +175,19 @@ def test_a_client_that_is_back_takes_the_run_with_its_answers(kept_in: Path | Po
 def test_a_park_is_taken_back_unless_somebody_was_faster(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     park(store, 1)
-    assert store.unpark("r", 1, None) and store.head("r") is None
+    assert store.unpark(head(), None) and store.head("r") is None
     park(store, 1)
-    assert store.unpark("r", 1, "broker-1") and store.owned() == [("r", "broker-1")]
+    assert store.unpark(head(), "broker-1") and store.owned() == [("r", "broker-1")]
     park(store, 1)
     store.answer("r", "accepted")
-    assert not store.unpark("r", 1, None), "it is answered"
-    assert store.take("r", "broker-2") is not None and not store.unpark("r", 1, "broker-1")
+    assert not store.unpark(head(), None), "it is answered"
+    taken = store.take("r", "broker-2")
+    assert taken is not None and not store.unpark(head(), "broker-1")
+    again = taken[0]
+    assert again.turn == 1, "nobody has come back in its round"
+    park(store, 2, of=again)
+    assert not store.unpark(head(), None) and not store.unpark(head(), "broker-1"), "it is another's park"
+    assert store.unpark(again, "broker-2")
     store.close()
 
 
@@ -310,8 +316,9 @@ def test_a_run_whose_tools_are_at_work_is_its_brokers_until_they_have_answered(
     # Its own broker need not give it up before it goes on with it.
     park(store, owner="b", of=head(turn=2))
     assert store.take("r", "b") is not None
-    park(store, owner="b", of=head(turn=3))
-    assert store.unpark("r", 3, "b") and store.held() == [] and store.owned() == [("r", "b")]
+    again = head(turn=3, resumed=2)
+    park(store, owner="b", of=again)
+    assert store.unpark(again, "b") and store.held() == [] and store.owned() == [("r", "b")]
     store.close()
 
 
