@@ -95,8 +95,8 @@ async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:
 async def test_waiting_costs_no_cpu_and_computing_does() -> None:
     ended, _ = await run_one("await new Promise((done) => setTimeout(done, 400))", cpu_ms=300)
     assert ended.reason == "finished"
-    ended, _ = await run_one("for(;;){}", cpu_ms=300)
-    assert ended.reason == "cpu" and "maxCpuMs = 300" in ended.detail
+    ended, owner = await run_one("for(;;){}", cpu_ms=300)
+    assert ended.reason == "cpu" and "maxCpuMs = 300" in ended.detail, owner.ended
     assert 250 <= ended.cpu_ms < 2500
 
 
@@ -106,8 +106,8 @@ async def test_the_kernels_cpu_limit_catches_what_sampling_misses(monkeypatch: p
         return None
 
     monkeypatch.setattr(UseWatch, "_look", blind)
-    ended, _ = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
-    assert ended.reason == "cpu"
+    ended, owner = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
+    assert ended.reason == "cpu", owner.ended
     assert 1000 <= ended.cpu_ms < 6000
 
 
