@@ -19,6 +19,7 @@ from conformance.world import broker_with, contract_server
 from support.entries import plain_server
 from support.public_servers import NODE_SERVERS, PYTHON_SERVERS, node_entry, python_entry
 from support.recorded_catalogs import recorded_catalog
+from support.waits import until
 
 CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}
 
@@ -93,7 +94,8 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
     if (PYTHON_SERVERS / "mcp-server-time").exists():
         servers["time"] = python_entry("mcp-server-time", "--local-timezone=UTC")
     async with broker_with(folder, servers) as broker:
-        assert set(broker.catalog.servers) == set(servers), broker.catalog.unavailable
+        # A busy machine takes longer to start them than the broker waits for them.
+        await until(lambda: set(broker.catalog.servers) == set(servers), "all servers are there", 120)
         yield broker
 
 
