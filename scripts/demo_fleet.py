@@ -72,10 +72,8 @@ def host_at_work(cluster: RayCluster) -> psutil.Process | None:
 
 def broker_of_the_run(fleet: Fleet) -> Broker:
     """Returns the broker to which the one run belongs."""
-    # A broker signs its address: the tag stands behind it.
-    statement = "SELECT split_part(url, ' ', 1) FROM cellblock.brokers JOIN cellblock.runs ON owner = name"
-    ((url,),) = fleet.database.rows(statement)
-    return next(broker for broker in fleet.brokers if url == broker.served.url.removesuffix("/mcp"))
+    ((url,),) = fleet.database.rows("SELECT url FROM cellblock.brokers JOIN cellblock.runs ON owner = name")
+    return fleet.broker_at(url)
 
 
 def is_parked(fleet: Fleet) -> bool:

@@ -231,6 +231,8 @@ async def test_parts_die_and_come_back(
         for broker in fleet.brokers:
             network.delay(broker.place)
         first, second = fleet.brokers
+        written = [url for (url,) in fleet.database.rows("SELECT url FROM cellblock.brokers")]
+        assert {fleet.broker_at(url).name for url in written} == {first.name, second.name}
         seen.update(one for part in fleet.parts for one in part.family())
         await do(first.kill)
         await answers(fleet, 2)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from support.entries import Entry, plain_server
 from support.fleet.fleet import Fleet
-from support.fleet.parts import BROKER_PORT, Broker
+from support.fleet.parts import Broker
 
 SINGLE: Final = "single"
 METERED: Final = "metered"
@@ -86,9 +86,7 @@ def quotas(most: int) -> dict[str, Any]:
 def owner(fleet: Fleet) -> Broker:
     """Returns the broker that has the server that exists once; blocks."""
     ((url,),) = fleet.database.rows(f"SELECT url FROM cellblock.claims WHERE name = '{SINGLE}'")
-    # Its broker's tag is behind the URL.
-    way = url.partition(" ")[0].rpartition("/")[2]
-    return next(one for one in fleet.brokers if fleet.network.way(None, one.place, BROKER_PORT) == way)
+    return fleet.broker_at(url)
 
 
 def is_away(response: Any) -> bool:

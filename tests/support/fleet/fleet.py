@@ -151,6 +151,11 @@ class Fleet:
         way = self.network.way(None, self.balancer.place, BALANCER_PORT)
         return self.brokers[0].at(way.rpartition(":")[0], BALANCER_PORT)
 
+    def broker_at(self, written: str) -> Broker:
+        """The broker of an address as brokers write it down: its URL, and behind that the tag that signs it."""
+        way = written.partition(" ")[0].rpartition("/")[2]
+        return next(one for one in self.brokers if self.network.way(None, one.place, BROKER_PORT) == way)
+
     def ledger(self) -> list[dict[str, Any]]:
         """What the upstream servers of all brokers have recorded, each call that was made."""
         return ledger(self.ledger_file)
