@@ -67,11 +67,12 @@ class CallLoads:
         try:
             await place[1]
         except asyncio.CancelledError:
-            if place in self._waiting:
+            # Not whether it still waits: one that was cancelled may have been passed over before its turn came.
+            if not place[1].cancelled():
+                self.leave(size)
+            elif place in self._waiting:
                 self._waiting.remove(place)
                 self._let_in()
-            else:
-                self.leave(size)
             raise
 
     def leave(self, size: int) -> None:

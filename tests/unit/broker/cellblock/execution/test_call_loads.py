@@ -63,6 +63,19 @@ async def test_one_that_gives_up_makes_way() -> None:
     await within(loads.enter(10))
 
 
+async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing() -> None:
+    loads = CallLoads(10)
+    await loads.enter(8)
+    large = asyncio.create_task(loads.enter(9))
+    await turns()
+    large.cancel()
+    loads.leave(8)
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    assert loads.enters(6)
+    assert not loads.enters(6)
+
+
 async def test_at_random_no_more_than_the_cap_is_in_and_all_get_in() -> None:
     chance = random.Random(7)
     loads = CallLoads(100)

@@ -26,7 +26,7 @@ from cellblock.typecheck.session import CompilerSession
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
 from support.recorded_catalogs import recorded_catalog
-from support.waits import until
+from support.waits import until, within
 
 Check = Callable[..., Awaitable[Any]]
 
@@ -133,12 +133,22 @@ async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker
     assert len((await check(WRONG)).faults) == 1
 
 
-async def test_a_caller_that_is_cancelled_leaves_no_work_behind(checker: TypeChecker, check: Check) -> None:
+async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await check("1;")
     processes = compilers(checker)
     await stop(processes[-1])
+    asked = asyncio.Event()
+    request = CompilerSession.request
+
+    async def noted(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
+        asked.set()
+        return await request(self, method, params)
+
+    monkeypatch.setattr(CompilerSession, "request", noted)
     caller = asyncio.ensure_future(check(WRONG))
-    await asyncio.sleep(0.05)
+    await within(asked.wait())
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
