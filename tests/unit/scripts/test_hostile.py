@@ -107,6 +107,7 @@ def test_neighbours_go_on_until_enough_runs_count() -> None:
     assert found.others >= 36
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
 )
@@ -116,6 +117,7 @@ def test_neighbours_are_served_by_a_daemon_without_servers(tmp_path: Path) -> No
     assert (found.took.count, found.failures, found.unsent) == (4, [], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 async def test_a_hostile_server_is_one_and_gives_what_it_is_asked_for(transport: str, tmp_path: Path) -> None:
     code = """

@@ -52,6 +52,7 @@ async def start(folder: Path, program: str = SYSTEM) -> Peer:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loop", "verdict", "computing", "said"),
     [
@@ -69,6 +70,7 @@ async def test_what_became_of_a_system(
     assert (found["neighbour_s"] is not None) == (verdict == "survived")
 
 
+@pytest.mark.slow
 async def test_a_system_that_does_not_answer_hangs_and_still_serves_its_neighbour(tmp_path: Path) -> None:
     found = await try_loop(lambda: start(tmp_path), "hang", "trivial", bound=5.0)
     assert found["verdict"] == "hung"

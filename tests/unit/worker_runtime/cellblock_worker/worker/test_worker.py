@@ -207,6 +207,14 @@ async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
     assert ended.reason == "crashed"
 
 
+def has_realtime(thread: int) -> bool:
+    """Says whether a thread has real-time priority; one that has ended meanwhile has not."""
+    try:
+        return bool(os.sched_getscheduler(thread) & os.SCHED_RR)
+    except ProcessLookupError:
+        return False
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
 async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
     own = realtime.Claim([threading.get_native_id()])
@@ -214,21 +222,16 @@ async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
         pytest.skip("this machine grants no real-time priority")
     try:
         made, owner = await booted()
+        # Those that Deno makes later have the priority of none: it is not handed on.
+        threads = realtime.threads_of(made.pid)
         leased = time.monotonic()
         made.lease(b"token", make_run(), script("for (;;);"), goes_first=True)
         assert made.goes_first
-        assert {os.sched_getscheduler(thread) & os.SCHED_RR for thread in realtime.threads_of(made.pid)} == {
-            os.SCHED_RR
-        }
+        assert [thread for thread in threads if not has_realtime(thread)] == []
         assert os.sched_getparam(made.pid).sched_priority < os.sched_getparam(0).sched_priority
         await until(
-            lambda: (
-                not any(
-                    os.sched_getscheduler(thread) & os.SCHED_RR for thread in realtime.threads_of(made.pid)
-                )
-            ),
+            lambda: not any(map(has_realtime, realtime.threads_of(made.pid))),
             "it takes turns with everything else",
-            bound=1.0,
             pause=0.001,
         )
         assert time.monotonic() >= leased + GO_FIRST_SECONDS

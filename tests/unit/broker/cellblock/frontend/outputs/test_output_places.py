@@ -29,7 +29,7 @@ ANN, SAME_ANN, BOB = Owner("token:ann", "one"), Owner("token:ann", "two"), Owner
 Made = Callable[..., OutputPlace]
 
 
-@pytest.fixture(params=["files", "postgresql"])
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.slow)])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Made]:
     """Makes the place where a front-end keeps outputs."""
     async with contextlib.AsyncExitStack() as stack:
