@@ -17,6 +17,7 @@ from benchmarks.harness import MIB, add_output, machine, parser, say
 from benchmarks.load import floor, fronts, report, stages, sweep, targets, tree
 from benchmarks.load.scenarios import TRIVIAL
 from benchmarks.load.yardsticks import BareDeno
+from cellblock.cli.serve import own_process
 from cellblock_worker.confinement import confinement
 
 MODES: Final = (targets.NEVER, "principal")
@@ -103,6 +104,8 @@ async def _measure(options: argparse.Namespace) -> report.Result:
         "flat": [],
     }
     found: list[targets.Verdict] = []
+    # As in a daemon's: what this harness has imported is in no garbage collection of the broker.
+    own_process()
     with tempfile.TemporaryDirectory(prefix="load-") as scratch:
         folder = Path(scratch)
         bare = BareDeno(folder)

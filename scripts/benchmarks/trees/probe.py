@@ -139,6 +139,20 @@ async def costs(folder: Path, mode: str, runs: int) -> dict[str, float]:
     return {**found, f"reuse {mode}: all below the broker, CPU ms a run": below}
 
 
+async def crowded(folder: Path, places: int, clients: int, runs: int) -> float:
+    """Returns how many runs of one principal end in a second where there are no more places for processes than this."""
+    config = configured(folder, pool={"reuse": "principal", "capacity": places})
+    async with Broker.from_config(config, tools=[add]) as broker:
+        await asyncio.sleep(BOOTED)
+
+        async def once() -> None:
+            response = await broker.run(TRIVIAL)
+            assert not response.diagnostics, response
+
+        await rate(once, runs, clients=clients)
+        return await rate(once, runs * 2, clients=clients)
+
+
 async def rested(once: Once, runs: int) -> float:
     """Returns the median time of runs after rests, in ms."""
     return (await paced({"": once}, runs))[""]
@@ -172,6 +186,9 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
     await rate(bare, CLIENTS * 5)
     bare_busy = await rate(bare, runs * 2)
     spent = {**await costs(folder, "never", runs), **await costs(folder, "principal", runs)}
+    for places, clients in ((1, 1), (2, CLIENTS), (4, CLIENTS)):
+        rates = await crowded(folder, places, clients, runs)
+        spent[f"reuse principal, {clients} clients in {places} places: runs a second"] = rates
     boots: list[float] = []
     bares: list[float] = []
     for _ in range(3):

@@ -17,6 +17,7 @@ from cellblock_worker.base.records import BadRecord, Like, Record, Within
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.kept import KeptWorkers
+from cellblock_worker.host.returning import ReturningWorkers
 from cellblock_worker.host.untold import Untold
 from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
@@ -29,6 +30,7 @@ from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
 from cellblock_worker.wire.loop_socket import PeerUnreachable
 from cellblock_worker.worker.reuse import ReuseBounds
+from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
 logger = logging.getLogger("cellblock.host")
@@ -142,6 +144,7 @@ class Host:
         self._runs: dict[bytes, Worker] = {}
         self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
+        self._returning = ReturningWorkers[Worker](self._serve)
         self._key_prefix = ""
         self._waiting = Turns()
         self._booting = 0
@@ -270,7 +273,7 @@ class Host:
             await self.stopped.wait()
             return
         self._stopping = True
-        for waiting in self._waiting.clear():
+        for waiting in (*self._waiting.clear(), *self._returning.clear()):
             self._end(waiting.token, protocol.Ended(reason="host_stopping"))
         for worker in list(self._workers):
             worker.kill("host_stopping")
@@ -323,6 +326,8 @@ class Host:
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
             self._untold.tell(worker.token)
+        if worker.state is State.RETURNING:
+            self._returning.put(worker)
         self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -331,10 +336,15 @@ class Host:
 
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
+        now = time.monotonic()
+        if (claim := self._returning.take(worker)) is not None:
+            if worker.may_have(claim.run, gives_way=self._waiting.gives_way(claim.run.lane, now)):
+                self._lease(worker, claim)
+                return
+            self._serve(claim)
         if not worker.key.startswith(self._key_prefix):
             worker.kill("host_stopping")
             return
-        now = time.monotonic()
         for waiting in self._waiting:
             if worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now)):
                 self._waiting.leave(waiting.token)
@@ -350,6 +360,8 @@ class Host:
             self._all_gone.set()
         self._warm.discard(worker)
         self._kept.discard(worker)
+        if (claim := self._returning.take(worker)) is not None:
+            self._serve(claim)
         self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
@@ -396,12 +408,9 @@ class Host:
                     if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
                         self._lease(worker, waiting)
                         return
-                self._target.used(now)
-                self._warm.asked(message)
-                self._waiting.join(waiting)
-                self._serve_waiting()
-                self._shed_kept()
-                self._refill()
+                    if self._is_full() and self._returning.join(waiting, gives_way=gives_way):
+                        return
+                self._serve(waiting)
             case protocol.Reply():
                 # Every other encoding of it is none.
                 logger.error("dropped a reply of the broker whose header is not canonical")
@@ -454,10 +463,24 @@ class Host:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
-        if self._waiting.leave(token):
+        if self._waiting.leave(token) or self._returning.leave(token):
             self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        """Says whether one more process that serves would take the place of one that has served."""
+        serving = len(self._runs) + len(self._waiting)
+        return serving + len(self._kept) + len(self._returning) >= self._config.capacity
+
+    def _serve(self, waiting: Waiting) -> None:
+        """Gives a run a warm worker, at once or in its turn."""
+        self._target.used(time.monotonic())
+        self._warm.asked(waiting.run)
+        self._waiting.join(waiting)
+        self._serve_waiting()
+        self._shed_kept()
+        self._refill()
 
     def _serve_waiting(self) -> None:
         self._warm.drop_dead()

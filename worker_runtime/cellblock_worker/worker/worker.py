@@ -200,9 +200,9 @@ class Worker:
         return self._bond.first.key if self._bond is not None else ""
 
     def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
-        """Says whether the worker, which has served a run of its key, may have this one: where its priority was
-        lowered for good, only one that is to give way."""
-        if self.state is not State.WARM or self._bond is None or not self._bond.fits(run):
+        """Says whether the worker, which has served a run of its key, may have this one once it is ready: where its
+        priority was lowered for good, only one that is to give way."""
+        if self.state not in (State.WARM, State.RETURNING) or self._bond is None or not self._bond.fits(run):
             return False
         return gives_way or self._scheduling is None or not self._scheduling.is_lowered
 

@@ -20,11 +20,12 @@ import zmq
 from cellblock_worker.base.records import BadRecord
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host import host as host_module
-from cellblock_worker.host import untold
+from cellblock_worker.host import returning, untold
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
+from cellblock_worker.worker import worker
 from cellblock_worker.worker.reuse import ReuseBounds
 from support.fake_worker import FakeWorkers
 from support.processes import name_of
@@ -571,6 +572,75 @@ async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
     broker.say(other, b"d", b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 4)
     await _gone(pids[1])
+
+
+SLOW_AGAIN = """
+import time
+ready()
+while True:
+    how = read().body
+    frame(str(os.getpid()).encode(), t="done", ms=0)
+    if how == b"dies":
+        os._exit(1)
+    time.sleep(30 if how == b"hangs" else 0.03)
+    ready()
+"""
+"""Its next context takes time to be made."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_where_all_places_are_taken_a_run_waits_for_a_process_of_its_client(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    fake_workers.run(SLOW_AGAIN)
+    _, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    pids: list[int] = []
+    for number in range(5):
+        broker.say(RUN.replace(key="one"), token := b"%d" % number, b"1")
+        pids.append(await _pid_of(broker, token))
+    assert len(set(pids)) == 1
+    broker.say(RUN.replace(key="another"), b"other", b"1")
+    assert await _pid_of(broker, b"other") != pids[0]
+    await _gone(pids[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
+    how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
+    fake_workers.run(SLOW_AGAIN)
+    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    broker.say(RUN.replace(key="one"), b"first", how.encode())
+    first = await _pid_of(broker, b"first")
+    broker.say(RUN.replace(key="one"), b"second", b"1")
+    assert await _pid_of(broker, b"second") != first
+    await _gone(first)
+    await until(lambda: len(host._returning) == 0, "none is on its way")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@pytest.mark.parametrize("ends", ["cancelled", "host_stopping"])
+async def test_a_run_that_waits_for_a_process_can_be_ended(
+    ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    fake_workers.run(SLOW_AGAIN)
+    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    broker.say(RUN.replace(key="one"), b"first", b"hangs")
+    await broker.end_of(b"first")
+    broker.say(RUN.replace(key="one"), b"second", b"1")
+    if ends == "cancelled":
+        broker.say(protocol.Cancel(), b"second")
+    else:
+        await until(lambda: b"second" in host._link_of, "the run has come")
+        await host.stop()
+    assert (await broker.end_of(b"second")).reason == ends
+    assert broker.run_of(b"second") == ["ended"]
 
 
 async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
