@@ -186,6 +186,20 @@ def test_the_default_file_is_made(home: Path) -> None:
     assert "secret" not in done.stderr
 
 
+def test_a_name_controls_no_terminal(home: Path) -> None:
+    name = "a\x1b[31mb"
+    for words in (
+        ("add", name, "--", "true"),
+        ("add", name, "--", "true"),
+        ("enable", name),
+        ("disable", name),
+        ("remove", name),
+    ):
+        done = cellblock(*words)
+        assert done.returncode == 0, done.stderr
+        assert "[31mb" in done.stdout and "\x1b" not in done.stdout + done.stderr
+
+
 def test_a_server_that_is_there_is_replaced_only_when_told(home: Path) -> None:
     file = home / "c.json"
     file.write_text(COMMENTED)

@@ -124,7 +124,10 @@ def test_what_is_said_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str])
         (("create", "ci", "--expires", "0d"), "write a span such as"),
         (("create", "ci", "--grants", '{"tols": []}'), "tols"),
         (("create", "ci", "--grants", '{"tools": ["files.*"]}'), "names no server"),
-        (("create", "ci", "--grants", str(tmp_path / "none.json")), "cannot be read"),
+        (
+            ("create", "ci", "--grants", str(tmp_path / "none.json")),
+            "cannot be read: No such file or directory; name a file",
+        ),
         (("create", "A B"), "no name for a token"),
         (("revoke", "ci"), "There are none"),
     ):

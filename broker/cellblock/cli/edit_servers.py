@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.terminal import harmless
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
@@ -39,7 +40,7 @@ def add(parsed: argparse.Namespace) -> int:
     file = OwnFile(parsed.config)
     present = file.servers.get(name)
     if present == entry:
-        sys.stdout.write(f"{name} is in {shown_path(file.path)} already, as you have it.\n")
+        sys.stdout.write(harmless(f"{name} is in {shown_path(file.path)} already, as you have it.\n"))
         return EXIT_OK
     file.change({file.place(name): entry})
     if present is not None and not parsed.replace:
@@ -111,7 +112,7 @@ def _save(file: OwnFile, done: str, *, private: bool = False, hint: str | None =
     """
     told = file.check(hint)
     copy = file.write(private=private)
-    sys.stdout.write(f"{done} ({shown_path(file.path)})\n")
+    sys.stdout.write(harmless(f"{done} ({shown_path(file.path)})\n"))
     if copy is not None:
         sys.stdout.write(f"The old file is {shown_path(copy)}\n")
     sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
@@ -127,7 +128,7 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
         raise ConfigError(f"The entry of {parsed.server} is no object.", hint="Correct it in the file.")
     # What `normal` has read, whichever key says it.
     if bool(file.servers[parsed.server].get("disabled", False)) is disabled:
-        sys.stdout.write(f"{parsed.server} is {word} already.\n")
+        sys.stdout.write(harmless(f"{parsed.server} is {word} already.\n"))
         return EXIT_OK
     keys = ("disabled", *ON_KEYS)
     file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})

@@ -124,7 +124,11 @@ def read_grants(text: str) -> dict[str, Any]:
         source = f"--grants {text}"
         try:
             text = Path(text).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise UsageError(
+                f"{source}: cannot be read: {error.strerror}; name a file, or write the JSON itself"
+            ) from None
+        except ValueError as error:
             raise UsageError(f"{source}: cannot be read: {error}") from None
     try:
         found: object = json.loads(text)

@@ -20,7 +20,7 @@ from benchmarks.load.yardsticks import BareDeno
 from support.virtual_time import VirtualTimeLoop
 
 ROOT = Path(__file__).resolve().parents[3]
-NEWER = ROOT / "docs/benchmarks/load-2026-11-26.json"
+NEWER = ROOT / "docs/benchmarks/load-2026-11-27.json"
 
 
 def loadtest(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
