@@ -37,7 +37,13 @@ __all__ = [
 ]
 
 
-pytest_plugins = ["support.clauses", "support.postgresql", "support.shared_rows", "security.native.fixtures"]
+pytest_plugins = [
+    "support.clauses",
+    "support.postgresql",
+    "support.scripted_broker",
+    "support.shared_rows",
+    "security.native.fixtures",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

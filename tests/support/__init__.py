@@ -34,6 +34,7 @@ Parts of the broker and of the host
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
+    scripted_broker     a broker that a test scripts, for a worker host of the test's own process
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
     reused              sees to it that with `--reuse` runs have used processes

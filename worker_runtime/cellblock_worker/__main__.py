@@ -17,7 +17,8 @@ import zmq
 from cellblock_worker.base.lifetime import die_with_parent
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
-from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.host.host import Host
+from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.host_process import EXIT_USAGE, first_line, run_confined, watch_lifeline
 from cellblock_worker.wire.endpoints import ipc_folder
 

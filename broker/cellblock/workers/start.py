@@ -22,7 +22,7 @@ from cellblock.workers.pool.local_host import LocalHost
 from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.ray_hosts import RayHosts
 from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts, own_pair, pair_on_ray
-from cellblock_worker.host.host import HostConfig
+from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.scheduling import realtime
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.worker.reuse import ReuseBounds

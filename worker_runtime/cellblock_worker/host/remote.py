@@ -25,7 +25,8 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.deno_dir import DenoDir
-from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.host.host import Host
+from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.host_process import (
     EXIT_USAGE,
     RefusedByBroker,

@@ -10,7 +10,8 @@ import pytest
 import zmq
 
 from cellblock_worker.host import remote
-from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.host.host import Host
+from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler, prepare_listener
 

@@ -17,7 +17,7 @@ from cellblock.workers.pool.local_host import (
     LocalHost,
     restart_pause,
 )
-from cellblock_worker.host.host import HostConfig
+from cellblock_worker.host.host_config import HostConfig
 from support.waits import until
 
 

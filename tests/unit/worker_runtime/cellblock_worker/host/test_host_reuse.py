@@ -1,0 +1,202 @@
+"""A host whose processes serve several runs of one key: who gets which, who waits for which, and which must go."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from cellblock_worker.confinement import confinement
+from cellblock_worker.host import returning
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker import worker
+from support.fake_worker import FakeWorkers
+from support.scripted_broker import BOUND, BOUNDS, RUN, Broker, StartHost
+from support.waits import until
+
+AGAIN = """
+ready()
+while True:
+    start = read()
+    if start.body == b"calls":
+        frame(b"{}", t="call", id=1, server="s", tool="t", events="")
+        read()
+    frame(str(os.getpid()).encode(), t="done", ms=0)
+    ready()
+"""
+
+
+async def _pid_of(broker: Broker, token: bytes) -> int:
+    """The process that this run had."""
+    await broker.end_of(token)
+    return next(int(body) for of, said, body in broker.heard if of == token and said.t == "ended")
+
+
+async def _reused(broker: Broker, run: protocol.Run, tokens: Iterator[bytes]) -> bytes:
+    """The token of a run that got a process of one before it: its `Ready` may come after the next run."""
+    for token in itertools.islice(tokens, 100):
+        broker.say(run, token, b"1")
+        if (await broker.end_of(token)).reused:
+            return token
+    raise AssertionError("no process was reused")
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(BOUND):
+        while psutil.pid_exists(pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_a_process_that_no_run_can_have_any_more_ends(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """One that is kept, and one that has a run when it is told."""
+    fake_workers.run(AGAIN)
+    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    tokens = (f"run {number}".encode() for number in itertools.count())
+    old, new = RUN.replace(key="old 1"), RUN.replace(key="new 1")
+    await _reused(broker, old, tokens)
+    broker.say(old, busy := next(tokens), b"calls")
+    await broker.until(lambda: "call" in broker.run_of(busy))
+    broker.say(old, other := next(tokens), b"1")
+    kept = await _pid_of(broker, other)
+    broker.say(new, token := next(tokens), b"1")
+    await broker.end_of(token)
+    broker.say(protocol.Keys(prefix="new"))
+    await _gone(kept)
+    broker.say(protocol.Reply(id=1, ok=True), busy, b"1")
+    await _gone(await _pid_of(broker, busy))
+    await _reused(broker, new, tokens)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """Its runs give way, and so has a process that has been lowered for them."""
+    fake_workers.run(AGAIN)
+    host, broker = await start_host(warm=1, reuse=BOUNDS)
+    run, tokens = RUN.replace(key="busy", lane=1), map(str.encode, map(str, itertools.count()))
+    pids: list[int] = []
+    # Half of what is remembered goes in two seconds: on a busy machine the other client may be forgotten in between.
+    while len(pids) < 5 or (len(set(pids[-5:])) > 1 and len(pids) < 30):
+        host._waiting.used(2, 0.001, time.monotonic())
+        host._waiting.used(1, 1e9, time.monotonic())
+        pids.append(await _pid_of(broker, await _reused(broker, run, tokens)))
+    assert len(set(pids[-5:])) == 1
+    assert os.getpriority(os.PRIO_PROCESS, pids[-1]) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
+    fake_workers.run(AGAIN)
+    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.replace(principal_warm=2))
+    mine, other = (RUN.replace(key=key) for key in ("mine", "other"))
+    for token in (b"a", b"b"):
+        broker.say(mine, token, b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 2)
+    pids: list[int] = []
+    for kept, token in enumerate((b"a", b"b"), 1):
+        broker.say(protocol.Reply(id=1, ok=True), token, b"1")
+        pids.append(await _pid_of(broker, token))
+        await until(lambda kept=kept: len(host._kept) == kept, "it is kept")
+    broker.say(other, b"c", b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 3)
+    await _gone(pids[0])
+    assert psutil.pid_exists(pids[1]) and len(host._kept) == 1
+    broker.say(other, b"d", b"calls")
+    await broker.until(lambda: len(broker.of(protocol.Call)) == 4)
+    await _gone(pids[1])
+
+
+SLOW_AGAIN = """
+import time
+ready()
+while True:
+    how = read().body
+    frame(str(os.getpid()).encode(), t="done", ms=0)
+    if how == b"dies":
+        os._exit(1)
+    time.sleep(30 if how == b"hangs" else 0.03)
+    ready()
+"""
+"""Its next context takes time to be made."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+async def test_where_all_places_are_taken_a_run_waits_for_a_process_of_its_client(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    fake_workers.run(SLOW_AGAIN)
+    _, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    pids: list[int] = []
+    for number in range(5):
+        broker.say(RUN.replace(key="one"), token := b"%d" % number, b"1")
+        pids.append(await _pid_of(broker, token))
+    assert len(set(pids)) == 1
+    broker.say(RUN.replace(key="another"), b"other", b"1")
+    assert await _pid_of(broker, b"other") != pids[0]
+    await _gone(pids[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
+    how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
+    fake_workers.run(SLOW_AGAIN)
+    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    broker.say(RUN.replace(key="one"), b"first", how.encode())
+    first = await _pid_of(broker, b"first")
+    broker.say(RUN.replace(key="one"), b"second", b"1")
+    assert await _pid_of(broker, b"second") != first
+    await _gone(first)
+    await until(lambda: len(host._returning) == 0, "none is on its way")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@pytest.mark.parametrize("ends", ["cancelled", "host_stopping"])
+async def test_a_run_that_waits_for_a_process_can_be_ended(
+    ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    fake_workers.run(SLOW_AGAIN)
+    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    broker.say(RUN.replace(key="one"), b"first", b"hangs")
+    await broker.end_of(b"first")
+    broker.say(RUN.replace(key="one"), b"second", b"1")
+    if ends == "cancelled":
+        broker.say(protocol.Cancel(), b"second")
+    else:
+        await until(lambda: b"second" in host._link_of, "the run has come")
+        await host.stop()
+    assert (await broker.end_of(b"second")).reason == ends
+    assert broker.run_of(b"second") == ["ended"]
+
+
+async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier run's memory would count as a later one's."""
+    monkeypatch.setattr(confinement, "_LINUX", False)
+    fake_workers.run(AGAIN)
+    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    (hello,) = broker.of(protocol.Hello)
+    assert any(layer.startswith("reuse: ") for layer in hello.missing)
+    assert not any(layer.startswith("reuse: ") for layer in hello.layers)
+    broker.say(RUN.replace(key="a"), b"run", b"1")
+    await _gone(await _pid_of(broker, b"run"))
