@@ -13,6 +13,7 @@ from serve import TIMEOUT_MS, serve
 from benchmarks.load import fronts
 from benchmarks.load.scenarios import importing
 from benchmarks.load.yardsticks import BareDeno
+from cellblock.cli.serve import own_process
 
 LIMITS = {"timeoutMs": TIMEOUT_MS, "maxCpuMs": TIMEOUT_MS, "maxMemoryBytes": 128 << 20}
 
@@ -30,6 +31,7 @@ async def main(way: str, folder: Path) -> None:
         front: fronts.Front = BareDeno(folder)
         await serve(run)
         return
+    own_process()
     async with fronts.embedded(folder, **({} if way == "never" else {"reuse": way})) as front:
         await serve(run)
 
