@@ -234,7 +234,7 @@ class Cutting:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks unit tests that need the server as slow: together they take a quarter of the time of all."""
+    """Marks tests that need the server as slow: of the unit tests they take a quarter of the time."""
     for item in items:
         if isinstance(item, pytest.Function) and "postgres" in item.fixturenames:
             item.add_marker("slow")

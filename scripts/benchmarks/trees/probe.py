@@ -186,7 +186,7 @@ async def measured(folder: Path, runs: int) -> dict[str, float]:
     await rate(bare, CLIENTS * 5)
     bare_busy = await rate(bare, runs * 2)
     spent = {**await costs(folder, "never", runs), **await costs(folder, "principal", runs)}
-    for places, clients in ((1, 1), (2, CLIENTS), (4, CLIENTS)):
+    for places, clients in ((1, 1), (16, 1), (2, CLIENTS), (4, CLIENTS), (16, CLIENTS)):
         rates = await crowded(folder, places, clients, runs)
         spent[f"reuse principal, {clients} clients in {places} places: runs a second"] = rates
     boots: list[float] = []

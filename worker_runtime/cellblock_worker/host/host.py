@@ -363,7 +363,7 @@ class Host:
                     if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
                         self._lease(worker, waiting)
                         return
-                    if self._is_full() and self._returning.join(waiting, gives_way=gives_way):
+                    if self._returning.join(waiting, gives_way=gives_way):
                         return
                 self._serve(waiting)
             case protocol.Reply():
@@ -422,11 +422,6 @@ class Host:
             self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
-
-    def _is_full(self) -> bool:
-        """Says whether one more process that serves would take the place of one that has served."""
-        serving = len(self._runs) + len(self._waiting)
-        return serving + len(self._kept) + len(self._returning) >= self._config.capacity
 
     def _serve(self, waiting: Waiting) -> None:
         """Gives a run a warm worker, at once or in its turn."""

@@ -1,31 +1,23 @@
 """Keeps the processes whose run is over and which are not ready for another one yet, and the runs that wait for them.
 
-A process makes its next context after an answer, in a millisecond. Where the host has no place for one more process, a
-run of the same client waits for that: a new process in its stead would take fifty times as long, and end an old one.
+A process makes its next context after an answer, in a millisecond. A run of the same key waits for that: a new process
+in its stead would cost fifty times as much CPU, and could take the place of an old one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
+from cellblock_worker.host.kept import Keepable
 from cellblock_worker.scheduling.turns import Waiting
-from cellblock_worker.wire import protocol
 
 WAIT_SECONDS: Final = 0.1
 """Bounds how long a run waits for a process to be ready: on a busy machine that has to wait for a core."""
 
 
-class Returning(Protocol):
-    """Stands for a worker whose run is over."""
-
-    def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
-        """Says whether the worker may have this run, which gives way to others or does not."""
-        ...
-
-
-T = TypeVar("T", bound=Returning)
+T = TypeVar("T", bound=Keepable)
 
 
 class ReturningWorkers(Generic[T]):

@@ -20,6 +20,8 @@ from support.fake_worker import FakeWorkers
 from support.scripted_broker import BOUND, BOUNDS, RUN, Broker, StartHost
 from support.waits import until
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+
 AGAIN = """
 ready()
 while True:
@@ -53,7 +55,7 @@ async def _gone(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@on_linux
 async def test_a_process_that_no_run_can_have_any_more_ends(
     start_host: StartHost, fake_workers: FakeWorkers
 ) -> None:
@@ -76,7 +78,7 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
     await _reused(broker, new, tokens)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@on_linux
 async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
     start_host: StartHost, fake_workers: FakeWorkers
 ) -> None:
@@ -94,7 +96,7 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
     assert os.getpriority(os.PRIO_PROCESS, pids[-1]) > os.getpriority(os.PRIO_PROCESS, 0)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@on_linux
 async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
     start_host: StartHost, fake_workers: FakeWorkers
 ) -> None:
@@ -133,15 +135,16 @@ while True:
 """Its next context takes time to be made."""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
-async def test_where_all_places_are_taken_a_run_waits_for_a_process_of_its_client(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+@on_linux
+@pytest.mark.parametrize("places", [1, 4])
+async def test_a_run_waits_for_a_process_of_its_key(
+    places: int, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
-    _, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    _, broker = await start_host(warm=2, capacity=places, reuse=BOUNDS)
     pids: list[int] = []
     for number in range(5):
         broker.say(RUN.replace(key="one"), token := b"%d" % number, b"1")
@@ -151,7 +154,7 @@ async def test_where_all_places_are_taken_a_run_waits_for_a_process_of_its_clien
     assert await _pid_of(broker, b"other") != pids[0]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@on_linux
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
@@ -167,7 +170,7 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     await until(lambda: len(host._returning) == 0, "none is on its way")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
+@on_linux
 @pytest.mark.parametrize("ends", ["cancelled", "host_stopping"])
 async def test_a_run_that_waits_for_a_process_can_be_ended(
     ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
