@@ -81,6 +81,8 @@ class Owner:
         await self.until("gone")
         await asyncio.sleep(0)
         assert self.events.count("ended") == self.events.count("gone") == 1
+        # Shown where a test fails: how it ended, and the last of its stderr.
+        print(*self.ended[0])
         return self.ended[0][0]
 
     @property
