@@ -64,6 +64,8 @@ WORKER_ENVIRONMENT: Final = {
     "NO_COLOR": "1",
     # As in the room, where no machine's zone is known: a recording is replayed on another machine.
     "TZ": "UTC",
+    # The main thread's, and one that is made at boot. A new one takes 128 MiB for a moment: as much as a run may have.
+    "MALLOC_ARENA_MAX": "2",
 }
 
 MAX_OPEN_FILES: Final = 128

@@ -15,7 +15,13 @@ from typing import Final, Literal
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.usage import Usage, read_usage
 
-OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
+OUT_OF_MEMORY_MARKS: Final = (
+    b"out of memory",
+    b"Out of memory",
+    b"memory allocation of",
+    b"OOM",
+    b"Cannot allocate memory",
+)
 
 OVERFLOW_MARK: Final = b"has overflowed its stack"
 """Matches the words of Rust's guard page: the death is no matter of the memory limit, however much was in use."""

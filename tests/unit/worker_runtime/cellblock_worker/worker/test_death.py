@@ -63,6 +63,10 @@ def test_the_engines_own_word_needs_no_other_evidence() -> None:
     said = b"# Fatal process out of memory: Zone"
     assert cause(-signal.SIGTRAP, said) == "memory"
     assert cause(-signal.SIGSEGV, b"memory allocation of 4096 bytes failed") == "memory"
+    # What Deno says of a thread that cannot begin; it exits as after any panic.
+    assert (
+        cause(1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)") == "memory"
+    )
 
 
 def test_a_native_stack_overflow_is_a_crash_at_any_size() -> None:

@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 import time
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -129,6 +131,41 @@ async def test_memory_ends_at_its_cap(code: str) -> None:
         assert "Array buffer allocation failed" in json.loads(body)["message"]
     else:
         assert ended.reason == "memory" and f"maxMemoryBytes = {48 * MIB}" in ended.detail
+
+
+ARENA_BYTES = 64 * MIB
+"""What glibc's malloc keeps for a thread, at a multiple of that."""
+
+
+def arenas_of(pid: int) -> int:
+    """Counts what malloc has reserved for single threads."""
+    places: list[tuple[int, int, str]] = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        span, mode, *_ = line.split()
+        first, _, last = span.partition("-")
+        places.append((int(first, 16), int(last, 16), mode))
+    return sum(
+        first % ARENA_BYTES == 0
+        and used == "rw-p"
+        and rest == "---p"
+        and middle == next_first
+        and last == first + ARENA_BYTES
+        for (first, middle, used), (next_first, last, rest) in pairwise(places)
+    )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+async def test_no_thread_that_begins_in_a_small_run_reserves_its_address_space() -> None:
+    """Another one that asks for some in that moment would get none, and Deno ends of it."""
+    made, owner = await booted()
+    assert arenas_of(made.pid) == 1
+    made.lease(
+        b"token", make_run(), script("console.log('on'); await new Promise(() => setTimeout(() => 0, 1e9))")
+    )
+    await owner.until("says")
+    assert arenas_of(made.pid) == 1
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"
 
 
 async def test_memory_is_sampled_where_the_kernel_keeps_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
