@@ -181,9 +181,8 @@ static void run_step(int index, char *line) {
 
 /* Whether this process is to be Deno after all: for the self-test, for filling the DENO_DIR, or by the share. */
 static int is_deno(int argc, char **argv) {
-    const char *script = "/boot.js";
-    size_t size = strlen(argv[argc - 1]);
-    if (size < strlen(script) || strcmp(argv[argc - 1] + size - strlen(script), script) != 0) return 1;
+    const char *script = strrchr(argv[argc - 1], '/');
+    if (!script || (strcmp(script, "/boot.js") != 0 && strcmp(script, "/contexts.js") != 0)) return 1;
     if (access("/deno_dir", W_OK) == 0) return 1;
     char text[16] = {0};
     unsigned char drawn[2] = {0};
