@@ -146,9 +146,15 @@ class Seen(NamedTuple):
     arguments: tuple[int, ...]
 
 
-DONE_WITHOUT: Final = frozenset({Seen("deno", "socket", (1, 0x80801)), Seen("tsc", "fanotify_init", ())})
-"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user, and the compiler
-whether it can watch files."""
+DONE_WITHOUT: Final = frozenset(
+    {
+        Seen("deno", "socket", (1, 0x80801)),
+        Seen("deno", "process_vm_readv", ()),
+        Seen("tsc", "fanotify_init", ()),
+    }
+)
+"""Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user, Deno reads its own
+stack after a panic, and the compiler asks whether it can watch files."""
 
 
 class Tracer(threading.Thread):

@@ -21,6 +21,8 @@ OUT_OF_MEMORY_MARKS: Final = (
     b"memory allocation of",
     b"OOM",
     b"Cannot allocate memory",
+    # Ends a panic of Deno's in which V8's collector was refused memory; the exit code is then 1.
+    b"Check failed: allocation.",
 )
 
 OVERFLOW_MARK: Final = b"has overflowed its stack"

@@ -67,6 +67,8 @@ def test_the_engines_own_word_needs_no_other_evidence() -> None:
     assert (
         cause(1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)") == "memory"
     )
+    assert cause(1, b"Fatal error in :0: Check failed: allocation.") == "memory"
+    assert cause(1, b"Fatal error in :0: Check failed: IsSmi(x).", data=31, grown=40) == "crashed"
 
 
 def test_a_native_stack_overflow_is_a_crash_at_any_size() -> None:
