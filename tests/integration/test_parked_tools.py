@@ -13,7 +13,10 @@ import pytest
 from cellblock import Broker, Grantee, Observer, Question, RunResponse, Verdict, tool
 from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
+from cellblock.durable.parked_runs import ParkedRuns
 from cellblock.durable.views import ParkedRun
+from cellblock.execution.caller import Caller
+from cellblock.execution.keeping import KeptRun
 from cellblock.journal import at_work
 from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
@@ -262,6 +265,33 @@ async def test_a_run_that_cannot_be_let_go_at_once_goes_on_later(
     go("one")
     done = await within(broker.parked_runs.outcome(response.usage.run_id), 60)
     assert done is not None and done.result == "ONE" and len(tries) == 3 and MADE == {"one": 1}
+
+
+async def test_tools_that_answer_while_it_is_said_that_the_run_waits_for_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, parked_again = ParkedRuns.go_on, list[str]()
+
+    async def goes_on(run_id: str) -> bool:
+        status = await broker.parked_runs.status(run_id, "embedding")
+        return status is not None and status.state != "parked"
+
+    async def late(runs: ParkedRuns, kept: KeptRun, caller: Caller) -> RunResponse:
+        response = await go_on(runs, kept, caller)
+        if response.parked:
+            go("one")
+            await until_found(lambda: goes_on(kept.run_id), "it has its answer")
+            parked_again.append(kept.run_id)
+        return response
+
+    monkeypatch.setattr(ParkedRuns, "go_on", late)
+    code = "await write({ n: 1 }); globalThis.__codemode_result__ = (await slow({ word: 'one' })).result;"
+    response = await within(broker.run(IMPORTS + code, durable=True))
+    run_id = str(response.usage.run_id)
+    assert await broker.parked_runs.answer(run_id, "accepted") is not None
+    done = await within(broker.parked_runs.outcome(run_id), 60)
+    assert done is not None and done.result == "ONE" and parked_again == [run_id], done
+    assert MADE == {"write 1": 1, "one": 1}
 
 
 async def test_where_a_run_cannot_be_written_it_keeps_its_process(

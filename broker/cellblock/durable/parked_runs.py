@@ -89,7 +89,8 @@ class ParkedRuns(GoingOn):
             head = await self._journals.asked(lambda store: store.head(run_id, principal), None)
             if head is not None and (task := self._awake.get(run_id)) is not None:
                 response = await asyncio.shield(task)
-                if not (response.parked and self._at_work.is_all(run_id)):
+                # Its tools may have answered before it was said that it waits for them.
+                if not response.parked or await self._asks(run_id):
                     return response
             elif head is not None and head.is_answered and (why := self._foreign.get(run_id)) is not None:
                 raise Foreign(why)
@@ -348,8 +349,12 @@ class ParkedRuns(GoingOn):
         """Says whether a parked run goes on by itself: it waits for tools, or is about to be taken."""
         if head.is_answered:
             return True
-        waiting = None if head.owner is None else await self.questions(head.id)
-        return waiting is not None and not waiting[1]
+        return head.owner is not None and await self._asks(head.id) is False
+
+    async def _asks(self, run_id: str) -> bool | None:
+        """Says whether a parked run waits for people; None of one that is not parked. Raises StoreError."""
+        waiting = await self.questions(run_id)
+        return None if waiting is None else bool(waiting[1])
 
 
 @contextlib.contextmanager
