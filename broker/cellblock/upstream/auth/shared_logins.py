@@ -105,13 +105,16 @@ class SharedLogin:
             self._writing.cancel()
             self._writing = None
         self.kept_in = "postgresql"
+        was_there = self.stamp() is not None
         try:
             await asyncio.to_thread(self._rows.put, KIND, self._name, _written(record))
         except Away as error:
             if not self._patient:
                 raise self._failed("written", error) from None
             logger.warning("the login of %s is written when PostgreSQL is back: %s", self._server, error)
-            self._writing = asyncio.create_task(self._write(record), name=f"login of {self._server}")
+            self._writing = asyncio.create_task(
+                self._write(record, was_there), name=f"login of {self._server}"
+            )
         except StoreError as error:
             raise self._failed("written", error) from None
 
@@ -122,12 +125,12 @@ class SharedLogin:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _write(self, record: LoginRecord) -> None:
+    async def _write(self, record: LoginRecord, was_there: bool) -> None:
         why = "this broker has ended"
         while not self._rows.is_closed:
             await asyncio.sleep(AGAIN_SECONDS)
             try:
-                if await asyncio.to_thread(self._is_settled, record):
+                if await asyncio.to_thread(self._is_settled, record, was_there):
                     return
             except Away:
                 continue
@@ -136,18 +139,19 @@ class SharedLogin:
                 break
         logger.error("the login of %s is lost, as it could not be written: %s", self._server, why)
 
-    def _is_settled(self, record: LoginRecord) -> bool:
-        """Writes a login over what it was renewed from, unless a person has logged in or out since; blocks. Says
-        whether nothing is left to be written. Raises StoreError."""
+    def _is_settled(self, record: LoginRecord, was_there: bool) -> bool:
+        """Writes a login over what it was renewed from, or where none was there, unless a person has logged in or out
+        since; blocks. Says whether nothing is left to be written. Raises StoreError."""
         self._rows.read()
         version, body = self._rows.version(KIND, self._name), self._rows.body(KIND, self._name)
-        if body is None:
+        if body is None and was_there:
             return True
         # One that is damaged is replaced.
         with contextlib.suppress(ValidationError):
-            if _read(body).since > record.since:
+            if body is not None and _read(body).since > record.since:
                 return True
-        return self._rows.put(KIND, self._name, _written(record), only=version)
+        written = _written(record)
+        return self._rows.put(KIND, self._name, written, replace=body is not None, only=version)
 
     @contextlib.contextmanager
     def _worded(self, what: str) -> Generator[None]:

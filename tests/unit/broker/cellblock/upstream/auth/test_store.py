@@ -225,6 +225,25 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
     await until_found(written, "it is written")
 
 
+@pytest.mark.parametrize("others", [None, 2.0])
+async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logged_in_since(
+    postgres: Postgres, postgres_server: PostgresServer, others: float | None
+) -> None:
+    login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
+    assert isinstance(login, SharedLogin) and await login.load() is None
+    postgres.stop()
+    try:
+        await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
+    finally:
+        postgres.start()
+    if others is not None:
+        await other.save(record().wanting("theirs").model_copy(update={"since": others}))
+    assert login._writing is not None
+    await asyncio.wait_for(login._writing, 60)
+    found = await login_of(postgres_server).load()
+    assert found is not None and found.wanted_scope == ("held" if others is None else "theirs")
+
+
 async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(tmp_path: Path) -> None:
     store, other = (LoginStore(tmp_path, "notes", url, SETTINGS) for url in (URL, "https://evil.example/mcp"))
     await store.save(record())
