@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import IO, Final, TextIO
 
 from cellblock.base.errors import shorten
 from cellblock.config.secrets.redaction import Redactor
+from cellblock.upstream.definitions import file_stem
 from cellblock_worker.base.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.upstream")
@@ -26,10 +28,17 @@ LAST_CHARS: Final = 4096
 """Bounds the text in which the last error is looked for: a stack and a version may stand behind it."""
 
 
+PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+"""Matches the names that are in the name of a log file as they are."""
+
+HASH_CHARS: Final = 8
+"""Tells servers apart of whose names the same is plain, as `a.b` and `a b`."""
+
+
 def upstream_log(log_dir: Path, name: str) -> Path:
-    """Says where the stderr of a server goes, by its name in the configuration."""
-    safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
-    return log_dir / f"upstream-{safe}.log"
+    """Says where the stderr of a server goes, by its name in the configuration; one that is not plain has a hash."""
+    stem = name if PLAIN.fullmatch(name) else file_stem(name, name, HASH_CHARS)
+    return log_dir / f"upstream-{stem}.log"
 
 
 def last_said(text: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig
-from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log
+from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log, upstream_log
 
 REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))
 
@@ -55,3 +55,10 @@ async def test_what_follows_an_error_does_not_hide_it_in_however_many_pieces_it_
     assert said[-1] == "Error: API_KEY is not set"
     await write(tmp_path / "a.log", *chunks, "x\n" * 4096, on_said=said.append)
     assert said[-1] == "x", "what was long before is of something else"
+
+
+def test_each_server_has_a_log_of_its_own(tmp_path: Path) -> None:
+    names = ["a_b", "a.b", "a b", "a/b", "../a_b", "ä", "x" * 60, "x" * 61, "x" * 62, "a\n"]
+    logs = {upstream_log(tmp_path, name) for name in names}
+    assert len(logs) == len(names) and {log.parent for log in logs} == {tmp_path}
+    assert upstream_log(tmp_path, "a_b").name == "upstream-a_b.log"
