@@ -154,7 +154,7 @@ DONE_WITHOUT: Final = frozenset(
     }
 )
 """Has calls that are always refused, and not missed: libc asks a name service (nscd) for its user, Deno reads its own
-stack after a panic, and the compiler asks whether it can watch files."""
+memory after a panic, and the compiler asks whether it can watch files."""
 
 
 class Tracer(threading.Thread):

@@ -27,7 +27,6 @@ MAX_LINE_BYTES: Final = 64 * 1024
 LAST_CHARS: Final = 4096
 """Bounds the text in which the last error is looked for: a stack and a version may stand behind it."""
 
-
 PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 """Matches the names that are in the name of a log file as they are."""
 

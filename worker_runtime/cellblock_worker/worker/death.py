@@ -21,7 +21,7 @@ OUT_OF_MEMORY_MARKS: Final = (
     b"memory allocation of",
     b"OOM",
     b"Cannot allocate memory",
-    # Ends a panic of Deno's in which V8's collector was refused memory; the exit code is then 1.
+    # V8 says so on a worker thread that got no memory; Deno panics then, and exits with 1.
     b"Check failed: allocation.",
 )
 
