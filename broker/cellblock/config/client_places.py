@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
+
+CODES: Final = ("Code", "Code - Insiders", "VSCodium")
+"""Names the folders of VS Code and of programs that are built from it."""
 
 
 def dot_config() -> Path:
