@@ -122,10 +122,6 @@ class PoolSettings(Section):
     queue_wait_ms: Positive = 30_000
     """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
-    realtime: bool = False
-    """Says whether broker, host and the first 10 ms of brief runs get real-time priority on this machine (SCHED_RR).
-    It works on Linux, with a limit on real-time priority of at least 2, or as root."""
-
     reuse: Reuse = "never"
     """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
     context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
