@@ -10,6 +10,11 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
+    "upstream.servers.*.single": (
+        False,
+        "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
+    ),
     "upstream.max_message_bytes": "Cellblock uses twice max_message_bytes",
     "upstream.retry_first_ms": "Cellblock uses 500",
     "upstream.retry_max_ms": "Cellblock uses 30,000",
