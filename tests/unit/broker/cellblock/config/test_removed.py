@@ -50,10 +50,3 @@ def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_pat
         f"{file}:4:4: cellblock.upstream.retry_first_ms: no longer a setting; "
         "Cellblock uses 500. Take it out.",
     )
-
-
-def test_a_server_that_was_to_exist_once_is_an_error_with_what_to_do() -> None:
-    section = {"upstream": {"servers": {"my.server": {"single": True}}}}
-    with pytest.raises(ConfigProblems) as said:
-        parse_settings({"mcpServers": {"my.server": {"command": "x"}}, "cellblock": section})
-    assert "Run this server once, behind HTTP" in f"{said.value} {said.value.hint}"
