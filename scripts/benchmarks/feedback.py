@@ -26,7 +26,7 @@ from support.feedback_page import BEFORE, PAGE, page
 
 def main(arguments: Sequence[str]) -> int:
     """Prints or writes; returns 0."""
-    arguing = parser("feedback", __doc__)
+    arguing = parser("bench feedback", __doc__)
     arguing.add_argument("--write", action="store_true", help="write the page")
     arguing.add_argument("--record", metavar="CELLBLOCK", help="the program of the version before")
     options = arguing.parse_args(arguments)
