@@ -14,9 +14,9 @@ import zmq
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
+from cellblock_worker.host.busy import BusyWorkers
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.kept import KeptWorkers
-from cellblock_worker.host.returning import ReturningWorkers
 from cellblock_worker.host.untold import Untold
 from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
@@ -28,7 +28,6 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
 from cellblock_worker.wire.loop_socket import PeerUnreachable
-from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
 logger = logging.getLogger("cellblock.host")
@@ -99,7 +98,7 @@ class Host:
         self._runs: dict[bytes, Worker] = {}
         self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
-        self._returning = ReturningWorkers[Worker](self._serve)
+        self._busy = BusyWorkers[Worker](self._serve)
         self._key_prefix = ""
         self._waiting = Turns()
         self._booting = 0
@@ -228,7 +227,7 @@ class Host:
             await self.stopped.wait()
             return
         self._stopping = True
-        for waiting in (*self._waiting.clear(), *self._returning.clear()):
+        for waiting in (*self._waiting.clear(), *self._busy.clear()):
             self._end(waiting.token, protocol.Ended(reason="host_stopping"))
         for worker in list(self._workers):
             worker.kill("host_stopping")
@@ -281,8 +280,6 @@ class Host:
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
             self._untold.tell(worker.token)
-        if worker.state is State.RETURNING:
-            self._returning.put(worker)
         self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -292,19 +289,20 @@ class Host:
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
         now = time.monotonic()
-        if (claim := self._returning.take(worker)) is not None:
-            if worker.may_have(claim.run, gives_way=self._waiting.gives_way(claim.run.lane, now)):
-                self._lease(worker, claim)
-                return
-            self._serve(claim)
+
+        def fits(waiting: Waiting) -> bool:
+            return worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now))
+
+        if (waiting := self._busy.take(worker, fits)) is not None:
+            self._lease(worker, waiting)
+            return
         if not worker.key.startswith(self._key_prefix):
             worker.kill("host_stopping")
             return
-        for waiting in self._waiting:
-            if worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now)):
-                self._waiting.leave(waiting.token)
-                self._lease(worker, waiting)
-                return
+        if (waiting := next(filter(fits, self._waiting), None)) is not None:
+            self._waiting.leave(waiting.token)
+            self._lease(worker, waiting)
+            return
         self._kept.put(worker, now)
         self._shed_kept()
 
@@ -315,8 +313,7 @@ class Host:
             self._all_gone.set()
         self._warm.discard(worker)
         self._kept.discard(worker)
-        if (claim := self._returning.take(worker)) is not None:
-            self._serve(claim)
+        self._busy.gone(worker)
         self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
@@ -363,7 +360,7 @@ class Host:
                     if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
                         self._lease(worker, waiting)
                         return
-                    if self._returning.join(waiting, gives_way=gives_way):
+                    if self._busy.join(waiting, gives_way=gives_way):
                         return
                 self._serve(waiting)
             case protocol.Reply():
@@ -418,14 +415,14 @@ class Host:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
-        if self._waiting.leave(token) or self._returning.leave(token):
+        if self._waiting.leave(token) or self._busy.leave(token):
             self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
 
     def _serve(self, waiting: Waiting) -> None:
         """Gives a run a warm worker, at once or in its turn."""
-        self._target.used(time.monotonic())
+        self._target.began(waiting.token, time.monotonic())
         self._warm.asked(waiting.run)
         self._waiting.join(waiting)
         self._serve_waiting()
@@ -450,6 +447,8 @@ class Host:
         goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
         gives_way = self._waiting.gives_way(run.lane, now)
         worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
+        if worker.key:
+            self._busy.put(worker)
         self._first_place.note(worker)
 
     def _tell_lease(self, token: bytes, wall_ms: int) -> None:
@@ -547,6 +546,7 @@ class Host:
 
     def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
+        self._target.ended(token)
         self._untold.drop(token)
         if link is not None:
             self._relay(link, token, ended.packed(), body)

@@ -28,6 +28,7 @@ from cellblock_worker.worker.death import (
 from cellblock_worker.worker.hearing import Hearing
 from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.reuse import (
+    CONTEXT_SECONDS,
     CPU_SECONDS,
     GROWTH_BYTES,
     RETURN_CPU_SECONDS,
@@ -202,9 +203,18 @@ class Worker:
     def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
         """Says whether the worker, which has served a run of its key, may have this one once it is ready: where its
         priority was lowered for good, only one that is to give way."""
-        if self.state not in (State.WARM, State.RETURNING) or self._bond is None or not self._bond.fits(run):
+        if self._bond is None or not self._bond.fits(run):
+            return False
+        if self.state is State.RUNNING and not self._returns():
+            return False
+        if self.state not in (State.WARM, State.RUNNING, State.RETURNING):
             return False
         return gives_way or self._scheduling is None or not self._scheduling.is_lowered
+
+    @property
+    def ready_in(self) -> float | None:
+        """Returns the seconds that a busy worker is likely to take until it is ready for another run."""
+        return CONTEXT_SECONDS if self.state is State.RETURNING else self._bond and self._bond.seconds
 
     @property
     def cpu_reported(self) -> float:
@@ -458,6 +468,7 @@ class Worker:
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
+        self._bond.took(time.monotonic() - self._started)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):
