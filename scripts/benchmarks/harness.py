@@ -167,7 +167,7 @@ async def broker(
 
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         config = configured(Path(folder), servers, **cellblock)
-        async with Broker.from_config(config, tools=list(tools), state_dir=folder) as made:
+        async with Broker.from_config(config, tools=list(tools), state_dir=Path(folder)) as made:
             yield made
 
 

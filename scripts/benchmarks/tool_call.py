@@ -30,9 +30,10 @@ def noop_in_thread() -> dict[str, Any]:
 async def of_script(of: Broker, imports: str, call: str) -> tuple[float, float]:
     """p50 of a call in milliseconds, as the script sees it, and the CPU milliseconds of its worker."""
     response = await of.run(imports + CALL_TIMES.replace("CALL", call), limits=LIMITS)
-    if not isinstance(response.result, dict):
+    result: Any = response.result
+    if not isinstance(result, dict):
         raise TypeError(f"the measuring script failed: {response.as_json()}")
-    return cast("dict[str, float]", response.result)["p50"], response.usage.cpu_ms
+    return cast("dict[str, float]", result)["p50"], response.usage.cpu_ms
 
 
 async def in_a_row(of: Broker) -> float:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -129,7 +129,7 @@ class Stage:
             time.sleep(LOOK_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def clients(self, count: int) -> Any:
+    async def clients(self, count: int) -> AsyncGenerator[Clients]:
         """Gives so many clients of the fleet, through its balancer."""
         behind = self.fleet.behind()
         clients = Clients((behind.host, behind.port), behind.tls)
