@@ -181,9 +181,8 @@ async def _core(*, quick: bool, pinned: bool) -> Row:
     memory: Row = {}
     mesh: Row = {}
     for mode, setting in MODES.items():
-        pool = {"reuse": "principal"}
         hosts = 1 + IDLE_HOSTS if mode == "parked" else 1
-        with staged(brokers=1, hosts=hosts, capacity=16, pinned=pinned, journal=setting, pool=pool) as stage:
+        with staged(brokers=1, hosts=hosts, capacity=16, pinned=pinned, journal=setting) as stage:
             stage.with_hosts(1)
             for name, (calls, server, call) in SCRIPTS.items():
                 code = script_of(calls, server, call)
@@ -280,7 +279,7 @@ def markdown(result: Row) -> str:
         table(["hosts", "places", "runs/s", "off the line", "p50 ms", "p99 ms", "busiest broker", "machine",
                "hosts' CPU ms a run", "MiB a host (PSS)", "wrong"], grown),
         "## What a run takes of a broker",
-        "One broker, one host with reuse, twelve clients; CPU in microseconds a run, of all threads of a part.",
+        "One broker, one host, twelve clients; CPU in microseconds a run, of all threads of a part.",
         table(["script", "journal", "runs/s", "p50 ms", "broker's core", *CPU_PARTS, "transactions", "WAL bytes",
                "wrong"], cost),
         "## What a broker has for hosts and clients",
