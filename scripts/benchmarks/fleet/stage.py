@@ -151,7 +151,6 @@ def staged(*, brokers: int, hosts: int, capacity: int, pinned: bool, **settings:
     # By a short path: a socket's has 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="fleet-", dir="/tmp"))
     before = os.sched_getaffinity(0)
-    sections = {**SETTINGS, **settings, "pool": {**SETTINGS["pool"], **settings.get("pool", {})}}
     try:
         if pinned:
             # What is started from here on is there, too.
@@ -165,7 +164,7 @@ def staged(*, brokers: int, hosts: int, capacity: int, pinned: bool, **settings:
                 hosts=hosts,
                 capacity=capacity,
                 warm=min(capacity, 2),
-                settings=sections,
+                settings={**SETTINGS, **settings},
                 environment={"PYTHONPATH": str(SCRIPTS)},
             ) as fleet,
             contextlib.closing(Stage(fleet, pinned=pinned)) as stage,
