@@ -17,8 +17,8 @@ from benchmarks.fleet.client import Answered, right_of, script_of
 from benchmarks.fleet.stage import BROKERS_CORE, Stage, can_pin, staged
 from benchmarks.harness import MIB, machine, say, table, write
 from benchmarks.processes import private_bytes, pss_bytes, tree
+from support import haproxy
 from support.fleet.network import can_namespaces
-from support.fleet.parts import haproxy
 
 Row = dict[str, Any]
 
@@ -78,7 +78,7 @@ async def main(options: argparse.Namespace) -> int:
 
 
 def _parts(*, pinned: bool) -> str:
-    balancer = "HAProxy" if haproxy() else "a relay of the tests (no HAProxy here)"
+    balancer = "HAProxy, by sessions" if haproxy.PROGRAM else "a relay of the tests (no HAProxy here)"
     where = (
         "network namespaces of their own, TLS" if can_namespaces() else "addresses of the loopback, no TLS"
     )
