@@ -241,7 +241,7 @@ def singles_of(section: CellblockSettings, shared: SharedState | None) -> Single
 
 def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
     """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
-    from cellblock.frontend.outputs import shared_outputs
+    from cellblock.frontend.outputs import kept_outputs
     from cellblock.journal import place, tables
     from cellblock.learning import store
 
@@ -249,7 +249,7 @@ def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
         count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
         store.KIND: store.MIGRATIONS,
-        shared_outputs.KIND: shared_outputs.MIGRATIONS,
+        kept_outputs.KIND: kept_outputs.MIGRATIONS,
     }
     if section.replicas is not None:
         from cellblock.frontend.replicas import brokers
