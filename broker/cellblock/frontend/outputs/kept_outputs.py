@@ -277,14 +277,13 @@ class KeptOutputs:
     def _paged(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
         size = self.settings.page_bytes
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
-        pages = enumerate(itertools.starmap(lambda start, end: data[start:end], itertools.pairwise(cuts)), 1)
+        pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
+        return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
+
+    def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
         if self._shared is None:
-            return [(kept.output_id, page, body) for page, body in pages]
-        seal = self._shared.keys.sealed
-        return [
-            (kept.output_id, page, seal(_place(kept.owner, kept.output_id, page), body))
-            for page, body in pages
-        ]
+            return body
+        return self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), body)
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
         rows = self._database().rows(
