@@ -1,26 +1,80 @@
-"""Requests in flight end by themselves while a daemon drains, or are ended at the bound of that."""
+"""Requests in flight end by themselves while a daemon drains, or are ended at the bound of that; a client that hangs up
+ends what runs for it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator
-from typing import Final
+from typing import Final, cast
 
+import anyio
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import CallNext, HandlerResult
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.tasks import at_most
-from cellblock.frontend.client import Owner
+from cellblock.frontend.client import Context, Owner
 from cellblock.frontend.http.caller import Caller
-from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.refusal import Refused, busy, header
 from cellblock.frontend.http.sessions import SESSION_HEADER, VERSION_HEADER
 
 RETRY_SECONDS: Final = 5
 """Says when to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
 
+SCOPE_KEY: Final = "cellblock.exchange"
+"""Names the exchange in the ASGI scope."""
+
 FAREWELL_SECONDS: Final = 2.0
 """Bounds the time for the answers to calls that draining has ended."""
+
+
+class Exchange:
+    """Follows one HTTP request from its admission to the end of its response."""
+
+    __slots__ = ("_cancel", "_ended", "owner")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self._ended: str | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    @classmethod
+    def from_context(cls, context: Context) -> Exchange:
+        """Returns the exchange that an MCP request came in."""
+        return cast("Request", context.request).scope[SCOPE_KEY]
+
+    def end(self, why: str) -> None:
+        """Ends what runs, since nobody waits for the response any more: it is sent, or the client has hung up, or must
+        not wait longer."""
+        self._ended = self._ended or why
+        if self._cancel is not None:
+            self._cancel()
+
+    @contextlib.contextmanager
+    def carried_by(self, cancel: Callable[[], object]) -> Generator[None]:
+        """Has `cancel` called when the exchange ends inside the block."""
+        self._cancel = cancel
+        if self._ended:
+            cancel()
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
+        """Runs a handler, and cancels it when the exchange ends before it."""
+        with anyio.CancelScope() as work:
+            with self.carried_by(work.cancel):
+                return await call_next(context)
+        raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")
+
+
+def owner_of(context: Context) -> Owner:
+    """Says whose an MCP request is, as its session and its token prove."""
+    return Exchange.from_context(context).owner
 
 
 class InFlight:

@@ -11,10 +11,10 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import mcp_types as types
 import uvicorn
@@ -39,8 +39,7 @@ from cellblock.frontend.http.caller import Authenticated, Authenticator, NoNamed
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.connections import ConnectionLimit, Connections
-from cellblock.frontend.http.exchange import Broken, Exchange, owner_of
-from cellblock.frontend.http.in_flight import Drained, InFlight, NothingNew
+from cellblock.frontend.http.in_flight import Drained, Exchange, InFlight, NothingNew, owner_of
 from cellblock.frontend.http.logins import Logins
 from cellblock.frontend.http.methods import McpMethods
 from cellblock.frontend.http.oauth import JwtVerifier, challenge_of
@@ -48,7 +47,7 @@ from cellblock.frontend.http.pages import Guards, Pages, SignedIn
 from cellblock.frontend.http.public import public_routes
 from cellblock.frontend.http.rates import RateLimit, Rates
 from cellblock.frontend.http.refusal import Refusals, Refused
-from cellblock.frontend.http.sessions import SessionLimit, Sessions
+from cellblock.frontend.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.frontend.http.spliced import Spliced
 from cellblock.frontend.http.token import OwnTokens, ensure_tokens
 from cellblock.frontend.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
@@ -56,9 +55,6 @@ from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
-
-if TYPE_CHECKING:
-    from cellblock.frontend.replicas.replicas import Replicas
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -94,8 +90,6 @@ class HttpOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     config: str | None = None
-    own_hosts: Sequence[str] = ()
-    """Lists the `Host` headers by which other brokers reach this one."""
 
 
 class _Server(uvicorn.Server):
@@ -164,7 +158,7 @@ class HttpFrontend:
                 )
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
-            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts, *options.own_hosts]
+            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
             self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
@@ -224,7 +218,7 @@ class HttpFrontend:
         trouble: Callable[[], str | None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
         pages: Pages | None = None,
-        replicas: Replicas | None = None,
+        broker: str = "",
     ) -> bool:
         """Serves until `stop`, then drains.
 
@@ -235,7 +229,7 @@ class HttpFrontend:
             trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
-            replicas: The brokers that have the requests that are not this one's.
+            broker: Names this broker to a balancer; empty where it is alone.
 
         Returns:
             Whether all that was in flight ended by itself.
@@ -256,7 +250,7 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        app = self._app(manager, splices, service, ready, trouble, pages)
+        app = self._app(manager, splices, service, broker, ready, trouble, pages)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
@@ -272,7 +266,7 @@ class HttpFrontend:
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(app, on_serving)
             with cancellations_unsaid():
-                return await self._until_drained(server.open(kept), service, manager, web, replicas)
+                return await self._until_drained(server.open(kept), service, manager, web)
 
     async def _until_drained(
         self,
@@ -280,7 +274,6 @@ class HttpFrontend:
         service: RunService,
         manager: StreamableHTTPSessionManager,
         web: _Server,
-        replicas: Replicas | None,
     ) -> bool:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         fresh = asyncio.create_task(self._keep_keys_fresh())
@@ -291,12 +284,9 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
-                # At once: others wait for what exists once, while the rest of this takes its time.
-                handing_on = asyncio.create_task(service.registry.give_up_singles(), name="singles")
-                if replicas is not None:
-                    # Before others are told: what they are asked for then must be where they can take it.
+                if service.shared is not None:
+                    # Other brokers take what clients come back for.
                     await service.parked_runs.park(away=True)
-                    await replicas.drain()
                 server.end_streams()
                 drained = await self._in_flight.drain(
                     self._settings.drain_ms / 1000,
@@ -304,7 +294,6 @@ class HttpFrontend:
                     lambda: service.parked_runs.park(away=False),
                     service.parked_runs.quiet,
                 )
-                await handing_on
                 self._drained = True
                 if not drained:
                     logger.warning("runs in flight are ended: the time to drain is over")
@@ -349,16 +338,15 @@ class HttpFrontend:
         mcp: StreamableHTTPSessionManager,
         splices: Splices,
         service: RunService,
+        broker: str,
         ready: Callable[[bool], bool],
         trouble: Callable[[], str | None],
         pages: Pages | None,
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         settings, oauth = self._settings, self._settings.oauth
-        counts = service.counts if service.replica else None
-        authenticator = Authenticator(
-            self._verifier, challenge_of(oauth), behind_balancer=bool(service.replica)
-        )
+        counts = service.counts if service.shared is not None else None
+        authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
         authenticated = Middleware(Authenticated, authenticator)
         connections = Middleware(ConnectionLimit, self._connections)
         rates = Middleware(RateLimit, self._rates, counts)
@@ -393,6 +381,7 @@ class HttpFrontend:
                 service.apart,
             ),
             Middleware(Drained, self._in_flight),
+            *([Middleware(SessionNames, broker)] if broker else []),
             Middleware(Spliced, splices),
         ]
         return Router(
@@ -442,14 +431,13 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class CancellationsUnsaid(logging.Filter):
-    """Leaves out of a log that a request was cancelled, or that its answer has broken off: at the end that is our own
-    doing, or another broker's end, and no error of this one's."""
+    """Leaves out of a log that a request was cancelled: at the end that is our own doing."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Says whether a log record is about anything but a cancelled or broken answer."""
+        """Says whether a log record is about anything but a cancelled answer."""
         kind = record.exc_info[0] if record.exc_info else None
         if kind is not None:
-            return not issubclass(kind, asyncio.CancelledError | Broken)
+            return not issubclass(kind, asyncio.CancelledError)
         return not str(record.msg).startswith(CANCELS)
 
 

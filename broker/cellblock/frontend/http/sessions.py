@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +20,9 @@ SESSION_HEADER: Final = b"mcp-session-id"
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
 """Names the header with the protocol version, which a request that opens a session does not have."""
+
+NOT_HERE: Final = b"not-here"
+"""Stands, before the SDK, for the id of another broker's session: the SDK makes no such id, and answers 404."""
 
 SESSION_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
 """Lists the protocol versions with which, as with none, a request without a session opens one."""
@@ -164,3 +167,35 @@ class SessionLimit:
             await self.app(scope, receive, follow)
         finally:
             self.sessions.forget(place)
+
+
+class SessionNames:
+    """Begins the ids of a broker's sessions with the broker's name, by which a balancer finds it again; stands between
+    what knows whole ids and the SDK, which makes ids without a name.
+
+    Args:
+        app: The SDK's session manager.
+        broker: The broker's name.
+    """
+
+    def __init__(self, app: ASGIApp, broker: str) -> None:
+        self.app, self._start = app, f"{broker}.".encode("ascii")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = _with_session(message.get("headers", ()), lambda value: self._start + value)
+                message = {**message, "headers": headers}
+            await send(message)
+
+        headers = _with_session(scope["headers"], self._own)
+        await self.app({**scope, "headers": headers}, receive, named)
+
+    def _own(self, session: bytes) -> bytes:
+        return session.removeprefix(self._start) if session.startswith(self._start) else NOT_HERE
+
+
+def _with_session(
+    headers: Iterable[tuple[bytes, bytes]], change: Callable[[bytes], bytes]
+) -> list[tuple[bytes, bytes]]:
+    return [(key, change(value) if key.lower() == SESSION_HEADER else value) for key, value in headers]
