@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from cellblock.cli.help import EXIT_CODES, HELP, all_commands, exit_codes
+from cellblock.cli.help import EXIT_CODES, GROUPS, HELP, all_commands, exit_codes
 from cellblock.cli.parser import make_parser
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -32,10 +32,13 @@ def render() -> str:
     parts = [HEAD, "## Exit codes\n", "| code | meaning |\n|---:|---|"]
     parts[-1] += "".join(f"\n| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()) + "\n"
     parts.append("## Commands\n")
-    commands = [(path, command) for path, command in all_commands(parser) if path]
-    parts.append(
-        "\n".join(f"- [`{path}`](#cellblock-{path.replace(' ', '-')})" for path, _ in commands) + "\n"
-    )
+    found = {path: command for path, command in all_commands(parser) if path}
+    commands: list[tuple[str, argparse.ArgumentParser]] = []
+    for group, names in GROUPS.items():
+        paths = [path for name in names for path in found if path.split()[0] == name]
+        links = " · ".join(f"[`{path}`](#cellblock-{path.replace(' ', '-')})" for path in paths)
+        parts.append(f"**{group}**: {links}\n")
+        commands += [(path, found[path]) for path in paths]
     for path, command in commands:
         parts += [f"## cellblock {path}\n", f"{command.description}\n"]
         rows = [row(action) for action in command._actions if is_shown(action)]  # pyright: ignore[reportPrivateUsage]

@@ -10,6 +10,7 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "pool.realtime": "Cellblock asks for no real-time priority",
     "pool.max_warm": "Cellblock uses twice pool.warm",
     "pool.idle_after_ms": "Cellblock uses 60,000",
     "pool.client_queue_size": "Cellblock uses half of pool.queue_size",
