@@ -36,7 +36,7 @@ from benchmarks.load.plain_http import META
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.journal.parked import ParkedQuestion
+from cellblock.base.questions import ParkedQuestion
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore

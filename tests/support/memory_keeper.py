@@ -22,7 +22,8 @@ from cellblock.durable.keeper import Keeper
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
-from cellblock.journal.parked import Answer, Parked
+from cellblock.base.questions import Answer
+from cellblock.journal.parked import Parked
 from cellblock.journal.place import opened_file
 from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.journal.store import JournalStore

@@ -16,7 +16,7 @@ from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.parked import ParkedQuestion
+from cellblock.base.questions import ParkedQuestion
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import WAITING, parked_questions
 from cellblock.policy.asking import EMBEDDING, Verdict

@@ -23,7 +23,8 @@ from cellblock.base.postgresql import PostgresDatabase
 from cellblock.config.policy import NAMED, Grant
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs.kept import Output
-from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.base.questions import ParkedQuestion
+from cellblock.journal.parked import Parked
 from cellblock.journal.rows import AnyPiece, Head, Piece, waiting_in
 from cellblock.learning.infer import shape_of, to_schema
 from cellblock.learning.observation import Observation, ToolKey

@@ -282,15 +282,13 @@ class HttpFrontend:
                 # At once: others wait for what exists once, while the rest of this takes its time.
                 handing_on = asyncio.create_task(service.registry.give_up_singles(), name="singles")
                 if replicas is not None:
-                    # Before others are told: what they are asked for then must be where they can take it.
-                    await service.parked_runs.park(away=True)
                     await replicas.drain()
                 server.end_streams()
                 drained = await gate.drain(
                     self._settings.drain_ms / 1000,
                     self._hurried,
-                    lambda: service.parked_runs.park(away=False),
-                    service.parked_runs.quiet,
+                    service.parked_runs.park,
+                    service.parked_runs.going_on.quiet,
                 )
                 await handing_on
                 self._drained = True

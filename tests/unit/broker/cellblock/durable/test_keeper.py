@@ -19,7 +19,8 @@ from cellblock.execution.events import RunFacts
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion
+from cellblock.base.questions import ParkedQuestion
+from cellblock.journal.parked import Parked
 from cellblock.journal.place import FilePlace, SharedPlace
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import OneRunFailed

@@ -9,7 +9,7 @@ import pytest
 from cellblock.execution import parking
 from cellblock.execution.parking import Parking
 from cellblock.journal.at_work import OpenQuestion
-from cellblock.journal.parked import ParkedQuestion
+from cellblock.base.questions import ParkedQuestion
 from cellblock.policy.asking import Question
 from support.waits import within
 

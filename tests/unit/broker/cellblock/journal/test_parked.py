@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+from cellblock.base.questions import ParkedQuestion
+from cellblock.journal.parked import Parked
 
 QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
 WORKING = WorkingCall(call=2, server="s", tool="u")

@@ -16,9 +16,10 @@ from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall, pack_round
+from cellblock.base.questions import ParkedQuestion, pack_round
+from cellblock.journal.parked import Parked
 from cellblock.journal.place import KIND, opened_file
-from cellblock.journal.replies import WrongAnswer
+from cellblock.schemas.replies import WrongAnswer
 from cellblock.journal.rows import (
     WAITING,
     Foreign,

@@ -8,8 +8,8 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.journal.parked import NTH, Given, ParkedQuestion, QuestionKind
-from cellblock.journal.replies import MAX_REPLY_BYTES, WrongAnswer, checked, result_of
+from cellblock.base.questions import Given, ParkedQuestion, QuestionKind
+from cellblock.schemas.replies import MAX_REPLY_BYTES, WrongAnswer, checked, result_of
 
 FORM: dict[str, Any] = {
     "type": "object",

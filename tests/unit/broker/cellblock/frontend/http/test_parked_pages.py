@@ -14,7 +14,7 @@ from cellblock.base.database import StoreError
 from cellblock.frontend.http.page_parts import Page
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.waiting_runs import NotAnswered, NotAsked
-from cellblock.journal.parked import Answer
+from cellblock.base.questions import Answer
 
 SEES = "browser 01"
 

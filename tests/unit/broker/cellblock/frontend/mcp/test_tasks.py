@@ -17,7 +17,8 @@ from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.frontend.mcp.tasks import Tasks
-from cellblock.journal.parked import CANCELLED, LOST, Answer, ParkedQuestion
+from cellblock.base.questions import Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, LOST
 
 ANN, BOB, RUN = "token:ann", "token:bob", "0123456789abcdef"
 FORMS = {"elicitation": {"form": {}}}
