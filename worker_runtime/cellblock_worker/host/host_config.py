@@ -17,7 +17,6 @@ class HostConfig(Record):
     `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     With `reuse` a process may serve several runs of one key, each in a V8 context of its own.
-    With `realtime` the host and the first moments of light clients' runs have real-time priority (see `realtime`).
     """
 
     connect: str
@@ -33,7 +32,6 @@ class HostConfig(Record):
     total_memory_bytes: Annotated[int, Within(1)] | None = None
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
-    realtime: bool = False
     reuse: ReuseBounds | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

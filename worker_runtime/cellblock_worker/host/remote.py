@@ -304,11 +304,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="at least the broker's limits.max_memory_bytes.maximum (default 256)",
     )
-    parser.add_argument(
-        "--realtime",
-        action="store_true",
-        help="brief runs go first (see pool.realtime of the broker)",
-    )
+    # It has no effect any more; units that give it still start.
+    parser.add_argument("--realtime", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     return parser
 
@@ -335,6 +332,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
     drain_seconds = given.pop("drain")
+    del given["realtime"]
     names = Names(endpoints)
     if key is None or server_keys is None:
         raise EndpointError(f"{endpoints[0]} is used only with keys: give --key and --server-key")

@@ -1,0 +1,45 @@
+"""Settings that are no more: a file that names them is read, and told so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.config.file.problems import ConfigProblems
+from cellblock.config.removed import REMOVED
+from cellblock.config.settings import load_settings, parse_settings
+
+
+def section_of(setting: str, value: object) -> dict[str, Any]:
+    made: Any = value
+    for key in reversed(setting.replace("*", "some").split(".")):
+        made = {key: made}
+    return made
+
+
+@pytest.mark.parametrize("setting", REMOVED)
+def test_each_is_no_setting_any_more(setting: str) -> None:
+    said = REMOVED[setting]
+    value = "?" if isinstance(said, str) else said[0]
+    servers = {"some": {"url": "http://localhost"}}
+    settings = parse_settings({"mcpServers": servers, "cellblock": section_of(setting, value)})
+    [warning] = settings.warnings
+    assert f"{setting.replace('*', 'some')}: no longer a setting" in warning
+    if isinstance(said, tuple):
+        with pytest.raises(ConfigProblems, match="no longer a setting"):
+            parse_settings({"mcpServers": servers, "cellblock": section_of(setting, "?")})
+
+
+def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_path: Path) -> None:
+    file = tmp_path / "cellblock.json"
+    section = {"upstream": {"retry_first_ms": 10, "call_timeout_ms": 7}}
+    file.write_text(json.dumps({"cellblock": section}, indent=1))
+    settings = load_settings(file)
+    assert settings.cellblock.upstream.call_timeout_ms == 7
+    assert settings.warnings == (
+        f"{file}:4:4: cellblock.upstream.retry_first_ms: no longer a setting; "
+        "Cellblock uses 500. Take it out.",
+    )
