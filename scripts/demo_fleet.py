@@ -88,7 +88,6 @@ async def show(folder: Path, steps: Steps) -> None:
     settings: dict[str, Any] = {
         "typecheck": "off",
         "policy": {"default": {"approve": ["plain.give"]}},
-        "journal": {"park_after_ms": PARK_AFTER_MS},
         "pool": {"warm": 0, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
     }
     with contextlib.ExitStack() as stack:

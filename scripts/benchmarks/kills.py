@@ -72,7 +72,6 @@ SHOWN_MOST: Final = 20
 FORMS: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
 SECTION: Final[Mapping[str, Any]] = {
     "policy": {"default": {"approve": APPROVE}},
-    "journal": {"park_after_ms": 200},
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "pool": {"warm": 1, "capacity": 4},

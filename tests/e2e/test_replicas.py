@@ -48,10 +48,9 @@ await never({ text: "under way" });
 ONE = "globalThis.__codemode_result__ = 1;"
 
 
-def section(park_after_ms: int) -> dict[str, Any]:
+def section() -> dict[str, Any]:
     return {
         "policy": {"default": {"approve": ["plain.give"]}},
-        "journal": {"park_after_ms": park_after_ms},
         "frontend": {"progress_interval_ms": 100},
     }
 
@@ -61,7 +60,7 @@ async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> A
     """Two daemons that hold the runs whose clients are away."""
     kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
     async with fleet(
-        tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000), **kept
+        tmp_path_factory.mktemp("two"), postgres.database(), **section(), **kept
     ) as found:
         yield found
 
@@ -326,7 +325,7 @@ async def test_an_output_is_read_at_any_broker_by_its_owner(
 
 async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
     """What is parked goes on with whoever is asked, sessions begin anew, and who waits for an answer sees the end."""
-    async with fleet(tmp_path, postgres.database(), **section(100)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         mine, word = await opened(here), await asked(here)
         with psycopg.connect(found.database, autocommit=True) as connection:
@@ -353,7 +352,7 @@ async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
 async def test_a_task_that_another_broker_goes_on_with_is_cancelled(
     tmp_path: Path, postgres: Postgres
 ) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         task = (await run(there, THEN_NEVER, TASKS))["taskId"]
         given = {"question-1": {"action": "accept"}}
@@ -373,7 +372,7 @@ async def test_a_task_that_another_broker_goes_on_with_is_cancelled(
 
 
 async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres: Postgres) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(600_000)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         mine, word = await opened(here), await asked(here)
         async with streaming(there, "POST", mine, call(NEVER)):
@@ -403,7 +402,7 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
 async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
     tmp_path: Path, postgres: Postgres
 ) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         files = [tmp_path / name for name in ("one", "two")]
         calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
@@ -435,7 +434,7 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
 
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
-    settings: dict[str, Any] = {**section(600_000), "auth": {"keyring": "off"}, "pool": {"warm": 1}}
+    settings: dict[str, Any] = {**section(), "auth": {"keyring": "off"}, "pool": {"warm": 1}}
     async with daemon(tmp_path, http={"drain_ms": 300}, **settings) as served:
         mine = await opened(served, elicitation={})
         durable = message("tools/call", 5, name=TOOL, arguments={"code": GIVE, "durable": True})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -19,6 +20,8 @@ Reply = dict[str, Any]
 Given = Answer | Reply
 
 QuestionKind = Literal["approval", "login", "elicitation", "sampling", "roots"]
+
+_NAME: Final = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,9}))?")
 
 _PACKED: Final = 1_000_000_000
 """Separates the two numbers where 0.1.0 has written them as one."""
@@ -42,10 +45,11 @@ class QuestionId:
     @classmethod
     def parse(cls, text: str) -> QuestionId:
         """Reads what `str` has made, also by 0.1.0. Raises ValueError."""
-        call, _, nth = text.partition(".")
-        if not (text.isascii() and len(text) <= 40 and call.isdigit() and (nth or "0").isdigit()):
+        found = _NAME.fullmatch(text)
+        if found is None:
             raise ValueError(f"{text[:40]!r} names no question")
-        return cls(int(call), int(nth)) if nth else cls(int(call) % _PACKED, int(call) // _PACKED)
+        call, nth = int(found[1]), found[2]
+        return cls(call % _PACKED, call // _PACKED) if nth is None else cls(call, int(nth))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,6 +203,21 @@ class GoingOn:
         self._journals.do(lambda store: store.give_up(run_id, self._owner.name, CANCELLED))
         return True
 
+    def abandon(self, run_id: str) -> None:
+        """Ends a run that has its answers, and whose client has gone."""
+        owner = self._owner.name
+
+        def end(store: JournalStore) -> None:
+            head = store.head(run_id)
+            if head is not None and head.is_answered:
+                store.end(run_id, CANCELLED)
+            store.give_up(run_id, owner, CANCELLED)
+
+        if (task := self.awake.get(run_id)) is not None:
+            task.cancel()
+        else:
+            self._journals.do(end)
+
     def cancel_calls(self, run_id: str) -> None:
         """Cancels the calls of a parked run that has been ended."""
         self._held.cancel(run_id)

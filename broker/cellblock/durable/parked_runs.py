@@ -22,7 +22,6 @@ from cellblock.durable.views import (
     kept_response,
     parked_response,
     parked_run,
-    response_in,
 )
 from cellblock.execution.caller import Caller
 from cellblock.execution.executor import Executor
@@ -129,7 +128,7 @@ class ParkedRuns:
 
         def look(store: JournalStore) -> RunResponse | None:
             read = store.read(run_id, principal)
-            return None if read is None else response_in(read[1])
+            return None if read is None else kept_response(*read)
 
         return await self._journals.asked(look, None)
 
@@ -189,17 +188,17 @@ class ParkedRuns:
         Raises:
             StoreError: It cannot be read; it stays parked.
         """
-        principal = caller.grantee.principal
-        if await self.answer(run_id, answers, principal, turn=turn, caller=caller) is None:
-            end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
-            if not await self._journals.asked(end, default=False):
-                return None
-        task = self.going_on.awake.get(run_id)
+        principal, is_mine = caller.grantee.principal, True
         try:
+            if await self.answer(run_id, answers, principal, turn=turn, caller=caller) is None:
+                is_mine = False
+                end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
+                if not await self._journals.asked(end, default=False):
+                    return None
             return await self.outcome(run_id, principal)
         except asyncio.CancelledError:
-            if task is not None:
-                task.cancel()
+            if is_mine:
+                self.going_on.abandon(run_id)
             raise
 
     async def questions(

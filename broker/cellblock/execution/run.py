@@ -133,8 +133,7 @@ class Run:
         finally:
             self._deadline.cancel()
             self._lease.release()
-        if self._written is not None and not await self._written:
-            assert self._parked is not None
+        if self._written is not None and not await self._written and self._parked is not None:
             self._parked, self._killed_for = None, not_written_down(self._parked)
         if self._leaving:
             # What is answered now is not to be asked again.
@@ -153,6 +152,7 @@ class Run:
             self._calls.abandon()
             if self._parked is not None and self._context.kept is not None:
                 self._context.kept.take_back(CANCELLED)
+                self._parked, self._killed_for = None, self._ending(protocol.Ended(reason="cancelled"))
 
     def park(self) -> bool:
         """Parks the run if it waits for people and for nothing else. Says whether it is being parked."""
