@@ -35,8 +35,6 @@ BOUND: Final = 90.0
 """Bounds each step, which takes seconds; Ray takes 15 s to take a node for dead."""
 
 HOSTS: Final = 3
-PARK_AFTER_MS: Final = 4_000
-"""Sets how long the run keeps its process for the answer: so long one can see where it goes on."""
 
 SCRIPT: Final = """import { echo, give } from "@codemode/servers/plain";
 const order = await echo({ step: "looked up" });
@@ -72,8 +70,8 @@ def host_at_work(cluster: RayCluster) -> psutil.Process | None:
 
 def broker_of_the_run(fleet: Fleet) -> Broker:
     """Returns the broker to which the one run belongs."""
-    ((url,),) = fleet.database.rows("SELECT url FROM cellblock.brokers JOIN cellblock.runs ON owner = name")
-    return fleet.broker_at(url)
+    ((owner,),) = fleet.database.rows("SELECT owner FROM cellblock.runs")
+    return next(one for one in fleet.brokers if one.folder.parent.name == owner.partition(".")[0])
 
 
 def is_parked(fleet: Fleet) -> bool:
@@ -88,7 +86,7 @@ async def show(folder: Path, steps: Steps) -> None:
     settings: dict[str, Any] = {
         "typecheck": "off",
         "policy": {"default": {"approve": ["plain.give"]}},
-        "pool": {"warm": 0, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
+        "pool": {"warm": 0, "capacity": 2, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
     }
     with contextlib.ExitStack() as stack:
         cluster = await asyncio.to_thread(RayCluster, *[2] * HOSTS)
@@ -106,8 +104,6 @@ async def show(folder: Path, steps: Steps) -> None:
             "connect": names,
             "min": HOSTS,
             "max": HOSTS,
-            "capacity": 2,
-            "warm": 0,
         }
         fleet.settings["hosts"] = {"ray": ray}
         await asyncio.to_thread(fleet.start)

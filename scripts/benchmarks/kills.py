@@ -33,10 +33,10 @@ from benchmarks.harness import parser, say
 from benchmarks.hostile.plain_client import TOOL, message_in, send
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
 from benchmarks.load.plain_http import META
+from cellblock.base.questions import ParkedQuestion
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.base.questions import ParkedQuestion
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore

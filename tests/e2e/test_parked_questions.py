@@ -31,7 +31,7 @@ SECTION: dict[str, Any] = {
     "typecheck": "off",
     # Its runs may ask for approval, so they may park.
     "policy": {"default": {"approve": ["plain.give"]}},
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
 }
 PAUSE = 0.2
 

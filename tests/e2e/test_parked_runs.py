@@ -26,7 +26,7 @@ SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
 }
 
 SCRIPT = """import { echo, give } from "@codemode/servers/plain";

@@ -25,7 +25,7 @@ globalThis.__codemode_result__ = name;
 
 SECTION: dict[str, Any] = {
     "typecheck": "off",
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
     "policy": {"default": {"approve": ["notes.write"]}},
 }
 

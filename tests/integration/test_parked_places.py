@@ -48,7 +48,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
         monkeypatch.setattr(module, "ROOM", room)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
-        "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1, "capacity": CAPACITY},
+        "pool": {"warm": 1, "capacity": CAPACITY},
         "auth": {"keyring": "off"},
         "typecheck": "off",
     }

@@ -10,6 +10,22 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
+    "upstream.servers.*.single": (
+        False,
+        "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
+    ),
+    "pool.max_warm": "Cellblock uses twice pool.warm",
+    "pool.idle_after_ms": "Cellblock uses 60,000",
+    "pool.client_queue_size": "Cellblock uses half of pool.queue_size",
+    "pool.principal_warm": "Cellblock uses 1",
+    "pool.idle_ms": "Cellblock uses 300,000",
+    "pool.max_runs": "Cellblock uses 200",
+    "pool.max_age_ms": "Cellblock uses 3,600,000",
+    "hosts.ray.capacity": "Cellblock uses pool.capacity",
+    "hosts.ray.warm": "Cellblock uses pool.warm",
+    "hosts.ray.shrink_after_ms": "Cellblock uses 60,000",
+    "hosts.ray.drain_ms": "Cellblock uses 60,000",
     "upstream.max_message_bytes": "Cellblock uses twice max_message_bytes",
     "upstream.retry_first_ms": "Cellblock uses 500",
     "upstream.retry_max_ms": "Cellblock uses 30,000",

@@ -102,28 +102,18 @@ class PoolSettings(Section):
     """Sets up workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory."""
-
-    max_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Caps how many workers are kept booted after a burst: as many as runs came at once in the last five minutes,
-    while runs still come. Absent: twice `warm`. The same number as `warm` switches this off."""
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. After a burst as
+    many more are kept for five minutes as it took, up to twice this number in all."""
 
     idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Sets how many workers are kept booted when no run has come for `idle_after_ms`. Absent: as many as `warm`. The
-    first run after such a pause finds fewer of them, and the host boots the others at once."""
-
-    idle_after_ms: Positive = 60_000
-    """Sets the time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
+    """Sets how many workers are kept booted when no run has come for a minute. Absent: as many as `warm`. The first run
+    after such a pause finds fewer of them, and the host boots the others at once."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Caps the runs at the same time; more wait in the queue."""
 
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
-    """Caps the runs that may wait; one more is refused at once."""
-
-    client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
-    """Caps the runs of one client that may wait: half of the queue, so that a client that fills its share leaves
-    room."""
+    """Caps the runs that may wait; one more is refused at once. One client may have half of them."""
 
     reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
     """Keeps so many places for clients without a running run, so that one client's long runs cannot keep all others
@@ -135,20 +125,6 @@ class PoolSettings(Section):
     reuse: Reuse = "never"
     """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
     context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
-
-    principal_warm: Annotated[int, Field(ge=0, le=1024)] = 1
-    """Caps the processes kept for one principal's next run, where processes are reused. The host ends more of them a
-    second after their run."""
-
-    idle_ms: Positive = 300_000
-    """Sets the time without a run, in milliseconds, after which the host ends a process that is kept for a
-    principal."""
-
-    max_runs: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Caps the runs of one reused process."""
-
-    max_age_ms: Positive = 3_600_000
-    """Sets the time from its first run, in milliseconds, after which a reused process gets no other run."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
@@ -166,10 +142,6 @@ class UpstreamServerSettings(Section):
     max_concurrent_calls: Positive | None = None
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
     call's time. Absent: only each run's own bound holds."""
-
-    single: bool = False
-    """Says whether the server exists once among brokers that share a PostgreSQL: one of them has it, and the others go
-    through that one (docs/howto-replicas.md). It wants `replicas`. A broker that is alone has each server once."""
 
 
 class UpstreamSettings(Section):
@@ -203,17 +175,12 @@ class UpstreamSettings(Section):
     """Caps the Python tools that are not async and run at the same time, over all runs. Each takes a thread of the
     broker. A tool that never returns keeps its thread."""
 
-    @property
-    def single(self) -> frozenset[str]:
-        """Names the servers that exist once among several brokers."""
-        return frozenset(name for name, own in self.servers.items() if own.single)
-
     def for_server(self, server: str) -> UpstreamSettings:
         """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
-        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls", "single"})
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
         return self.model_copy(update=given)
 
 

@@ -23,7 +23,7 @@ from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.ray_hosts import RayHosts
 from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts, own_pair, pair_on_ray
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
+from cellblock_worker.scheduling.warm_target import boots_at_once
 from cellblock_worker.worker.reuse import ReuseBounds
 
 SILENCE_CHECK_SECONDS: Final = 1.0
@@ -93,6 +93,7 @@ class Workers:
             if hosts.ray is not None:
                 on_ray = RayHosts(
                     hosts.ray,
+                    bounds,
                     own.public,
                     pair_on_ray(own),
                     terms,
@@ -120,28 +121,19 @@ class Workers:
             self._socket_dir.restore()
             self._link.bind_again()
         pool, terms = self._bounds, self._terms
-        reuse = ReuseBounds(
-            max_runs=pool.max_runs,
-            max_age_ms=pool.max_age_ms,
-            idle_ms=pool.idle_ms,
-            principal_warm=pool.principal_warm,
-        )
-        max_warm = MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm
         return HostConfig(
             connect=self._endpoint,
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
-            max_warm=max(pool.warm, max_warm),
             idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
-            idle_after_ms=pool.idle_after_ms,
             boot_parallel=boots_at_once(),
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation.mode,
             seccomp=terms.isolation.seccomp,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
-            reuse=reuse if terms.reuse else None,
+            reuse=ReuseBounds() if terms.reuse else None,
         )
 
     def _on_greeted(self, identity: bytes) -> None:

@@ -20,10 +20,10 @@ from cellblock.base import count_rows
 from cellblock.base.count_rows import CountRows
 from cellblock.base.database import Away, StoreError
 from cellblock.base.postgresql import PostgresDatabase
+from cellblock.base.questions import ParkedQuestion
 from cellblock.config.policy import NAMED, Grant
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs.kept import Output
-from cellblock.base.questions import ParkedQuestion
 from cellblock.journal.parked import Parked
 from cellblock.journal.rows import AnyPiece, Head, Piece, waiting_in
 from cellblock.learning.infer import shape_of, to_schema

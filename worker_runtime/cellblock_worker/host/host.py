@@ -22,7 +22,7 @@ from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
 from cellblock_worker.scheduling.turns import Turns, Waiting
-from cellblock_worker.scheduling.warm_target import WarmTarget
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, WarmTarget
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
@@ -110,7 +110,7 @@ class Host:
         self._boot_not_before = 0.0
         self._target = WarmTarget(
             full=config.warm,
-            most=config.max_warm,
+            most=MAX_WARM_SHARE * config.warm,
             floor=config.idle_warm,
             idle_after=config.idle_after_ms / 1000,
             now=time.monotonic(),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cellblock.config.file.problems import ConfigProblems
-from cellblock.config.removed import REMOVED
-from cellblock.config.settings import load_settings, parse_settings
+from cellblock.config.file.formats import value_at
+from cellblock.config.file.problems import keys_at
+from cellblock.config.removed import REMOVED, without_removed
+from cellblock.config.settings import CellblockSettings, load_settings
 
 
 def section_of(setting: str, value: object) -> dict[str, Any]:
@@ -22,15 +23,21 @@ def section_of(setting: str, value: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("setting", REMOVED)
 def test_each_is_no_setting_any_more(setting: str) -> None:
+    path = ("cellblock", *setting.replace("*", "some").split("."))
     said = REMOVED[setting]
     value = "?" if isinstance(said, str) else said[0]
-    servers = {"some": {"url": "http://localhost"}}
-    settings = parse_settings({"mcpServers": servers, "cellblock": section_of(setting, value)})
-    [warning] = settings.warnings
-    assert f"{setting.replace('*', 'some')}: no longer a setting" in warning
+    left, [problem] = without_removed(section_of(setting, value), path[:1])
+    assert (problem.path, problem.severity) == (path, "warning")
+    assert value_at(left, path[1:]) is None
     if isinstance(said, tuple):
-        with pytest.raises(ConfigProblems, match="no longer a setting"):
-            parse_settings({"mcpServers": servers, "cellblock": section_of(setting, "?")})
+        _, [problem] = without_removed(section_of(setting, "?"), path[:1])
+        assert (problem.path, problem.severity, problem.hint) == (path, "error", said[1])
+
+
+@pytest.mark.parametrize("setting", REMOVED)
+def test_none_is_in_the_schema(setting: str) -> None:
+    *above, key = setting.replace("*", "some").split(".")
+    assert key not in keys_at(CellblockSettings, above)
 
 
 def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_path: Path) -> None:
