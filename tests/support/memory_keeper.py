@@ -87,6 +87,9 @@ class MemoryOwner:
     def lives(self, name: str) -> bool:
         return self.is_own(name)
 
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Hears of no other process."""
+
     def close(self) -> None:
         """Holds nothing."""
 

@@ -20,7 +20,7 @@ from typing import Final
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
-from cellblock.base.tasks import TaskSet, end_tasks
+from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.durable.keeper import Keeper
 from cellblock.durable.views import ParkedRun
 from cellblock.execution.caller import Caller
@@ -30,6 +30,7 @@ from cellblock.execution.response import RunResponse
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, EXPIRED, LOST
+from cellblock.journal.place import KIND as JOURNALS
 from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import (
     WAITING,
@@ -47,8 +48,7 @@ from cellblock.upstream.registry import Registry
 logger = logging.getLogger("cellblock.journal")
 
 LOOK_SECONDS: Final = 2.0
-"""Passes between two looks at what other processes have written."""
-
+"""Passes between two looks at what other processes have answered, where none announces it."""
 WATCHED_SECONDS: Final = 0.25
 """Passes between two looks while somebody waits for a run that another process may have."""
 
@@ -111,6 +111,8 @@ class GoingOn:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+        loop = asyncio.get_running_loop()
+        self._owner.on_change(JOURNALS, lambda: loop.call_soon_threadsafe(self._look_now.set))
 
     async def quiet(self) -> None:
         """Takes no run any more, others do, and waits for those here that no client waits for, and for their calls."""
@@ -251,9 +253,8 @@ class GoingOn:
             if self._watchers:
                 await asyncio.sleep(WATCHED_SECONDS)
             else:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._look_now.wait()
+                async with at_most(LOOK_SECONDS):
+                    await self._look_now.wait()
 
     async def _look_at_parked(self) -> None:
         besides = (*self.foreign, *self._no_room)

@@ -111,6 +111,7 @@ class Moves(RunRows):
             head = replace(head, is_answered=is_answered)
             if new or turn is not None:
                 self._put(head, [answers_piece(new)] if new else [], head.owner)
+                self._database.announce()
             return head, parked, known
 
     def take(self, run_id: str, owner: str) -> tuple[Head, list[Piece]] | None:
@@ -217,6 +218,7 @@ class Moves(RunRows):
             if head is None or head.state != "running" or head.owner is None:
                 return False
             self._put(head, [Piece("cancel", b"")], head.owner)
+            self._database.announce()
             return True
 
     def asked_to_end(self, owner: str) -> list[str]:
