@@ -136,10 +136,24 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         assert "cellblock serve --http" in (await process.stderr.read()).decode()
 
 
+def over_http(running: Daemon) -> list[str]:
+    """As to another user's daemon, whose socket is not in this state directory."""
+    other = str(running.folder / "other")
+    return [
+        "connect",
+        "--url",
+        running.url,
+        "--token-file",
+        str(running.folder / "s" / "token"),
+        "--state-dir",
+        other,
+    ]
+
+
 async def test_a_session_that_the_daemon_has_forgotten_ends_the_relay(tmp_path: Path) -> None:
     async with (
         daemon(tmp_path, http={"session_idle_ms": 50}) as running,
-        at_its_pipes(*arguments(running)) as process,
+        at_its_pipes(*over_http(running)) as process,
     ):
         write(process, INITIALIZE)
         found = await answer(process)

@@ -192,6 +192,16 @@ class Gate:
         self._sessions.share = self._share_of(self._settings.max_sessions)
         self._memory.share = self._share_of(self._settings.max_held_bytes)
 
+    @contextlib.contextmanager
+    def attended(self) -> Generator[None]:
+        """Counts a client on the daemon's socket inside the block: with one the daemon is not idle."""
+        self._carried += 1
+        try:
+            yield
+        finally:
+            self._carried -= 1
+            self._seen_at = asyncio.get_running_loop().time()
+
     def no_longer_awaits(self, exchange: Exchange) -> None:
         """Leaves out of draining and readiness an exchange that is over, or lasts for as long as its client likes:
         draining and readiness look at it no more."""
@@ -319,10 +329,10 @@ class Gate:
                 if path == DASHBOARD_PATH and not has_token and self._verifier is not None:
                     return text_page(401, SIGN_IN)
                 access = await self._authenticate(headers)
-            if path != METRICS_PATH and _principal(access).startswith(NAMED):
+            if path != METRICS_PATH and principal_of(access).startswith(NAMED):
                 # It shows the runs of all.
                 raise Refused(403)
-            if access is not None and _principal(access) == TOKEN_HOLDER:
+            if access is not None and principal_of(access) == TOKEN_HOLDER:
                 by = TOKEN_HOLDER
             self._prove(scope, access)
             self._take(self._client(scope, access))
@@ -365,7 +375,7 @@ class Gate:
             route = self._replicas.route(scope, headers, session)
             session = route.session
         is_here = route is None or route.to is None
-        opener = Program(_principal(access), "" if access is None else access.client_id)
+        opener = Program(principal_of(access), "" if access is None else access.client_id)
         name = None if session is None or not is_here else self._sessions.begin(session, opener)
         now, place = asyncio.get_running_loop().time, None
 
@@ -434,7 +444,7 @@ class Gate:
         with self._in_flight(scope, owner) as (exchange, charge):
             if scope["method"] == "POST":
                 raw = await read_body(headers, receive, lending.settings, charge)
-                self._awaits(exchange)
+                self.awaits(exchange)
                 receive = giving(lending.taken(scope, headers, raw), receive)
                 del raw
             await lent(scope, receive, send)
@@ -453,7 +463,7 @@ class Gate:
         with self._in_flight(scope, owner) as (exchange, charge):
             raw = await read_body(headers, receive, self._settings, charge) if is_post else b""
             if is_post:
-                self._awaits(exchange)
+                self.awaits(exchange)
             if (
                 self._replicas is not None
                 and route is not None
@@ -480,14 +490,15 @@ class Gate:
             self._seen_at = asyncio.get_running_loop().time()
             self.no_longer_awaits(exchange)
 
-    def _awaits(self, exchange: Exchange) -> None:
+    def awaits(self, exchange: Exchange) -> None:
+        """Has draining wait for an exchange."""
         self._posts.add(exchange)
         self._quiet.clear()
 
     def _prove(self, scope: Scope, access: AccessToken | None) -> None:
         """Notes that the connection of a request is no stranger's any more."""
         client: Client | None = scope.get("client")
-        holder = _principal(access)
+        holder = principal_of(access)
         if access is None or access.subject is None:
             # One token, or none, for everybody: then addresses are who there is.
             holder = f"{holder} {network_of(client)}"
@@ -515,7 +526,7 @@ class Gate:
         return f"http {who} {came_from}"
 
 
-def _principal(access: AccessToken | None) -> str:
+def principal_of(access: AccessToken | None) -> str:
     """Says for whom a request is (`cellblock.policy.clients`): what the token proves, and nothing that the client
     says."""
     if access is None:

@@ -143,6 +143,10 @@ class Pages:
             return self._servers is not None
         return self._view is not None and (path == DASHBOARD_PATH or path.startswith(DASHBOARD_PATH + "/"))
 
+    def not_started(self) -> dict[str, str]:
+        """Returns the servers that are not started, each with why; none where nobody may start one again."""
+        return {} if self._servers is None else self._servers.not_started()
+
     def is_open(self, path: str) -> bool:
         """Says whether a page asks for no token: a login shows its code."""
         return path == LOGIN_PATH or (path == METRICS_PATH and self._open_metrics)

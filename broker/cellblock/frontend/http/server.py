@@ -24,6 +24,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
 from cellblock.apart.raw import Splices
+from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.tasks import end_tasks
 from cellblock.config.http import HttpSettings
@@ -42,6 +43,7 @@ from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
+from cellblock.frontend.stdio.socket_front import SocketFront
 
 if TYPE_CHECKING:
     from cellblock.frontend.replicas.replicas import Replicas
@@ -258,8 +260,10 @@ class HttpFrontend:
         config = service.front_config
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(gate, on_serving)
-            with cancellations_unsaid():
-                return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
+            # Before connections are taken at the address, and until after: who reaches it finds the socket.
+            async with self._socket_front(server, service, gate, pages):
+                with cancellations_unsaid():
+                    return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
 
     async def _until_drained(
         self,
@@ -307,6 +311,27 @@ class HttpFrontend:
         return drained
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _socket_front(
+        self, server: FrontServer, service: RunService, gate: Gate, pages: Pages | None
+    ) -> contextlib.AbstractAsyncContextManager[object]:
+        """Makes what serves `connect` on this machine; nothing where no socket can be made."""
+        address = f"{self._options.address.host}:{self.port}"
+        try:
+            listening = ListeningSocket(service.front_config.state_dir, address)
+        except OSError as error:
+            logger.warning("`cellblock connect` cannot use this daemon: no socket can be made: %s", error)
+            return contextlib.nullcontext()
+        return SocketFront(
+            listening,
+            server,
+            service,
+            gate,
+            verifier=self._verifier,
+            most=self._settings.max_sessions,
+            config=config_mark(self._options.config),
+            not_started=dict if pages is None else pages.not_started,
+        )
 
     def _make_verifier(self) -> TokenVerifier | None:
         if self._settings.oauth is not None:
