@@ -55,13 +55,10 @@ async def silent(run: HostedRun) -> None:
 
 
 class DurableKeeper(MemoryKeeper):
-    """Has no journal of other runs, whose model is another one: they neither park nor begin anew."""
+    """Has no journal of other runs, whose model is another one: they do not park."""
 
     def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
         return super().opened(principal, client=client, may_park=may_park, durable=True) if durable else None
-
-    def is_off(self, principal: str) -> bool:
-        return True
 
 
 class History(RuleBasedStateMachine):

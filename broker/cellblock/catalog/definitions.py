@@ -1,7 +1,7 @@
 """Writes tool definitions as others want them: MCP clients, OpenAI's and Anthropic's APIs, and readers of JSON Schema.
 
 What is known of outputs goes with them, marked as declared, given or observed. Only what a server declares is a
-promise: the rest is said so that nothing is refused because of it (docs/decisions, 79).
+promise: the rest is said so that nothing is refused because of it (docs/decisions, 104).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import warn
 from cellblock.cli.own_file import OwnFile
-from cellblock.config.client_rules.places import shown_path
+from cellblock.config.client_places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath
 from cellblock.config.file.formats import ON_KEYS, SECTION_KEY, value_at
 from cellblock.config.file.problems import dotted

@@ -18,7 +18,7 @@ from cellblock.cli.importing.write import add_servers
 from cellblock.cli.own_file import OwnFile
 from cellblock.cli.parser import CLIENTS
 from cellblock.cli.streams import write_json
-from cellblock.config.client_rules.places import shown_path
+from cellblock.config.client_places import shown_path
 from cellblock.config.file.problems import dotted
 from cellblock.config.secrets.named_secrets import NamedSecrets
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
-from cellblock.config.client_rules.concerning import entries_under_rules
+from cellblock.config.client_permissions import ClientPermissions, client_of
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
@@ -223,7 +223,7 @@ class Settings(BaseModel):
         if "typecheck_hold_ms" not in section.model_fields_set:
             # What is found too late for its response could never be told.
             hold = section.typecheck_timeout_ms
-        pool = section.pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm})
+        pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
         # A tool is not left at work by a process that ends.
         journal = section.journal.model_copy(update={"park_tools_after_ms": None})
         return self._with(pool=pool, typecheck_hold_ms=hold, journal=journal)
@@ -355,7 +355,7 @@ def read_settings(
     """
     made = as_normal(raw)
     file = Path(source.name) if source.text is not None else None
-    rules = _with_rules(made, file)
+    permissions = _with_permissions(made, file)
     variables = os.environ if environment is None else environment
     resolver = Resolver(file, made.inputs, variables, keyring_bound=_keyring_bound(made.section))
     plain, secrets, missing = _resolved(made, resolver)
@@ -370,29 +370,31 @@ def read_settings(
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
         settings.servers[name].hold(values, "; ".join(whys) or None)
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
-    settings.hold([*resolver.files, *rules], warnings)
+    settings.hold([*resolver.files, *permissions], warnings)
     return settings, problems, made
 
 
-def _with_rules(made: Normal, file: Path | None) -> list[Path]:
-    """Adds to the servers of a client's own file what that client's other settings say of them. One that they restrict
-    in a way that has no counterpart here is left out.
+def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
+    """Adds to the servers of a client's own file what that client's permission files come to.
 
     Returns:
-        The files in which such settings were looked for.
+        The files that were looked for.
     """
-    if file is None:
+    found = None if file is None else client_of(file.absolute())
+    if found is None:
         return []
-    of_project = [name for name, path in made.origins.items() if path[0] == PROJECTS_KEY]
-    found, files = entries_under_rules(file.absolute(), made.entries(), of_project)
-    for name, one in found.items():
+    client, project = found
+    permissions = ClientPermissions(client, project or Path.cwd())
+    for name, entry in made.entries().items():
+        origin = made.origins[name]
+        of_project = project is not None or origin[0] == PROJECTS_KEY
+        one = permissions.restricted(name, entry, of_project=of_project)
         made.entries()[name] = one.entry
-        if one.trouble and is_object(one.entry):
-            made.entries()[name] = {**one.entry, "disabled": True}
-            message = f"the server is left out: {one.trouble}"
-            hint = "Take that rule out there, or add the server to a file of your own with the tools it is to have."
-            made.problems.append(Problem(made.origins[name], message, hint, "warning", at_key=True))
-    return files
+        if one.told:
+            message = f"by the client's own settings it is {', '.join(one.told)}"
+            hint = "Take the rule out there, or add the server to a file of your own."
+            made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
+    return permissions.files
 
 
 def as_normal(raw: Mapping[str, Any]) -> Normal:

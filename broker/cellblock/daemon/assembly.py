@@ -206,6 +206,7 @@ async def start_reach(
         settings.servers,
         tools,
         section.upstream,
+        max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
         apart=apart,
         reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),

@@ -74,10 +74,6 @@ class Keeper:
             kept.park_seconds = self.settings.park_after_ms / 1000
         return kept
 
-    def is_off(self, principal: str) -> bool:
-        """Says whether no run of a client is written down, or run again. See `RunKeeper`."""
-        return self.settings.for_client(principal) == "off"
-
     def taken(
         self,
         store: JournalStore,

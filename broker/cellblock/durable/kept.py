@@ -284,13 +284,6 @@ class Kept(KeptRun):
         self.journal.let_go()
         self._use(Journal.resuming(recording, self.client))
         self._events = 0
-        self._count_resumed()
-
-    def begins_anew(self) -> None:
-        self._use(Journal.recording(self.client))
-        self._count_resumed()
-
-    def _count_resumed(self) -> None:
         self.resumed += 1
         if self._head is not None:
             self._head = replace(self._head, resumed=self.resumed)

@@ -369,9 +369,8 @@ class Executor:
                 # Before the wait for its own check: what that finds late is for the next one.
                 order.late += side.late()
                 response = await self._types.after(response, order.request, side)
-            if order.resumed:
-                resumed = order.resumed if order.kept is None else order.kept.resumed
-                used = {"resumed": resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
+            if order.resumed and order.kept is not None:
+                used = {"resumed": order.kept.resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
                 response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
             if warnings := order.warnings():
                 response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
@@ -379,41 +378,23 @@ class Executor:
 
     def _goes_on(self, order: _Order, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down
-        as it goes, or has made no call yet."""
+        as it goes."""
         journal, kept = order.journal, order.kept
+        if order.resumed >= MAX_LOST or self._closed or kept is None or journal is None:
+            return False
+        if not kept.is_durable or journal.lost is not None:
+            return False
+        kept.goes_on(replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms))
+        order.journal = kept.journal
         calls = len(response.tool_trace)
-        if order.resumed >= MAX_LOST or self._closed:
-            return False
-        if kept is not None and journal is not None and kept.is_durable and journal.lost is None:
-            recording = replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms)
-            kept.goes_on(recording)
-            order.journal = kept.journal
-            said = f"It goes on from where it was; {calls} calls are not made again."
-        elif self._may_begin_anew(order) and not calls:
-            if kept is not None:
-                kept.begins_anew()
-                order.journal = kept.journal
-            said = "It had made no call, and was run again from its beginning."
-        else:
-            return False
         order.resumed += 1
         # Not what those before had used: it is in there already.
         order.lost_cpu_ms = response.usage.cpu_ms
         why = next((entry.message for entry in response.diagnostics if entry.severity == "error"), "")
-        said = f"The run's process was lost: {why} {said}"
+        said = f"The run's process was lost: {why} It goes on from where it was; {calls} calls are not made again."
         order.losses.append(run_resumed(said))
-        if kept is not None:
-            kept.losses += (said,)
+        kept.losses += (said,)
         return True
-
-    def _may_begin_anew(self, order: _Order) -> bool:
-        """Says whether a run may begin once more of which nothing is written down."""
-        kept = order.kept
-        if order.resumed or self._keeper is None or (kept is None and order.journal is not None):
-            return False
-        if kept is not None and (kept.is_durable or kept.resumed):
-            return False
-        return not self._keeper.is_off(order.caller.grantee.principal)
 
     async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it

@@ -120,10 +120,6 @@ class KeptRun(Watcher, ABC):
         """Hears that the run goes on from a recording of itself, here: its process was lost."""
 
     @abstractmethod
-    def begins_anew(self) -> None:
-        """Hears that the run begins anew, here, with another journal: its process was lost before it made a call."""
-
-    @abstractmethod
     def parked(self) -> None:
         """Hears that the process of a run that is parked has ended; what it has used is known now."""
 
@@ -140,8 +136,4 @@ class RunKeeper(Protocol):
             may_park: Whether it may wait for a person.
             durable: Whether its request wants it to survive the loss of its process.
         """
-        ...
-
-    def is_off(self, principal: str) -> bool:
-        """Says whether a client wants nothing of runs that go on: one whose host is lost ends then."""
         ...

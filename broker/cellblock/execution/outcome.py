@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import Certainty, shorten
 from cellblock.execution.calls import CallCounts
+from cellblock.execution.events import CallFacts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
 from cellblock.execution.response import Diagnostic, error_diagnostic
@@ -18,6 +19,8 @@ from cellblock_worker.wire import protocol
 
 MAX_NAMED: Final = 5
 """Bounds the calls that a diagnostic names."""
+
+SEND_AGAIN: Final = "No tool call ran or may have run: the script can be sent again as it is."
 
 MAX_SAID_CHARS: Final = 500
 """Bounds what a diagnostic says of a login that is needed."""
@@ -97,7 +100,7 @@ def run_parked(run_id: str, parked: Parked) -> Diagnostic:
     )
 
 
-def _named(calls: Sequence[ParkedQuestion | WorkingCall]) -> str:
+def _named(calls: Sequence[ParkedQuestion | WorkingCall | CallFacts]) -> str:
     names = [f"{call.server}.{call.tool}" for call in calls]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
@@ -150,11 +153,7 @@ def _unawaited(call: Unawaited) -> tuple[str, str]:
 
 
 def _lost(why: str, certain: str) -> Diagnostic:
-    return error_diagnostic(
-        "HOST_LOST",
-        f"The worker host was lost: {why}. {certain}",
-        "Check what the completed calls did, then run the script again.",
-    )
+    return error_diagnostic("HOST_LOST", f"The worker host was lost: {why}. {certain}", SEND_AGAIN)
 
 
 def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: bool) -> Diagnostic:
@@ -210,7 +209,7 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
             return error_diagnostic(
                 "WORKER_CRASHED",
                 f"The worker died ({ended.detail or 'no reason known'}).",
-                "Run the script again; if it dies again, make it do less at a time.",
+                f"{SEND_AGAIN} If it dies again, make it do less at a time.",
             )
 
 
@@ -243,6 +242,21 @@ def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
         f"(may have run), {counts.not_started} not started."
     )
     return diagnostic.model_copy(update={"message": said})
+
+
+def lost_with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts]) -> Diagnostic:
+    """Gives the end of a run whose process was lost, with the calls that have run, or may have."""
+    ran = [call for call in calls if call.over and call.certainty is Certainty.COMPLETED]
+    unsure = [call for call in calls if call not in ran and call.certainty is not Certainty.NOT_STARTED]
+    said = [
+        f"{what}: {_named(some)}." for what, some in (("Completed", ran), ("May have run", unsure)) if some
+    ]
+    if not said:
+        return diagnostic
+    hint = (diagnostic.hint or "").replace(
+        SEND_AGAIN, "Check what these calls did before you run the script again."
+    )
+    return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
 
 
 def end_not_written(run_id: str) -> Diagnostic:

@@ -16,6 +16,7 @@ from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.outcome import (
     call_limit,
     ending,
+    lost_with_calls,
     not_back,
     query_limit,
     run_parked,
@@ -524,8 +525,9 @@ class Run:
         if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
-            is_told = self._calls.calls and self._parked is None
-            diagnostics.insert(0, with_certainty(final, self._calls.counts()) if is_told else final)
+            if self._calls.calls and self._parked is None:
+                final = with_certainty(final, self._calls.counts())
+            diagnostics.insert(0, lost_with_calls(final, self._calls.calls) if is_lost else final)
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,

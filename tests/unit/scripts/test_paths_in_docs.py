@@ -14,6 +14,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
+SOURCES = [path for top in ("broker", "worker_runtime", "scripts") for path in (ROOT / top).rglob("*.py")]
 BELOW = (
     "",
     "broker/cellblock",
@@ -61,8 +62,26 @@ def test_the_table_of_the_path_is_found() -> None:
     assert len(PATH.findall(table.partition("\n## ")[0])) > 20
 
 
-def test_every_decision_is_in_the_contents() -> None:
-    page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    titles = re.findall(r"^## (\d+\. .*)$", page, re.MULTILINE)
-    listed = re.findall(r"^- \[(\d+\. .*)\]\(#(\d+)-[^)]*\)$", page, re.MULTILINE)
-    assert sorted(listed) == sorted((title, title.partition(".")[0]) for title in titles)
+def test_every_decision_is_a_page_that_the_index_has() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert 0 < len(pages) <= 40
+    listed = re.findall(r"^- \[(\d+)\. .*\]\((\S+)\)$", index, re.MULTILINE)
+    assert listed == [(str(int(page.name[:3])), page.name) for page in pages]
+    for page in pages:
+        first, _, rest = page.read_text(encoding="utf-8").partition("\n")
+        assert first.startswith(f"# {int(page.name[:3])}. ") and rest.lstrip().startswith("Status: ")
+
+
+def test_every_number_of_a_decision_is_found() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    known = {
+        *re.findall(r"^- \[(\d+)\.", index, re.MULTILINE),
+        *re.findall(r"^(\d+) → ", index, re.MULTILINE),
+    }
+    places = ["pyproject.toml", "CHANGELOG.md", *(str(page) for page in PAGES), *map(str, SOURCES)]
+    for place in places:
+        text = (ROOT / place).read_text(encoding="utf-8")
+        named = re.findall(r"\bdecisions?,? (\d+)(?: and (\d+))?", text)
+        assert {number for pair in named for number in pair if number} <= known, place

@@ -14,21 +14,19 @@ import zmq
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
+from cellblock_worker.host.busy import BusyWorkers
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.kept import KeptWorkers
-from cellblock_worker.host.returning import ReturningWorkers
 from cellblock_worker.host.untold import Untold
 from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
-from cellblock_worker.scheduling.scheduling import FirstPlace
 from cellblock_worker.scheduling.turns import Turns, Waiting
-from cellblock_worker.scheduling.warm_target import WarmTarget
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, WarmTarget
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
 from cellblock_worker.wire.loop_socket import PeerUnreachable
-from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
 logger = logging.getLogger("cellblock.host")
@@ -99,7 +97,7 @@ class Host:
         self._runs: dict[bytes, Worker] = {}
         self._untold = Untold(self._tell_lease)
         self._kept = KeptWorkers[Worker]()
-        self._returning = ReturningWorkers[Worker](self._serve)
+        self._busy = BusyWorkers[Worker](self._serve)
         self._key_prefix = ""
         self._waiting = Turns()
         self._booting = 0
@@ -112,7 +110,7 @@ class Host:
         self._boot_not_before = 0.0
         self._target = WarmTarget(
             full=config.warm,
-            most=config.max_warm,
+            most=MAX_WARM_SHARE * config.warm,
             floor=config.idle_warm,
             idle_after=config.idle_after_ms / 1000,
             now=time.monotonic(),
@@ -126,7 +124,6 @@ class Host:
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
         self.dismissed: protocol.Shutdown | None = None
-        self._first_place = FirstPlace(wanted=config.realtime)
 
     def warm_up(self) -> None:
         """Begins to warm workers."""
@@ -186,15 +183,13 @@ class Host:
     def greet(self, link: BrokerLink) -> None:
         """Says hello to a broker that is connected, and from now on that this host lives."""
         is_first, self._is_announced = not self._is_announced, True
-        if is_first:
-            self._first_place.open()
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
             layers=confinement.layers_in_force(in_room=self.launcher.room is not None),
-            missing=[*confinement.layers_missing(), *self._first_place.missing],
+            missing=confinement.layers_missing(),
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
             shared=self.places is not None,
@@ -228,7 +223,7 @@ class Host:
             await self.stopped.wait()
             return
         self._stopping = True
-        for waiting in (*self._waiting.clear(), *self._returning.clear()):
+        for waiting in (*self._waiting.clear(), *self._busy.clear()):
             self._end(waiting.token, protocol.Ended(reason="host_stopping"))
         for worker in list(self._workers):
             worker.kill("host_stopping")
@@ -238,7 +233,6 @@ class Host:
                 await asyncio.wait_for(self._all_gone.wait(), STOP_BOUND_SECONDS)
         for link in self._links:
             link.close(linger_ms=FAREWELL_MS)
-        self._first_place.close()
         for launcher in (self.launcher, *self._former_launchers):
             launcher.close()
         self.stopped.set()
@@ -277,34 +271,33 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
+        self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_reported, time.monotonic())
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
             self._untold.tell(worker.token)
-        if worker.state is State.RETURNING:
-            self._returning.put(worker)
         self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         """Counts what a process has used after its run's end as its client's."""
-        self._waiting.tidied(worker.lane, cpu_seconds, time.monotonic())
+        self._waiting.used(worker.lane, cpu_seconds, time.monotonic())
 
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
         now = time.monotonic()
-        if (claim := self._returning.take(worker)) is not None:
-            if worker.may_have(claim.run, gives_way=self._waiting.gives_way(claim.run.lane, now)):
-                self._lease(worker, claim)
-                return
-            self._serve(claim)
+
+        def fits(waiting: Waiting) -> bool:
+            return worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now))
+
+        if (waiting := self._busy.take(worker, fits)) is not None:
+            self._lease(worker, waiting)
+            return
         if not worker.key.startswith(self._key_prefix):
             worker.kill("host_stopping")
             return
-        for waiting in self._waiting:
-            if worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now)):
-                self._waiting.leave(waiting.token)
-                self._lease(worker, waiting)
-                return
+        if (waiting := next(filter(fits, self._waiting), None)) is not None:
+            self._waiting.leave(waiting.token)
+            self._lease(worker, waiting)
+            return
         self._kept.put(worker, now)
         self._shed_kept()
 
@@ -315,8 +308,7 @@ class Host:
             self._all_gone.set()
         self._warm.discard(worker)
         self._kept.discard(worker)
-        if (claim := self._returning.take(worker)) is not None:
-            self._serve(claim)
+        self._busy.gone(worker)
         self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
@@ -363,7 +355,7 @@ class Host:
                     if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
                         self._lease(worker, waiting)
                         return
-                    if self._returning.join(waiting, gives_way=gives_way):
+                    if self._busy.join(waiting, gives_way=gives_way):
                         return
                 self._serve(waiting)
             case protocol.Reply():
@@ -418,14 +410,14 @@ class Host:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
-        if self._waiting.leave(token) or self._returning.leave(token):
+        if self._waiting.leave(token) or self._busy.leave(token):
             self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
 
     def _serve(self, waiting: Waiting) -> None:
         """Gives a run a warm worker, at once or in its turn."""
-        self._target.used(time.monotonic())
+        self._target.began(waiting.token, time.monotonic())
         self._warm.asked(waiting.run)
         self._waiting.join(waiting)
         self._serve_waiting()
@@ -445,12 +437,11 @@ class Host:
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
         self._runs[token] = worker
-        now = time.monotonic()
         self._untold.add(token)
-        goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
-        gives_way = self._waiting.gives_way(run.lane, now)
-        worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
-        self._first_place.note(worker)
+        gives_way = self._waiting.gives_way(run.lane, time.monotonic())
+        worker.lease(token, run, body, gives_way=gives_way)
+        if worker.key:
+            self._busy.put(worker)
 
     def _tell_lease(self, token: bytes, wall_ms: int) -> None:
         if (link := self._link_of.get(token)) is not None:
@@ -494,7 +485,6 @@ class Host:
         self._balance()
 
     def _spawn(self) -> bool:
-        self._first_place.vacate()
         fresh = (each.lasts for each in self._workers if each.is_fresh)
         reuse = self._reuse if self._warm.next_lasts(fresh) else None
         try:
@@ -547,6 +537,7 @@ class Host:
 
     def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
+        self._target.ended(token)
         self._untold.drop(token)
         if link is not None:
             self._relay(link, token, ended.packed(), body)

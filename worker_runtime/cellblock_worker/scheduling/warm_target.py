@@ -1,15 +1,11 @@
-"""Computes how many workers to keep warm: more for a while after many runs came at once, fewer after a time without
-any.
+"""Computes how many workers to keep warm: more for a while after many runs were under way at once, fewer after a time
+without any.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from typing import Final
-
-BURST_SECONDS: Final = 0.25
-"""Sets within which time runs count as coming at once: a worker boots in about a tenth of it, several in some more."""
 
 MAX_WARM_SHARE: Final = 2
 """Caps the workers kept warm after bursts, where nothing else is said, at so many times those that always are."""
@@ -42,7 +38,8 @@ class WarmTarget:
         self._floor = floor
         self._idle_after = idle_after
         self._last_run = now
-        self._came: deque[float] = deque(maxlen=max(most, 1))
+        self._most = most
+        self._under_way: set[bytes] = set()
         self._burst = 0
         self._burst_until = now
 
@@ -50,16 +47,18 @@ class WarmTarget:
         """Takes note of a run that has come, and may need no warm worker."""
         self._last_run = now
 
-    def used(self, now: float) -> None:
-        """Takes note of a run that has come, and needs a warm worker."""
+    def began(self, run: bytes, now: float) -> None:
+        """Takes note of a run, by its token, that has come and needs a warm worker."""
         self.came(now)
-        came = self._came
-        while came and now - came[0] > BURST_SECONDS:
-            came.popleft()
-        came.append(now)
-        if len(came) >= self._burst or now >= self._burst_until:
-            self._burst = len(came)
+        self._under_way.add(run)
+        at_once = min(len(self._under_way), max(self._most, 1))
+        if at_once >= self._burst or now >= self._burst_until:
+            self._burst = at_once
             self._burst_until = now + BURST_KEPT_SECONDS
+
+    def ended(self, run: bytes) -> None:
+        """Takes note of the end of a run, whether it needed a warm worker or not."""
+        self._under_way.discard(run)
 
     def at(self, now: float) -> int:
         """Returns how many workers to keep warm now."""

@@ -19,6 +19,9 @@ RETURN_CPU_SECONDS: Final = 0.02
 such as a chain of promises without end, keeps the process from saying it. Not the time: on a busy machine it waits for
 a core."""
 
+CONTEXT_SECONDS: Final = 0.002
+"""Is what a process is likely to need from an outcome to `Ready`."""
+
 RETURN_LOOK_SECONDS: Final = 0.005
 """Sets the pause between two looks at a process on its way from an outcome to `Ready`."""
 
@@ -41,10 +44,11 @@ class ReuseBounds(Record):
     A process without a run goes after `idle_ms`. More than `principal_warm` of one key go after a second.
     """
 
-    max_runs: Annotated[int, Within(1)]
-    max_age_ms: Annotated[int, Within(1)]
-    idle_ms: Annotated[int, Within(1)]
-    principal_warm: Annotated[int, Within(0)]
+    # Such a process grows to some 140 MiB by its 200th run: V8 leaves memory of short runs behind.
+    max_runs: Annotated[int, Within(1)] = 200
+    max_age_ms: Annotated[int, Within(1)] = 3_600_000
+    idle_ms: Annotated[int, Within(1)] = 300_000
+    principal_warm: Annotated[int, Within(0)] = 1
 
 
 @dataclass(slots=True)
@@ -53,12 +57,14 @@ class Bond:
 
     Attributes:
         served: Runs that it has had, and whose end is told.
+        seconds: The mean of how long a run took of late, from its lease to the next context; None before the first.
     """
 
     first: protocol.Run
     usage: Usage
     since: float
     served: int = 0
+    seconds: float | None = None
 
     @classmethod
     def begin(cls, run: protocol.Run, usage: Usage) -> Bond:
@@ -77,6 +83,10 @@ class Bond:
         """Says whether the process may have one more run after the one that ends now."""
         age_ms = (time.monotonic() - self.since) * 1000
         return self.served + 1 < bounds.max_runs and age_ms < bounds.max_age_ms
+
+    def took(self, seconds: float) -> None:
+        """Counts the time of a run into the mean, of which it is a quarter."""
+        self.seconds = seconds if self.seconds is None else self.seconds + (seconds - self.seconds) / 4
 
     def within(self, usage: Usage) -> bool:
         """Says whether the process, without a run, is about as it was before its first one."""

@@ -15,7 +15,7 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
+from cellblock_worker.scheduling.scheduling import Scheduling
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
@@ -28,6 +28,7 @@ from cellblock_worker.worker.death import (
 from cellblock_worker.worker.hearing import Hearing
 from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.reuse import (
+    CONTEXT_SECONDS,
     CPU_SECONDS,
     GROWTH_BYTES,
     RETURN_CPU_SECONDS,
@@ -202,9 +203,18 @@ class Worker:
     def may_have(self, run: protocol.Run, *, gives_way: bool) -> bool:
         """Says whether the worker, which has served a run of its key, may have this one once it is ready: where its
         priority was lowered for good, only one that is to give way."""
-        if self.state not in (State.WARM, State.RETURNING) or self._bond is None or not self._bond.fits(run):
+        if self._bond is None or not self._bond.fits(run):
+            return False
+        if self.state is State.RUNNING and not self._returns():
+            return False
+        if self.state not in (State.WARM, State.RUNNING, State.RETURNING):
             return False
         return gives_way or self._scheduling is None or not self._scheduling.is_lowered
+
+    @property
+    def ready_in(self) -> float | None:
+        """Returns the seconds that a busy worker is likely to take until it is ready for another run."""
+        return CONTEXT_SECONDS if self.state is State.RETURNING else self._bond and self._bond.seconds
 
     @property
     def cpu_reported(self) -> float:
@@ -218,11 +228,10 @@ class Worker:
         body: bytes,
         *,
         gives_way: bool = False,
-        goes_first: bool = False,
     ) -> None:
         """Gives the warm worker a run; its clock starts here.
 
-        `gives_way`: others' runs go first. `goes_first`: its first moment goes before everything else.
+        `gives_way`: others' runs go first.
         """
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run, self._lane = token, run, run.lane
@@ -262,9 +271,6 @@ class Worker:
         scheduling = self._scheduling = self._scheduling or Scheduling(self.pid)
         if gives_way:
             scheduling.give_way(True)
-        elif goes_first:
-            scheduling.go_first()
-            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
         confinement.forbid_realtime(self.pid)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
@@ -296,16 +302,6 @@ class Worker:
             return True
         return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
-    @property
-    def goes_first(self) -> bool:
-        """Says whether the worker's run goes before everything else now."""
-        return self._scheduling is not None and self._scheduling.first
-
-    def take_turns(self) -> None:
-        """Has the run take turns from here on, if it goes before everything else."""
-        if self._scheduling is not None:
-            self._scheduling.take_turns()
-
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """Kills the worker with SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):
@@ -318,7 +314,6 @@ class Worker:
         self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
-        self.take_turns()
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
@@ -336,7 +331,6 @@ class Worker:
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._tell_end(usage, message, body)
-        self.take_turns()
         if returns:
             self._run = None
             self._reason = None
@@ -458,6 +452,7 @@ class Worker:
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
+        self._bond.took(time.monotonic() - self._started)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):

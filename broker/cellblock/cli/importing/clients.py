@@ -11,8 +11,7 @@ from cellblock.base.json import is_object
 from cellblock.cli.config_file import ConfigFile, UnreadableFile
 from cellblock.cli.importing.entries import Entry, entries_of
 from cellblock.cli.install.clients import CLIENTS
-from cellblock.config.client_rules.concerning import under_rules
-from cellblock.config.client_rules.rules import Files, Server, shown
+from cellblock.config.client_permissions import ClientPermissions, shown
 from cellblock.config.file.formats import PROJECTS_KEY
 from cellblock.config.file.positions import Path as KeyPath
 
@@ -67,11 +66,12 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
                 here = list(_servers(raw, client, file, project if file in own else None, project))
                 search.files[file] = len(here)
                 found += here
-        rules = Files()
-        for one in found:
-            _restrict(one, found, project, rules)
-        search.servers += found
-        search.unreadable |= rules.unreadable
+        if found:
+            permissions = ClientPermissions(client, project)
+            for one in found:
+                _restrict(one, found, permissions)
+            search.servers += found
+            search.unreadable |= permissions.unreadable
     return search
 
 
@@ -87,13 +87,10 @@ def _servers(
         yield Found(name, one.entry, client, file, one.path, config.inputs, of_project, one)
 
 
-def _restrict(one: Found, found: Sequence[Found], project: Path, rules: Files) -> None:
-    """Adds to a server's entry what its client's settings say of it elsewhere."""
-    server = Server(one.name, one.entry, project, own=one.project is not None)
-    made = under_rules(one.client, server, rules)
-    one.entry = made.entry
-    one.conversion.restrictions = made.told
-    one.conversion.trouble = one.conversion.trouble or made.trouble
+def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
+    """Adds to a server's entry what its client's permission files come to."""
+    made = permissions.restricted(one.name, one.entry, of_project=one.project is not None)
+    one.entry, one.conversion.restrictions = made.entry, made.told
     if _is_whole(one.entry):
         # A client that merges its files has it say something of this server.
         for other in found:

@@ -19,7 +19,7 @@ from cellblock.cli.config_file import real_path
 from cellblock.cli.importing.clients import Found
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
-from cellblock.config.client_rules.places import shown_path
+from cellblock.config.client_places import shown_path
 from cellblock.config.file.entry_keys import slip_hint, slips
 from cellblock.config.file.problems import dotted, of_validation
 from cellblock.config.file.references import input_variable

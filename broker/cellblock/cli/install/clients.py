@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
-from cellblock.config.client_rules.places import claude_state, dot_config, settings_folder
+from cellblock.config.client_places import CODES, claude_state, dot_config, settings_folder
 from cellblock.config.file.edit import KeyPath
 
 NAME: Final = "cellblock"
@@ -133,8 +133,6 @@ def _goose(launch: Launch) -> dict[str, Any]:
     }
 
 
-_CODES: Final = ("Code", "Code - Insiders", "VSCodium")
-
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude-code": Client(
         "Claude Code",
@@ -164,13 +162,13 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "vscode": Client(
         "VS Code",
-        _settings(*(f"{code}/User/mcp.json" for code in _CODES)),
+        _settings(*(f"{code}/User/mcp.json" for code in CODES)),
         ".vscode/mcp.json",
         ("servers",),
         _typed,
         "Run `MCP: List Servers` in VS Code's command palette, and start it.",
         "code",
-        _settings(*(f"{code}/User/settings.json" for code in _CODES)),
+        _settings(*(f"{code}/User/settings.json" for code in CODES)),
     ),
     "codex": Client(
         "Codex",

@@ -23,7 +23,7 @@ from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.own_file import OwnFile
 from cellblock.cli.streams import write_json
-from cellblock.config.client_rules.places import shown_path
+from cellblock.config.client_places import shown_path
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
 from cellblock.config.file.formats import value_at
 from cellblock.config.secrets.named_secrets import NamedSecrets

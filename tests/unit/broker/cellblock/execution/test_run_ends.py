@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config.journal import JournalSettings
 from cellblock.execution import run as run_module
 from cellblock.execution import run_clock
 from support.memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
-from support.memory_keeper import MemoryKeeper
 
 MakeWorld = Callable[..., World]
 
@@ -148,50 +146,31 @@ async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
     assert codes(response) == ["HOST_LOST"] and "1 completed" in response.diagnostics[0].message
 
 
-# ---- lost before a call was made ---------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["parked", "failed"])
-def keeper(request: pytest.FixtureRequest) -> Iterator[MemoryKeeper]:
-    """Has no journal of a run, or one in memory."""
-    made = MemoryKeeper(lambda park: None, JournalSettings(mode=request.param))
-    yield made
-    made.close()
+# ---- lost, with calls and without -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["host", "crashed", "host_stopping"])
-async def test_a_run_that_has_made_no_call_begins_anew_once(
-    make_world: MakeWorld, keeper: MemoryKeeper, how: str
+@pytest.mark.parametrize("is_called", [False, True])
+async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
+    make_world: MakeWorld, how: str, is_called: bool
 ) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
+        if is_called:
+            await run.call(1, value={})
         if how == "host":
             world.lose(run.host)
         else:
             run.ended(how, cpu_ms=200)
 
-    world = make_world(keeper=keeper)
-    hosts = [await world.host(play, identity=f"host {number}".encode()) for number in range(3)]
+    world = make_world()
+    hosts = [await world.host(play, identity=f"host {number}".encode()) for number in range(2)]
     response = await world.run()
-    code = "WORKER_CRASHED" if how == "crashed" else "HOST_LOST"
-    assert codes(response) == [code, "RUN_RESUMED"] and response.usage.resumed == 1
-    runs = [run for host in hosts for run in host.runs]
-    assert len(runs) == 2, "it may be what kills them"
-    # What both have used is told.
-    assert response.usage.cpu_ms == (0 if how == "host" else 400)
-    is_recorded = keeper.settings.mode == "failed"
-    assert (runs[0].body == runs[1].body) is not is_recorded, "another recording, with a seed of its own"
-
-
-async def test_one_that_has_made_a_call_does_not(make_world: MakeWorld, keeper: MemoryKeeper) -> None:
-    async def play(run: HostedRun) -> None:
-        run.leased()
-        await run.call(1, value={})
-        run.ended("crashed")
-
-    world = make_world(keeper=keeper)
-    host = await world.host(play)
-    assert codes(await world.run()) == ["WORKER_CRASHED"] and len(host.runs) == 1
+    assert codes(response) == ["WORKER_CRASHED" if how == "crashed" else "HOST_LOST"]
+    assert response.usage.resumed is None and sum(len(host.runs) for host in hosts) == 1
+    found = response.diagnostics[0]
+    assert ("can be sent again as it is" in (found.hint or "")) is not is_called
+    assert ("Completed: " in found.message) is is_called
 
 
 # ---- cancelling, stopping, queueing -------------------------------------------------------------------------

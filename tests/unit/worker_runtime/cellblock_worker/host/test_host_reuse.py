@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock_worker.confinement import confinement
-from cellblock_worker.host import returning
+from cellblock_worker.host import busy
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from support.fake_worker import FakeWorkers
@@ -65,16 +65,16 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
     tokens = (f"run {number}".encode() for number in itertools.count())
     old, new = RUN.replace(key="old 1"), RUN.replace(key="new 1")
     await _reused(broker, old, tokens)
-    broker.say(old, busy := next(tokens), b"calls")
-    await broker.until(lambda: "call" in broker.run_of(busy))
+    broker.say(old, calling := next(tokens), b"calls")
+    await broker.until(lambda: "call" in broker.run_of(calling))
     broker.say(old, other := next(tokens), b"1")
     kept = await _pid_of(broker, other)
     broker.say(new, token := next(tokens), b"1")
     await broker.end_of(token)
     broker.say(protocol.Keys(prefix="new"))
     await _gone(kept)
-    broker.say(protocol.Reply(id=1, ok=True), busy, b"1")
-    await _gone(await _pid_of(broker, busy))
+    broker.say(protocol.Reply(id=1, ok=True), calling, b"1")
+    await _gone(await _pid_of(broker, calling))
     await _reused(broker, new, tokens)
 
 
@@ -140,7 +140,7 @@ while True:
 async def test_a_run_waits_for_a_process_of_its_key(
     places: int, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
@@ -155,11 +155,39 @@ async def test_a_run_waits_for_a_process_of_its_key(
 
 
 @on_linux
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
+    waits: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a boot takes less than its runs, it does not."""
+    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(busy, "BOOT_SECONDS", BOUND if waits else 1e-9)
+    fake_workers.run(AGAIN)
+    host, broker = await start_host(warm=1, reuse=BOUNDS)
+    run = RUN.replace(key="one")
+    # How long its runs take is known once one of them is over.
+    await _reused(broker, run, (b"%d" % number for number in itertools.count()))
+    await until(lambda: len(host._kept) > 0, "a process is kept")
+    held = [b"held %d" % number for number in range(len(host._kept))]
+    for token in held:
+        broker.say(run, token, b"calls")
+    await broker.until(lambda: all("call" in broker.run_of(token) for token in held))
+    broker.say(run, b"next", b"1")
+    if waits:
+        await until(lambda: b"next" in host._link_of, "the run has come")
+        broker.say(protocol.Reply(id=1, ok=True), held[0], b"1")
+        assert await _pid_of(broker, b"next") == await _pid_of(broker, held[0])
+    else:
+        await broker.end_of(b"next")
+        assert broker.run_of(held[0])[-1] == "call"
+
+
+@on_linux
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
+    monkeypatch.setattr(busy, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
     fake_workers.run(SLOW_AGAIN)
     host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
     broker.say(RUN.replace(key="one"), b"first", how.encode())
@@ -167,7 +195,7 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     broker.say(RUN.replace(key="one"), b"second", b"1")
     assert await _pid_of(broker, b"second") != first
     await _gone(first)
-    await until(lambda: len(host._returning) == 0, "none is on its way")
+    await until(lambda: all(worker.pid != first for worker in host._workers), "it is reaped")
 
 
 @on_linux
@@ -175,7 +203,7 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
 async def test_a_run_that_waits_for_a_process_can_be_ended(
     ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)

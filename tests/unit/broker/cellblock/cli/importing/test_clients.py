@@ -1,4 +1,4 @@
-"""What a user of each client has restricted outside of a server's entry is carried over, or the server stays."""
+"""What a client's permission files deny by name is left out; about servers of which they say more, Cellblock asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cellblock.cli.importing.clients import find_servers
 from cellblock.cli.importing.plan import Step, make_plan
 from cellblock.cli.install.clients import CLIENTS
-from cellblock.config.client_rules import claude_code, gemini, others
+from cellblock.config import client_permissions
 
 CLAUDE: Final = {".claude.json": '{"mcpServers": {"gh": {"command": "gh"}}, "projects": {"PROJECT": {}}}'}
 CLAUDE_PROJECT: Final = {"project/.mcp.json": '{"mcpServers": {"gh": {"command": "gh"}}}'}
@@ -54,8 +54,7 @@ def policy(**keys: Any) -> str:
 
 
 DELETE: Final = {"disabledTools": ["delete"]}
-ASK: Final = {"askTools": ["push"]}
-ALL: Final = {"disabledTools": ["*"]}
+ASK: Final = {"askTools": ["*"]}
 OFF: Final = {"disabled": True}
 
 CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
@@ -73,22 +72,22 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "deny, user's local": (
         "claude-code",
         CLAUDE | {".claude/settings.local.json": permissions("deny", "mcp__gh")},
-        ALL,
+        OFF,
     ),
     "deny, project": (
         "claude-code",
         CLAUDE | {"project/.claude/settings.json": permissions("deny", "mcp__*__delete")},
-        {"disabledTools": ["*__delete", "_delete", "delete"]},
+        ASK,
     ),
     "deny, project's local": (
         "claude-code",
         CLAUDE_PROJECT | {"project/.claude/settings.local.json": permissions("deny", "mcp__gh__*")},
-        ALL,
+        OFF,
     ),
     "deny, machine": (
         "claude-code",
         CLAUDE | {"etc/claude-code/managed-settings.json": permissions("deny", "mcp__g*")},
-        ALL,
+        ASK,
     ),
     "deny, machine's parts": (
         "claude-code",
@@ -102,17 +101,17 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
             ".claude/settings.json": without_questions("mcp__gh__list", "Read", "mcp__other"),
             "project/.claude/settings.json": permissions("allow", "mcp__gh__get_*"),
         },
-        {"enabledTools": ["list", "get_*"]},
+        ASK,
     ),
     "dontAsk, nothing allowed": (
         "claude-code",
         CLAUDE | {"project/.claude/settings.local.json": without_questions("Bash(gh:*)")},
-        OFF,
+        ASK,
     ),
     "dontAsk, all allowed": (
         "claude-code",
         CLAUDE | {".claude/settings.json": without_questions("mcp__gh", "mcp__gh__list(x)")},
-        {},
+        ASK,
     ),
     "deniedMcpServers by name": (
         "claude-code",
@@ -122,12 +121,12 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "deniedMcpServers by command": (
         "claude-code",
         CLAUDE | {".claude/settings.json": '{"deniedMcpServers": [{"serverCommand": ["gh"]}]}'},
-        OFF,
+        ASK,
     ),
     "allowedMcpServers by name": (
         "claude-code",
         CLAUDE | {".claude/settings.json": '{"allowedMcpServers": [{"serverName": "other"}]}'},
-        OFF,
+        ASK,
     ),
     "allowedMcpServers by command": (
         "claude-code",
@@ -135,7 +134,7 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
         | {
             ".claude/settings.json": '{"allowedMcpServers": [{"serverName": "gh"}, {"serverCommand": ["other"]}]}'
         },
-        OFF,
+        ASK,
     ),
     "managed-mcp.json": (
         "claude-code",
@@ -188,12 +187,12 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "requirements.toml": (
         "codex",
         CODEX | {"etc/codex/requirements.toml": '[mcp_servers.gh.identity]\ncommand = "other"\n'},
-        OFF,
+        ASK,
     ),
     # Gemini CLI
     "tools.exclude": (
         "gemini",
-        gemini_with(tools={"exclude": ["mcp_gh_delete", "write_file", "mcp_x_y"]}),
+        gemini_with(tools={"exclude": ["mcp_gh_delete", "mcp_x_y", "ShellTool(rm)"]}),
         DELETE,
     ),
     "excludeTools": ("gemini", gemini_with(excludeTools=["gh__delete"]), DELETE),
@@ -201,12 +200,12 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "tools.exclude, project": (
         "gemini",
         GEMINI | {"project/.gemini/settings.json": '{"tools": {"exclude": ["mcp_*"]}}'},
-        ALL,
+        ASK,
     ),
     "tools.exclude, machine": (
         "gemini",
         GEMINI | {"etc/gemini-cli/settings.json": '{"tools": {"exclude": ["mcp_gh_*"]}}'},
-        ALL,
+        OFF,
     ),
     "tools.confirmationRequired": (
         "gemini",
@@ -221,7 +220,7 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "mcp.allowed, machine": (
         "gemini",
         GEMINI | {"etc/gemini-cli/system-defaults.json": '{"mcp": {"allowed": []}}'},
-        OFF,
+        ASK,
     ),
     "gemini mcp disable": (
         "gemini",
@@ -270,10 +269,10 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
     "all but one": (
         "opencode",
         opencode_with(tools={"gh*": False, "gh_read": True}),
-        {"enabledTools": ["read"]},
+        ASK,
     ),
-    "one, then none": ("opencode", opencode_with(permission={"gh_read": "allow", "gh_*": "deny"}), ALL),
-    "none, then all": ("opencode", opencode_with(permission={"gh_*": "deny", "*": "allow"}), {}),
+    "one, then none": ("opencode", opencode_with(permission={"gh_read": "allow", "gh_*": "deny"}), OFF),
+    "none, then all": ("opencode", opencode_with(permission={"gh_*": "deny", "*": "allow"}), OFF),
     # goose
     "never_allow": (
         "goose",
@@ -291,22 +290,22 @@ CARRIED: Final[Mapping[str, tuple[str, dict[str, str], dict[str, Any]]]] = {
 }
 """Maps a restriction to its client, the files that say it, and the keys that the imported entry has for it."""
 
-LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
+ASKED: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
     "a rule for inputs": (
         "claude-code",
         CLAUDE | {".claude/settings.json": permissions("deny", "mcp__gh__delete(repo:prod)")},
-        "permissions.deny in ~/.claude/settings.json has a rule for some inputs alone",
+        "permissions.deny in ~/.claude/settings.json",
     ),
     "dontAsk, a tool allowed for inputs": (
         "claude-code",
         CLAUDE | {".claude/settings.json": without_questions("mcp__gh__delete(repo:test)")},
-        "permissions.defaultMode in ~/.claude/settings.json allows a tool for some inputs alone",
+        "permissions.defaultMode in ~/.claude/settings.json",
     ),
     "another project's rule": (
         "claude-code",
         {".claude.json": '{"mcpServers": {"gh": {"command": "gh"}}, "projects": {"OTHER": {}}}'}
         | {"other/.claude/settings.json": permissions("deny", "mcp__gh__delete")},
-        "~/other/.claude/settings.json holds in ~/other alone",
+        "permissions.deny in ~/other/.claude/settings.json",
     ),
     "another project's list": (
         "claude-code",
@@ -318,13 +317,13 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
                 }
             )
         },
-        "holds in ~/other alone",
+        "disabledMcpServers in ~/.claude.json",
     ),
     "an agent, Claude Code": (
         "claude-code",
         CLAUDE
         | {".claude/agents/a.md": "---\nname: a\ndisallowedTools: Bash, mcp__gh__delete\n---\nBe good."},
-        "~/.claude/agents/a.md keeps tools of it from one agent",
+        "disallowedTools in ~/.claude/agents/a.md",
     ),
     "a hook": (
         "claude-code",
@@ -332,32 +331,37 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
         | {
             "project/.claude/settings.json": '{"hooks": {"PreToolUse": [{"matcher": "mcp__gh__.*", "hooks": []}]}}'
         },
-        "has a program look at its calls",
+        "hooks.PreToolUse in ~/project/.claude/settings.json",
     ),
     "a broken file": (
         "claude-code",
         CLAUDE | {".claude/settings.json": '{"permissions": {'},
-        "~/.claude/settings.json may restrict it and cannot be read",
+        "~/.claude/settings.json: ",
+    ),
+    "allowed by command": (
+        "claude-code",
+        CLAUDE | {".claude/settings.json": '{"allowedMcpServers": [{"serverCommand": ["gh"]}]}'},
+        "allowedMcpServers in ~/.claude/settings.json",
     ),
     "a list that is none": (
         "claude-code",
-        CLAUDE | {".claude/settings.json": '{"permissions": {"deny": "mcp__gh"}}'},
-        "permissions.deny is no list of texts",
+        CLAUDE | {".claude/settings.json": '{"permissions": {"deny": true}}'},
+        "permissions.deny in ~/.claude/settings.json",
     ),
     "a registry": (
         "vscode",
         VSCODE | {".config/Code/User/settings.json": '{"chat.mcp.access": "registry"}'},
-        "allows the servers of a registry alone",
+        "chat.mcp.access in ~/.config/Code/User/settings.json",
     ),
     "tools.core": (
         "gemini",
         gemini_with(tools={"core": []}),
-        "tools.core in ~/.gemini/settings.json keeps it away",
+        "tools.core in ~/.gemini/settings.json",
     ),
     "a policy for arguments": (
         "gemini",
         GEMINI | {".gemini/policies/a.toml": policy(mcpName="gh", argsPattern="x", decision="deny")},
-        "has a rule for some of its calls alone",
+        "~/.gemini/policies/a.toml",
     ),
     "a policy by priority": (
         "gemini",
@@ -366,22 +370,22 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
             ".gemini/policies/a.toml": policy(mcpName="*", decision="deny")
             + policy(mcpName="gh", toolName="read", decision="allow")
         },
-        "allows some of its tools and restricts others",
+        "~/.gemini/policies/a.toml",
     ),
     "a profile": (
         "zed",
         zed_with({"profiles": {"ask": {"context_servers": {"gh": {"tools": {"read": False}}}}}}),
-        "keeps tools of it from one profile",
+        "agent.profiles.ask in ~/.config/zed/settings.json",
     ),
     "a pattern of inputs, Zed": (
         "zed",
         zed_with({"tool_permissions": {"tools": {"mcp:gh:x": {"always_deny": [{"pattern": "a"}]}}}}),
-        "has a rule for some inputs of x alone",
+        "agent.tool_permissions in ~/.config/zed/settings.json",
     ),
     "agent.tools": (
         "opencode",
         opencode_with(agent={"plan": {"tools": {"gh_*": False}}}),
-        "agent.plan in ~/.config/opencode/opencode.json keeps tools of it from one agent",
+        "agent.plan in ~/.config/opencode/opencode.json",
     ),
     "agent.permission": (
         "opencode",
@@ -391,13 +395,17 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
     "an agent's file": (
         "opencode",
         OPENCODE | {"project/.opencode/agent/plan.md": "---\ntools:\n  gh_*: false\n---\nPlan."},
-        "plan.md keeps tools of it from one agent",
+        "plan.md",
     ),
     "a rule for inputs, opencode": (
         "opencode",
         opencode_with(permission={"gh_x": {"a": "deny", "*": "allow"}}),
-        "has a rule for some inputs alone (gh_x)",
+        "~/.config/opencode/opencode.json",
     ),
+}
+"""Maps what Cellblock asks about to its client, the files, and what is said of it."""
+
+LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
     "an entry of the project alone": (
         "opencode",
         OPENCODE | {"project/opencode.json": '{"mcp": {"gh": {"enabled": false}}}'},
@@ -409,7 +417,7 @@ LEFT: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
         "config.toml says something of it, too",
     ),
 }
-"""Maps a restriction that an entry cannot say to its client, the files, and what is said of the server."""
+"""Maps what an entry cannot say to its client, the files, and what is said of the server."""
 
 FREE: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "another server's rule": (
@@ -429,17 +437,13 @@ FREE: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
         "claude-code",
         CLAUDE | {".claude/settings.json": '{"hooks": {"PreToolUse": [{"matcher": "mcp__x__.*|Bash"}]}}'},
     ),
-    "what a client keeps for itself": (
-        "gemini",
-        gemini_with(tools={"exclude": ["run_shell_command", "ShellTool(rm)"]}),
-    ),
     "goose's own judgement": (
         "goose",
         GOOSE | {".config/goose/permission.yaml": "smart_approve: {ask_before: [gh__push]}"},
     ),
-    "allowed by command": (
+    "allowed by name": (
         "claude-code",
-        CLAUDE | {".claude/settings.json": '{"allowedMcpServers": [{"serverCommand": ["gh"]}]}'},
+        CLAUDE | {".claude/settings.json": '{"allowedMcpServers": [{"serverName": "gh"}]}'},
     ),
 }
 
@@ -452,8 +456,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *("OPENCODE_CONFIG", "GEMINI_CLI_SYSTEM_SETTINGS_PATH"),
     ):
         monkeypatch.delenv(name, raising=False)
-    for module in (claude_code, gemini, others):
-        monkeypatch.setattr(module, "system_folder", lambda linux, _macos: tmp_path / "etc" / linux)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(client_permissions, "system_folder", lambda linux, _macos: tmp_path / "etc" / linux)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     (tmp_path / "project").mkdir()
     return tmp_path
 
@@ -479,13 +482,27 @@ def test_a_restriction_is_carried_over(
     assert step.fate == "added", step.why
     entry = {key: value for key, value in step.entry.items() if key not in ("command", "args", "env", "cwd")}
     assert entry == keys
-    tools = [name for key, names in keys.items() if key != "disabled" for name in names]
-    told = " ".join(step.found.conversion.restrictions)
-    assert all(name in told for name in tools), told
+    told = "\n".join(step.found.conversion.restrictions)
+    words = {
+        "disabled": "left out (",
+        "disabledTools": "without delete (",
+        "askTools": "asked about before each call (",
+    }
+    assert all(words[key] in told for key in keys), told
+
+
+@pytest.mark.parametrize(("client", "files", "place"), ASKED.values(), ids=ASKED)
+def test_the_user_is_asked_about_a_server_of_which_a_file_says_something_else(
+    home: Path, client: str, files: Mapping[str, str], place: str
+) -> None:
+    step = only_step(home, client, files)
+    assert (step.fate, step.entry["askTools"]) == ("added", ["*"]), step.why
+    told = "\n".join(step.found.conversion.restrictions)
+    assert "asked about before each call (" in told and place in told
 
 
 @pytest.mark.parametrize(("client", "files", "why"), LEFT.values(), ids=LEFT)
-def test_a_server_stays_where_its_restriction_has_no_counterpart(
+def test_a_server_stays_of_which_another_entry_says_something(
     home: Path, client: str, files: Mapping[str, str], why: str
 ) -> None:
     step = only_step(home, client, files)

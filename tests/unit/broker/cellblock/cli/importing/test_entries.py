@@ -165,7 +165,7 @@ def test_zed(home: Path) -> None:
             "args": ["$${X}"],
             "env": {},
             "disabledTools": ["delete"],
-            "askTools": ["write"],
+            "askTools": ["*"],
         },
         "old": {"command": "old", "args": ["a"], "env": {"A": "1"}, "disabled": True},
         "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
@@ -181,15 +181,14 @@ def test_opencode(home: Path) -> None:
             "command": "npx",
             "args": ["gh"],
             "env": {"T": "${env:GH}"},
-            "disabledTools": ["delete*"],
-            "askTools": ["push"],
+            "askTools": ["*"],
         },
         "web": {
             "url": "https://web.example/mcp",
             "headers": {"A": f"${{file:{home}/.config/opencode/key}}"},
             "disabled": True,
         },
-        "few": {"command": "few", "args": [], "enabledTools": ["read"]},
+        "few": {"command": "few", "args": [], "askTools": ["*"]},
     }
     assert plan.bounds == {"git hub": {"connect_timeout_ms": 9000}}
     assert plan.steps[2].found.conversion.left == ["oauth"]

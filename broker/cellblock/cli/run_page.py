@@ -1,0 +1,125 @@
+"""Run_page draws one run: its facts, its stages and calls to scale, its diagnostics and its console output."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from cellblock.base.terminal import Painter, cell, milliseconds, plain, wrapped
+
+Data = Mapping[str, Any]
+
+MIB: Final = 1024 * 1024
+
+LEAST_TRACK: Final = 10
+"""Counts columns; a narrower drawing shows nothing, and is left out."""
+
+OUTCOME, TOOK = 10, 9
+
+STYLES: Final = {"ok": "green", "running": "cyan"}
+LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
+
+
+class Part(NamedTuple):
+    """A part of a page has a heading, and the lines below it."""
+
+    heading: str
+    lines: list[str]
+
+
+def title(run_id: str, run: Data) -> str:
+    """Returns the first line, of plain text."""
+    state = run["outcome"] if run["state"] == "ended" else run["state"]
+    return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}"
+
+
+def parts(run: Data, width: int, paint: Painter) -> list[Part]:
+    """Draws what `/dashboard/runs/ID` gives in its parts. All texts of servers and scripts are made harmless."""
+    diagnostics = list(_diagnostics(run, width, paint))
+    return [
+        Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),
+        Part(
+            f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
+            _timeline(run, width, paint),
+        ),
+        Part("DIAGNOSTICS", diagnostics or [plain("  none", width)]),
+        Part(f"CONSOLE ({len(run['logs'])})", list(_logs(run, width, paint)) or [plain("  nothing", width)]),
+    ]
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _facts(run: Data) -> Iterator[tuple[str, str]]:
+    for name in ("outcome", "state", "client"):
+        yield name, str(run[name])
+    yield "accepted", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["acceptedAt"]))
+    yield "script", f"{run['scriptChars']} characters"
+    used = run["usage"]
+    if used is not None:
+        memory = f"{used['peakMemoryBytes'] / MIB:.1f} MiB"
+        waited = milliseconds(used["toolWaitMs"])
+        yield "used", f"CPU {milliseconds(used['cpuMs'])}, memory {memory}, waited for tools {waited}"
+    if run["workerEnd"]:
+        yield "worker", str(run["workerEnd"])
+
+
+def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
+    whole = max(run["elapsedMs"], 1)
+    name = min(32, max(8, width // 3))
+    track = width - name - TOOK - OUTCOME - 4
+    axis = f"0{cell(milliseconds(whole), track - 1, right=True)}" if track >= LEAST_TRACK else ""
+    lines = [_lane("", axis, "TOOK", "OUTCOME", name, width)]
+    steps = [0, *(run["steps"].get(step, whole) for step in ("queued", "leased", "started")), whole]
+    for stage, (start, end) in zip(("plan", "queue", "worker", "script"), pairwise(steps), strict=True):
+        drawn = _bar(start, end, whole, track, "━")
+        lines.append(_lane(stage, drawn, milliseconds(end - start), "", name, width))
+    for call in run["timeline"]:
+        start, took, outcome = call["atMs"], call["durationMs"], call["outcome"]
+        drawn = _bar(start, start + took, whole, track, "█")
+        shown = milliseconds(took) if took else "<1 ms"
+        line = _lane(f"{call['server']}.{call['tool']}", drawn, shown, outcome, name, width)
+        lines.append(paint(line, STYLES.get(outcome, "red")))
+        if call["error"] and outcome not in STYLES:
+            lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]
+    left = run["calls"] - len(run["timeline"])
+    return lines + ([plain(f"  ({left} later calls)", width)] if left > 0 else [])
+
+
+def _lane(name: str, drawn: str, took: str, outcome: str, named: int, width: int) -> str:
+    between = f" {drawn} " if drawn else " "
+    return plain(f"{cell(f'  {name}', named)}{between}{cell(took, TOOK, right=True)} {outcome}", width)
+
+
+def _bar(start: float, end: float, whole: float, track: int, mark: str) -> str:
+    """Draws where something was in the whole, in `track` columns; at least one of them is marked."""
+    if track < LEAST_TRACK:
+        return ""
+    first = min(track - 1, max(0, math.floor(start / whole * track)))
+    last = min(track, max(first + 1, math.ceil(end / whole * track)))
+    return " " * first + mark * (last - first) + " " * (track - last)
+
+
+def _diagnostics(run: Data, width: int, paint: Painter) -> Iterator[str]:
+    for entry in run["diagnostics"]:
+        style = "red" if entry["severity"] == "error" else "yellow"
+        for number, text in enumerate(wrapped(f"{entry['code']}: {entry['message']}", width - 4)):
+            yield paint(plain(f"{'    ' if number else '  '}{text}", width), style)
+
+
+def _logs(run: Data, width: int, paint: Painter) -> Iterator[str]:
+    if run["logsLeftOut"]:
+        yield paint(plain(f"  ({run['logsLeftOut']} earlier entries)", width), "dim")
+    for entry in run["logs"]:
+        head = f"{entry['timeMs']:>8} ms  {cell(entry['level'], 6)}"
+        # In a narrow window the message goes below, not into a column of three letters.
+        apart = width < 2 * len(head)
+        indent = 2 if apart else len(head)
+        lines = [f"{' ' * indent}{text}" for text in wrapped(entry["message"], width - indent)]
+        lines = [head, *lines] if apart else [head + lines[0][indent:], *lines[1:]]
+        style = LEVELS.get(entry["level"])
+        for line in lines:
+            yield paint(plain(line, width), style) if style else plain(line, width)

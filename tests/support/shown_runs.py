@@ -1,0 +1,117 @@
+"""What a daemon says of its runs, for tests: with texts that want to control the terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cellblock.base.errors import Certainty
+from cellblock.execution.events import CallFacts, RunFacts
+from cellblock.execution.response import Diagnostic, LogEntry, RunResponse, Usage
+from cellblock.telemetry.board import Board
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nlive \u202egnp"
+
+NOW = 1_700_000_000.0
+
+
+def run_id(number: int) -> str:
+    """Ids that differ in their first letters, as those of a daemon do."""
+    return f"{number:08d}cdef"
+
+
+def short_run(number: int, **changes: Any) -> dict[str, Any]:
+    """A live run in the list."""
+    return {
+        "id": run_id(number),
+        "client": "http session 01",
+        "state": "running",
+        "outcome": "running",
+        "acceptedAt": NOW - 30,
+        "elapsedMs": 1234.5,
+        "queueMs": None,
+        "calls": 3,
+        "lastLog": HOSTILE,
+        **changes,
+    }
+
+
+def ended_run(number: int, **changes: Any) -> dict[str, Any]:
+    """A recent run in the list."""
+    run = short_run(number, state="ended", outcome="SANDBOX_LIMIT", queueMs=0.4, **changes)
+    del run["lastLog"]
+    return run
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """What `/dashboard/state` gives, with run 0 live and runs 1 to 50 recent."""
+    latency = {"count": 7, "p50": 4.2, "p95": 9.9, "p99": 120.0}
+    known = {"given": 0, "declared": 0, "observed": 1, "unknown": 1}
+    return {
+        "version": "1",
+        "time": NOW,
+        "uptimeSeconds": 61.0,
+        "pool": {
+            "capacity": 16,
+            "running": 1,
+            "queued": 2,
+            "queueSize": 256,
+            "warm": 3,
+            "warmWanted": 4,
+            "booting": 1,
+            "hostCount": 1,
+        },
+        "runs": {"total": 7, "byOutcome": {"ok": 5, "parked": 1, "sandbox_limit": 1}},
+        "perSecond": [[0, 0]] * 55 + [[4, 0], [2, 1], [0, 0], [8, 0], [1, 0]],
+        "latency": {"run": latency, "queue": latency},
+        "parked": 3,
+        "live": [short_run(0)],
+        "recent": [ended_run(number) for number in range(1, 51)],
+        "upstreams": [server("a")],
+        "knowledge": [{"id": "a", "tools": 2, **known, "samples": 9, "disagreeing": 1}],
+        **changes,
+    }
+
+
+def server(server_id: str, **changes: Any) -> dict[str, Any]:
+    """An upstream server that is not well."""
+    return {
+        "id": server_id,
+        "name": HOSTILE,
+        "state": "waiting",
+        "reason": HOSTILE,
+        "tools": 2,
+        "calls": {"ok": 5},
+        "latency": {"count": 7, "p50": 4.2, "p95": 9.9, "p99": 120.0},
+        **changes,
+    }
+
+
+def bare(line: str) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+def whole_run(*, logs: int = 3, calls: int = 3, ended: bool = True) -> dict[str, Any]:
+    """What `/dashboard/runs/ID` gives, from a real board: a run of 1 s with 100 ms of each stage before its script."""
+    board = Board(10)
+    run = RunFacts(id=run_id(7), client=HOSTILE, code="1" * 42, accepted_at=NOW, accepted=1000.0)
+    board.run_accepted(run)
+    run.queued, run.leased, run.started = 1000.1, 1000.2, 1000.3
+    for number in range(calls):
+        call = CallFacts("plain", f"tool{number}", 1000.5, duration_ms=250, ok=True, error=None, over=True)
+        call.certainty = Certainty.COMPLETED
+        run.calls.append(call)
+    if calls:
+        run.calls[-1].ok, run.calls[-1].error = False, HOSTILE
+    for number in range(logs):
+        level = ("log", "warn", "error")[number % 3]
+        board.run_logged(run, LogEntry(level=level, message=f"entry {number} {HOSTILE}", time_ms=number))
+    if not ended:
+        return board.run(run.id) or {}
+    run.ended = 1001.0
+    run.worker_end = "done"
+    diagnostic = Diagnostic(severity="error", code="TOOL_ERROR", message=HOSTILE)
+    run.response = RunResponse(logs=[], diagnostics=[diagnostic], usage=Usage(wall_ms=700, cpu_ms=12))
+    board.run_ended(run)
+    return board.run(run.id) or {}
