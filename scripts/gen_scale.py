@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from benchmarks.fleet.report import costs
 from benchmarks.harness import table
-from cellblock.frontend.replicas.brokers import BEAT_SECONDS
 from cellblock_worker.host.host import STATUS_INTERVAL_SECONDS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -125,7 +124,7 @@ def costs_of(result: dict[str, Any], mode: str, assumed: Assumed = ASSUMED) -> C
         written=max(row["per_second"] * row["transactions_a_run"] for row in closed)
         if mode == "all"
         else 0.0,
-        idle_transactions=max(mesh["idle_transactions_a_second"], 1 / BEAT_SECONDS),
+        idle_transactions=mesh["idle_transactions_a_second"],
         sessions=memory["postgresql_sessions"],
         balancer_us=closed[0]["us_a_run"]["balancer"],
         host_run_us=1000 * result["linear"]["rows"][-1]["hosts_ms_a_run"],

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.fleet import core, linear, links, report, yardsticks
 from benchmarks.fleet.stage import BROKERS_CORE, can_pin
 from benchmarks.harness import machine, say
+from support import haproxy
 from support.fleet.network import can_namespaces
-from support.fleet.parts import haproxy
 
 
 async def main(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ async def main(options: argparse.Namespace) -> int:
 def _facts(*, pinned: bool) -> dict[str, str]:
     """Returns what the figures are of, in sentences."""
     spaces = can_namespaces()
-    balancer = "HAProxy, round robin by connection" if haproxy() else "a relay of the tests (no HAProxy here)"
+    balancer = "HAProxy, by sessions" if haproxy.PROGRAM else "a relay of the tests (no HAProxy here)"
     where = "network namespaces of their own, TLS" if spaces else "addresses of the loopback, no TLS"
     other = (
         f"One broker has core {BROKERS_CORE} in the synthetic part, everything else the other one; two "

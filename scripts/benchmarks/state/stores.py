@@ -14,8 +14,8 @@ from cellblock.base.threads import DaemonThread
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import OutputSettings
 from cellblock.daemon.assembly import counts_of
-from cellblock.frontend.outputs import shared_outputs
-from cellblock.frontend.outputs.shared_outputs import SharedOutputs
+from cellblock.frontend.outputs import kept_outputs
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.journal import place, tables
 from cellblock.journal.journals import Journals
 from cellblock.journal.place import SharedPlace
@@ -34,7 +34,7 @@ TABLES: Final = {
     count_rows.KIND: count_rows.MIGRATIONS,
     place.KIND: tables.POSTGRES_MIGRATIONS,
     store.KIND: store.MIGRATIONS,
-    shared_outputs.KIND: shared_outputs.MIGRATIONS,
+    kept_outputs.KIND: kept_outputs.MIGRATIONS,
 }
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Stores:
     def __init__(self, shared: SharedState, name: str) -> None:
         self.shared, self.name = shared, name
         self.journals = Journals(SharedPlace(shared), JournalSettings(mode="all"))
-        self.outputs = SharedOutputs(OutputSettings(page_bytes=PAGE_BYTES), shared)
+        self.outputs = KeptOutputs(OutputSettings(page_bytes=PAGE_BYTES), Path(), shared)
         self.pins = PinStore(shared.rows)
         self.tokens = NamedTokens(shared.rows)
         self.counts = counts_of(Path(), shared)

@@ -74,17 +74,17 @@ class ToClient(ClosingStream):
     Args:
         output: Takes its lines.
         sent: Returns a message as the client gets it.
-        settled: Called with the id of a request that is answered or cancelled.
+        answered: Called with the id of a request that is answered.
     """
 
     def __init__(
         self,
         output: Output,
         sent: Callable[[types.JSONRPCMessage], types.JSONRPCMessage] = lambda message: message,
-        settled: Callable[[types.RequestId], object] = lambda _: None,
+        answered: Callable[[types.RequestId], object] = lambda _: None,
     ) -> None:
         self._output = output
-        self._sent, self._settled = sent, settled
+        self._sent, self._answered = sent, answered
         self._turn = asyncio.Lock()
         self._due: set[types.RequestId] = set()
         self._changed = asyncio.Event()
@@ -111,6 +111,8 @@ class ToClient(ClosingStream):
         finally:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 self._settle(message.id)
+                if message.id is not None:
+                    self._answered(message.id)
 
     async def refuse(self, found: Misread) -> None:
         """Answers a line that is no message."""
@@ -124,7 +126,6 @@ class ToClient(ClosingStream):
     def _settle(self, request_id: object) -> None:
         if isinstance(request_id, int | str):
             self._due.discard(request_id)
-            self._settled(request_id)
             self._changed.set()
 
 

@@ -168,7 +168,7 @@ class Daemon:
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
         # A proxy of the environment is not between us and our own machine.
         async with httpx2.AsyncClient(
-            headers=headers, timeout=timeout, verify=self._tls or True, trust_env=not self._local
+            headers=headers, timeout=timeout, verify=self._tls or not self._plain, trust_env=not self._local
         ) as client:
             yield client
 

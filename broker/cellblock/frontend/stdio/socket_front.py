@@ -8,10 +8,11 @@ it is, or why it takes nobody. Without a token the client is this user, who has 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
@@ -28,8 +29,9 @@ from cellblock.base.json import is_object
 from cellblock.base.tasks import TaskSet, at_most
 from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
-from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
-from cellblock.frontend.http.gate import Gate, principal_of
+from cellblock.frontend.http.activity import Activity
+from cellblock.frontend.http.caller import NO_ONE
+from cellblock.frontend.http.in_flight import SCOPE_KEY, Exchange, InFlight
 from cellblock.frontend.http.token import SUBJECT, OwnTokens
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.service import RunService
@@ -54,7 +56,8 @@ class SocketFront:
         listening: The socket.
         server: Answers all clients.
         service: The broker.
-        gate: Counts clients and what they ask.
+        in_flight: Has what clients ask.
+        activity: Notes that clients are here.
         verifier: Knows the tokens; None where none is asked for.
         most: Bounds the sessions.
         config: As `config_mark` gives it.
@@ -66,14 +69,16 @@ class SocketFront:
         listening: ListeningSocket,
         server: FrontServer,
         service: RunService,
-        gate: Gate,
+        in_flight: InFlight,
+        activity: Activity,
         *,
         verifier: TokenVerifier | None,
         most: int,
         config: str,
         not_started: Callable[[], Mapping[str, str]],
     ) -> None:
-        self._listening, self._server, self._service, self._gate = listening, server, service, gate
+        self._listening, self._server, self._service = listening, server, service
+        self._in_flight, self._activity = in_flight, activity
         self._verifier, self._most = verifier, most
         self._config, self._not_started = config, not_started
         self._sessions = TaskSet()
@@ -118,8 +123,11 @@ class SocketFront:
                 return
             facts: Mapping[str, str] = self._not_started() if principal == SUBJECT else {}
             writer.write(hello(version=__version__, config=self._config, not_started=dict(facts)))
-            with self._gate.attended():
+            self._activity.begin()
+            try:
                 await self._session(reader, writer, token, principal)
+            finally:
+                self._activity.end()
         except (
             OSError,
             EOFError,
@@ -135,7 +143,7 @@ class SocketFront:
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     def _refusal(self, principal: str | None) -> str | None:
-        if self._gate.draining:
+        if self._in_flight.draining:
             return STOPPING
         if principal is None:
             return REFUSES_TOKEN
@@ -144,11 +152,11 @@ class SocketFront:
     async def _principal(self, token: object) -> str | None:
         """Returns for whom a client asks; None for one that is not let in."""
         if self._verifier is None:
-            return principal_of(None)
+            return NO_ONE
         if token is None:
             return SUBJECT if isinstance(self._verifier, OwnTokens) else None
         access = await self._verifier.verify_token(token) if isinstance(token, str) else None
-        return None if access is None else principal_of(access)
+        return None if access is None else access.subject or SUBJECT
 
     async def _session(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: object, principal: str
@@ -160,8 +168,8 @@ class SocketFront:
             # A named token may be taken back.
             return token is None or await self._principal(token) == principal
 
-        session = _Session(self._gate, Owner(principal, client), is_let_in)
-        answers = ToClient(_Output(writer, self._server.splices), session.sent, session.settled)
+        session = _Session(self._in_flight, Owner(principal, client), is_let_in)
+        answers = ToClient(_Output(writer, self._server.splices), session.sent, session.answered)
         messages = FromClient(
             ClientLines(reader, writer.transport),
             answers,
@@ -204,10 +212,10 @@ class _Peer:
 class _Session:
     """Follows the requests of one client."""
 
-    def __init__(self, gate: Gate, owner: Owner, is_let_in: Callable[[], Any]) -> None:
-        self._gate, self._owner, self._is_let_in = gate, owner, is_let_in
+    def __init__(self, in_flight: InFlight, owner: Owner, is_let_in: Callable[[], Awaitable[bool]]) -> None:
+        self._in_flight, self._owner, self._is_let_in = in_flight, owner, is_let_in
         self._base = secrets.randbits(QUESTION_BITS)
-        self._exchanges: dict[types.RequestId, Exchange] = {}
+        self._open: dict[types.RequestId, tuple[Exchange, contextlib.ExitStack]] = {}
 
     async def taken(self, message: types.JSONRPCMessage) -> SessionMessage:
         """Returns a client's message as the server gets it. Raises anyio.EndOfStream."""
@@ -215,10 +223,16 @@ class _Session:
             raise anyio.EndOfStream
         exchange = Exchange(self._owner)
         if isinstance(message, types.JSONRPCRequest):
-            self.settled(message.id)
-            self._exchanges[message.id] = exchange
-            self._gate.awaits(exchange)
-        elif isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and isinstance(message.id, int):
+            self.answered(message.id)
+            stack = contextlib.ExitStack()
+            exchange = stack.enter_context(self._in_flight.one(self._owner, is_awaited=True))
+            self._open[message.id] = exchange, stack
+        elif isinstance(message, types.JSONRPCNotification):
+            if message.method == "notifications/cancelled":
+                cancelled = self._open.get((message.params or {}).get("requestId", ""))
+                if cancelled is not None:
+                    self._in_flight.await_no_longer(cancelled[0])
+        elif isinstance(message.id, int):
             message = message.model_copy(update={"id": message.id - self._base})
         return SessionMessage(message, ServerMessageMetadata(request_context=_Peer(exchange)))
 
@@ -232,16 +246,15 @@ class _Session:
                 return message.model_copy(update={"params": {**params, "requestId": self._base + key}})
         return message
 
-    def settled(self, request_id: types.RequestId) -> None:
-        """Waits no more for the answer to a request."""
-        if (exchange := self._exchanges.pop(request_id, None)) is not None:
-            self._gate.no_longer_awaits(exchange)
+    def answered(self, request_id: types.RequestId) -> None:
+        """Notes that a request is over."""
+        if (opened := self._open.pop(request_id, None)) is not None:
+            opened[1].close()
 
     def end(self) -> None:
         """Ends what the client has asked for: it has hung up, or the daemon ends."""
-        for key, exchange in list(self._exchanges.items()):
-            exchange.end("The client has hung up.")
-            self.settled(key)
+        for key in list(self._open):
+            self.answered(key)
 
 
 async def _flushed(writer: asyncio.StreamWriter) -> None:
