@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 
 @contextlib.asynccontextmanager
-async def relay(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def relay(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         str(CELLBLOCK), *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
     )

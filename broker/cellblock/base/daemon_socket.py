@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.socket_dir import LONGEST_SOCKET_PATH
-from cellblock_worker.base.folders import SOCKET, Folder
+from cellblock_worker.base.folders import SOCKET, Folder, InTheWay
 
 FOLDER: Final = "daemons"
 """Names the folder of these sockets in the state directory."""
@@ -30,15 +30,14 @@ class ListeningSocket:
     """Owns the socket of the daemon that has an address, which nobody else can have as long as it listens there.
 
     Raises:
-        InTheWay: Something else has its name; it stays as it is.
+        InTheWay: Something else has its name, or its folder is open to others; that stays as it is.
         OSError: It cannot be made, or another daemon listens on it.
     """
 
     def __init__(self, state_dir: Path, address: str) -> None:
         self._name = _name(address)
-        self._folder = Folder.inside(state_dir / FOLDER, make=True)
+        self._folder = _private_folder(state_dir, make=True)
         try:
-            os.fchmod(self._folder.descriptor, 0o700)
             path = _path(self._folder, self._name)
             self._folder.check(self._name, SOCKET)
             if _is_listened_on(path):
@@ -78,7 +77,7 @@ def connected(state_dir: Path, address: str) -> socket.socket:
         Stranger: A process of another user listens.
         OSError: It cannot be reached.
     """
-    with Folder.inside(state_dir / FOLDER) as folder:
+    with _private_folder(state_dir) as folder:
         folder.check(_name(address), SOCKET)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -97,6 +96,14 @@ def refuse_strangers(connection: socket.socket) -> None:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _private_folder(state_dir: Path, *, make: bool = False) -> Folder:
+    folder = Folder.inside(state_dir / FOLDER, make=make)
+    if folder.stat().st_mode & 0o077:
+        folder.close()
+        raise InTheWay(folder.path, f"open to other users (chmod 700 {folder.path})")
+    return folder
 
 
 def _name(address: str) -> str:

@@ -21,7 +21,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.frontend.misread import CONNECTION_CLOSED, INVALID_REQUEST, Misread
+from cellblock.frontend.misread import CONNECTION_CLOSED, INVALID_REQUEST, Misread, as_id
 from cellblock.frontend.stdio.client_streams import ToClient, message_of
 from cellblock.frontend.stdio.daemon import Daemon, DaemonUnavailable
 from cellblock.frontend.stdio.in_flight import STREAMS
@@ -120,8 +120,12 @@ class _Relay:
             self._waiting[message.id] = message.method
             if message.method == "initialize":
                 self._version = None
-        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._waiting.pop((message.params or {}).get("requestId", ""), None)
+        elif (
+            isinstance(message, types.JSONRPCNotification)
+            and message.method == "notifications/cancelled"
+            and (key := as_id((message.params or {}).get("requestId"))) is not None
+        ):
+            self._waiting.pop(key, None)
         await sent.send(SessionMessage(message, ClientMessageMetadata(headers=self._headers(message))))
         if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
             await self._until(lambda: message.id not in self._waiting, HANDSHAKE_SECONDS)

@@ -34,6 +34,7 @@ from cellblock.frontend.http.caller import NO_ONE
 from cellblock.frontend.http.in_flight import SCOPE_KEY, Exchange, InFlight
 from cellblock.frontend.http.token import SUBJECT, OwnTokens
 from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.frontend.misread import as_id
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdio.client_streams import FromClient, ToClient
 from cellblock.frontend.stdio.hello import HELLO_SECONDS, KEY, REFUSES_TOKEN, STOPPING, TOO_MANY, hello
@@ -229,9 +230,9 @@ class _Session:
             self._open[message.id] = exchange, stack
         elif isinstance(message, types.JSONRPCNotification):
             if message.method == "notifications/cancelled":
-                cancelled = self._open.get((message.params or {}).get("requestId", ""))
-                if cancelled is not None:
-                    self._in_flight.await_no_longer(cancelled[0])
+                key = as_id((message.params or {}).get("requestId"))
+                if key is not None and key in self._open:
+                    self._in_flight.await_no_longer(self._open[key][0])
         elif isinstance(message.id, int):
             message = message.model_copy(update={"id": message.id - self._base})
         return SessionMessage(message, ServerMessageMetadata(request_context=_Peer(exchange)))

@@ -42,10 +42,13 @@ def test_it_is_private_reached_and_removed(tmp_path: Path) -> None:
         connected(tmp_path, ADDRESS)
 
 
-def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
     place(tmp_path).parent.mkdir(mode=0o755)
-    ListeningSocket(tmp_path, ADDRESS).close()
-    assert stat.S_IMODE(place(tmp_path).parent.stat().st_mode) == 0o700
+    with pytest.raises(InTheWay, match="chmod 700"):
+        ListeningSocket(tmp_path, ADDRESS)
+    with pytest.raises(InTheWay, match="chmod 700"):
+        connected(tmp_path, ADDRESS)
+    assert stat.S_IMODE(place(tmp_path).parent.stat().st_mode) == 0o755
 
 
 def test_one_of_a_daemon_that_was_killed_is_replaced_and_one_that_lives_is_not(tmp_path: Path) -> None:
