@@ -227,6 +227,6 @@ async def test_a_daemon_without_a_socket_is_not_shown_the_token(place: Place) ->
                 str(CELLBLOCK), command, *place.words()[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
             )
             _, said = await within(process.communicate())
-            assert process.returncode == 3 and b"No daemon answers" in said
+            assert process.returncode == 3 and b"has no socket" in said
     assert not any(b"tttt" in one for one in came)
     assert not place.daemons()

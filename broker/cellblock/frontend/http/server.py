@@ -150,6 +150,8 @@ class HttpFrontend:
         self._memory = Memory(settings.max_held_bytes, settings.max_held_bytes)
         self._rates = Rates(settings.requests_per_second, settings.burst)
         self._activity, self._in_flight = Activity(), InFlight()
+        # Not idle before it serves.
+        self._activity.begin()
         self._set_shares()
         self._socket = address.bind()
         try:
@@ -269,6 +271,7 @@ class HttpFrontend:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
             async with self._socket_front(server, service, pages):
+                self._activity.end()
                 with cancellations_unsaid():
                     return await self._until_drained(server.open(kept), service, manager, web)
 

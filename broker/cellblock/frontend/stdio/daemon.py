@@ -162,8 +162,7 @@ class Daemon:
             assert self._own is not None
             token = read_token(self._own)
             if self._local and self._plain:
-                # Any user can take a port. Who has this socket has the port of its name.
-                (await self.linked()).close()
+                await self._prove_own()
         headers = {"authorization": f"Bearer {token}"} if token else {}
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
         # A proxy of the environment is not between us and our own machine.
@@ -259,6 +258,15 @@ class Daemon:
         return self._gone(DaemonUnavailable, why)
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _prove_own(self) -> None:
+        """Sees that this user's daemon has the port: any user can take one, and who has the socket has its port."""
+        try:
+            (await self.linked()).close()
+        except NoSocket:
+            if self.address is not None and await is_taken(self.address):
+                raise await self.socketless() from None
+            raise
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
         shown = {} if self._given is None else {"token": self._given}
