@@ -359,9 +359,8 @@ async def keeping(
                 await kept.open()
             except OSError as error:
                 why = error.strerror or error
-                raise ConfigError(
-                    f"Outputs cannot be kept: {why}.", hint="Use another --state-dir."
-                ) from None
+                hint = "Move it away, or use another --state-dir."
+                raise ConfigError(f"Outputs cannot be kept: {why}.", hint=hint) from None
         yield kept if is_wanted else None
     finally:
         await kept.close()
