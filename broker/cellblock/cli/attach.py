@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 from cellblock import __version__
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.json import is_object
 from cellblock.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import reading, warn
@@ -114,10 +115,12 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
         if not looking and isinstance(first, Found):
             looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
 
-    def answered(link: Link | None) -> None:
-        if link is not None and not looking:
-            _tell_of(link)
+    def answered(link: Link) -> None:
         look()
+        if link.facts is not None:
+            _tell_of(link.facts)
+        elif isinstance(first, Found):
+            looking.append(asyncio.ensure_future(tell_not_started(first.daemon)))
 
     def found() -> Daemon:
         if isinstance(first, ConfigError):
@@ -139,12 +142,14 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
     return EXIT_OK
 
 
-def _tell_of(link: Link) -> None:
+def _tell_of(facts: dict[str, Any]) -> None:
     """Tells what a daemon has said of itself that a person should know."""
-    _warn_not_started(link.not_started)
-    if link.version != __version__:
+    not_started = facts.get("not_started")
+    if is_object(not_started):
+        _warn_not_started(not_started)
+    if (version := facts.get("version")) != __version__:
         warn(
-            f"the daemon is of version {link.version}, and this command of {__version__}. Start it anew for the new "
+            f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "
             "version: `systemctl --user restart cellblock` for a service; another one ends when no editor is connected."
         )
 

@@ -1,4 +1,4 @@
-"""`cellblock connect` copies bytes between an MCP client at this process's stdin and stdout and a daemon's socket.
+"""`cellblock connect` copies lines between an MCP client at this process's stdin and stdout and a daemon's socket.
 
 It imports neither the SDK nor pydantic: the client's first answer would wait for that longer than for all else.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.tasks import TaskSet, at_most
-from cellblock.frontend.stdio.daemon import Daemon, Link, NoSocket, NotThere, is_taken
-from cellblock.frontend.stdio.in_flight import InFlight, Piece, Pieces, Refused, needs_daemon
-from cellblock.frontend.stdio.stdin import PIECE_BYTES, ClientLines
+from cellblock.frontend.misread import INVALID_REQUEST, Misread
+from cellblock.frontend.stdio.daemon import MAX_MESSAGE_BYTES, Daemon, Link, NoSocket, NotThere, is_taken
+from cellblock.frontend.stdio.in_flight import InFlight, Refused, needs_daemon
+from cellblock.frontend.stdio.stdin import ClientLines, LineTooLong
 from cellblock.frontend.stdio.stdout import StdoutLines
 
 FAREWELL_SECONDS: Final = 5.0
@@ -30,7 +32,7 @@ WENT: Final = "The daemon went while it was asked: it has hung up. What was aske
 async def relay_stdio(
     find: Callable[[], Daemon],
     start: Callable[[], Awaitable[Link]] | None,
-    on_answer: Callable[[Link | None], None] = lambda _: None,
+    on_answer: Callable[[Link], None] = lambda _: None,
 ) -> None:
     """Relays between stdin and stdout and the daemon until the client closes stdin.
 
@@ -39,7 +41,7 @@ async def relay_stdio(
     Args:
         find: Says where the daemon is; may raise ConfigError.
         start: Has a daemon run where none does; None: one must run already.
-        on_answer: Called once, when the client has its first answer, with the connection if the daemon has a socket.
+        on_answer: Called once, when the client has its first answer.
 
     Raises:
         DaemonUnavailable: The daemon is not there, does not take us, or has gone.
@@ -49,45 +51,34 @@ async def relay_stdio(
     output = await StdoutLines.open(on_lost=lines.close)
 
     async def reached() -> Link:
+        daemon = find()
         try:
-            return await find().linked()
+            if daemon.address is not None:
+                return await daemon.linked()
+        except NoSocket:
+            is_there = daemon.address is not None and await is_taken(daemon.address)
+            if daemon.is_own and is_there and start is None:
+                raise await daemon.socketless() from None
+            if daemon.is_own or not is_there:
+                if start is None:
+                    raise
+                return await start()
+            # Another user's, or one in a container: no token of the state directory is shown.
         except NotThere:
             if start is None:
                 raise
             return await start()
+        from cellblock.frontend.stdio.remote import linked_over_http
 
-    async def first(daemon: Daemon) -> Link | None:
-        """Returns None for a daemon without a socket that may be reached over HTTP."""
-        if daemon.address is None:
-            return None
-        try:
-            return await daemon.linked()
-        except NoSocket:
-            # It need not be ours where no token of ours is shown.
-            if not daemon.is_own and await is_taken(daemon.address):
-                return None
-            if start is None and await is_taken(daemon.address):
-                raise await daemon.socketless() from None
-            if start is None:
-                raise
-        except NotThere:
-            if start is None:
-                raise
-        return await start()
+        return await linked_over_http(daemon)
 
     try:
         try:
-            daemon = find()
-            link = await first(daemon)
-            if link is None:
-                from cellblock.frontend.stdio.remote import relay_http
-
-                lost = await relay_http(daemon, lines, output, lambda: on_answer(None))
-            else:
-                lost = await _Pump(daemon, lines, output, reached, on_answer).run(link)
+            link = await reached()
         except CellblockError as error:
             await _tell(lines, output, error)
             raise
+        lost = await _Pump(find, lines, output, reached, on_answer).run(link)
         output.say_farewell()
         await output.flush()
     finally:
@@ -106,13 +97,13 @@ class _Pump:
 
     def __init__(
         self,
-        daemon: Daemon,
+        find: Callable[[], Daemon],
         lines: ClientLines,
         output: StdoutLines,
         reached: Callable[[], Awaitable[Link]],
         on_answer: Callable[[Link], None],
     ) -> None:
-        self._daemon, self._lines, self._output = daemon, lines, output
+        self._find, self._lines, self._output = find, lines, output
         self._reached, self._on_answer = reached, on_answer
         self._in_flight = InFlight()
         self._link: Link | None = None
@@ -147,12 +138,8 @@ class _Pump:
         return lost
 
     async def _copy_up(self) -> None:
-        pieces = Pieces()
-        while data := await self._lines.read():
-            for piece in pieces.of(data):
-                await self._send(piece)
-        for piece in pieces.last():
-            await self._send(piece)
+        while line := await next_line(self._lines, self._output):
+            await self._send(line)
         # stdin is closed. Answers that come quickly are still worth having.
         async with at_most(FAREWELL_SECONDS):
             while not self._in_flight.quiet:
@@ -164,36 +151,35 @@ class _Pump:
                 self._link.writer.write_eof()
                 await asyncio.wait([self._down])
 
-    async def _send(self, piece: Piece) -> None:
+    async def _send(self, line: bytes) -> None:
         if self._link is not None and self._link.has_ended() and self._down is not None:
             # What it has said before it went comes first.
             await asyncio.wait([self._down])
-        if self._link is None and needs_daemon(piece):
+        if self._link is None and needs_daemon(line):
             await self._revive()
-        link = self._link
-        data, told = self._in_flight.from_client(piece, connected=link is not None)
-        if told:
-            await self._output.copy(told)
-        if link is not None:
-            link.writer.write(data)
+        self._in_flight.from_client(line)
+        if self._link is not None:
+            self._link.writer.write(line)
             with contextlib.suppress(OSError):
-                await link.writer.drain()
+                await self._link.writer.drain()
 
     def _begin(self, link: Link) -> None:
         self._link = link
         self._down = self._start(self._copy_down(link))
 
     async def _copy_down(self, link: Link) -> None:
-        pieces = Pieces()
         try:
-            while data := await link.reader.read(PIECE_BYTES):
-                copied = b"".join([self._in_flight.from_daemon(piece) for piece in pieces.of(data)])
-                await self._output.copy(copied)
+            # What is half said is not copied.
+            while True:
+                line = await link.reader.readuntil(b"\n")
+                await self._output.copy(self._in_flight.from_daemon(line))
                 self._note_answers(link)
-        except OSError:
+        except (OSError, EOFError):
             pass
+        except asyncio.LimitOverrunError:
+            self._lose(self._find().gone(f"a message has over {MAX_MESSAGE_BYTES} bytes"))
         except Refused as error:
-            self._lose(self._daemon.gone(str(error)))
+            self._lose(self._find().gone(str(error)))
         if self._closing:
             return
         self._link = None
@@ -240,12 +226,22 @@ async def _tell(lines: ClientLines, output: StdoutLines, error: CellblockError) 
     """Answers a client's first request with an error; editors show that, and not what is on stderr."""
     if os.isatty(0):
         return
-    pieces, in_flight = Pieces(), InFlight()
+    in_flight = InFlight()
     async with at_most(FIRST_REQUEST_SECONDS):
-        while data := await lines.read():
-            for piece in pieces.of(data):
-                in_flight.from_client(piece)
+        while line := await next_line(lines, output):
+            in_flight.from_client(line)
             if in_flight.waits:
                 await output.copy(in_flight.all_ended(str(error)))
                 output.say_farewell()
                 return
+
+
+async def next_line(lines: ClientLines, output: StdoutLines) -> bytes:
+    """Reads the client's next line, with an end; empty at the end. One that is too long is answered."""
+    while True:
+        try:
+            line = await lines.line()
+            return line + b"\n" if line and not line.endswith(b"\n") else line
+        except LineTooLong as error:
+            refusal = Misread(INVALID_REQUEST, error.request_id, str(error)).answer()
+            await output.copy(json.dumps(refusal).encode() + b"\n")

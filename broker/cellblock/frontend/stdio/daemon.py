@@ -16,7 +16,6 @@ from urllib.parse import urljoin, urlsplit
 from cellblock import __version__
 from cellblock.base.daemon_socket import FOLDER, Stranger, connected
 from cellblock.base.errors import CellblockError, ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.loopback import is_loopback
 from cellblock.base.state_dir import in_the_way
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
@@ -33,7 +32,8 @@ CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
 """Bounds the silence of a daemon in the middle of an answer; it sends a sign of life every 15 s."""
 
-MAX_HELLO_BYTES: Final = 256 * 1024
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""Bounds one message of a daemon: a result of 16 MiB is in it twice."""
 
 
 class DaemonUnavailable(CellblockError):
@@ -52,15 +52,24 @@ _Gone = TypeVar("_Gone", bound=DaemonUnavailable)
 
 
 class Link:
-    """A connection with a daemon's socket, which has said what it is. Owns the connection; `close` ends it."""
+    """A connection with a daemon. Owns the connection; `close` ends it.
+
+    Args:
+        reader: Of its lines.
+        writer: Of lines to it.
+        facts: What it has said that it is; None where it is not asked.
+        bridge: What carries the lines, where they go over HTTP.
+    """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, facts: dict[str, Any]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        facts: dict[str, Any] | None = None,
+        bridge: asyncio.Task[None] | None = None,
     ) -> None:
-        self.reader, self.writer = reader, writer
-        self.version = str(facts.get("version"))
-        found = facts.get("not_started")
-        self.not_started: dict[str, Any] = found if is_object(found) else {}
+        self.reader, self.writer, self.facts = reader, writer, facts
+        self._bridge = bridge
 
     def has_ended(self) -> bool:
         """Says whether the daemon has hung up, which the loop may not have seen yet."""
@@ -71,6 +80,8 @@ class Link:
     def close(self) -> None:
         """Ends the connection."""
         self.writer.close()
+        if self._bridge is not None:
+            self._bridge.cancel()
 
 
 class Daemon:
@@ -145,7 +156,7 @@ class Daemon:
             raise self._gone(NoSocket, "nobody listens there") from None
         except OSError as error:
             raise self.gone(error.strerror or str(error)) from None
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_HELLO_BYTES)
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_MESSAGE_BYTES)
         try:
             return Link(reader, writer, await self._greeted(reader, writer))
         except BaseException:

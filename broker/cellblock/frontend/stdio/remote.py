@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import logging
+import socket
 from typing import Any, Final
 
 import httpx2
@@ -18,24 +20,17 @@ from mcp.shared.inbound import (
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.frontend.misread import CONNECTION_CLOSED, INVALID_REQUEST, Misread, as_id
-from cellblock.frontend.stdio.client_streams import ToClient, message_of
-from cellblock.frontend.stdio.daemon import Daemon, DaemonUnavailable
-from cellblock.frontend.stdio.in_flight import STREAMS
-from cellblock.frontend.stdio.stdin import ClientLines, LineTooLong
-from cellblock.frontend.stdio.stdout import StdoutLines
+from cellblock.frontend.misread import Misread
+from cellblock.frontend.stdio.client_streams import message_of
+from cellblock.frontend.stdio.daemon import MAX_MESSAGE_BYTES, Daemon, Link
+from cellblock.frontend.stdio.stdin import ClientLines
+
+logger = logging.getLogger("cellblock.frontend")
 
 HANDSHAKE_SECONDS: Final = 30.0
 """Bounds the time for the answer to `initialize`: nothing else can be sent before the session has its id."""
-
-FAREWELL_SECONDS: Final = 5.0
-"""Bounds the time for the last answers, and to end the session, when the client has closed stdin."""
-
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""Bounds one message of the daemon: a result of 16 MiB is in it twice."""
 
 FORGOTTEN: Final = ("Session terminated", "Session not found")
 """Lists what an error of a session that is not there says."""
@@ -43,92 +38,61 @@ FORGOTTEN: Final = ("Session terminated", "Session not found")
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 
 
-async def relay_http(
-    daemon: Daemon, lines: ClientLines, output: StdoutLines, on_answer: Callable[[], None]
-) -> CellblockError | None:
-    """Relays until the client is done, or the daemon has gone.
-
-    Returns:
-        What to say when the daemon has gone; every request that waits has got it as its error.
-    """
-    relay = _Relay(lines, ToClient(output), on_answer)
-    lost: CellblockError | None = None
-    try:
-        async with daemon.http() as http:
-            await daemon.check(http)
-            transport = streamable_http_client(
-                daemon.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
-            )
-            async with transport as (received, sent):
-                await relay.run(received, sent)
-        if relay.forgotten:
-            lost = DaemonUnavailable(
-                f"The daemon at {daemon.url} has forgotten this session: it was restarted, or the session was idle "
-                "for too long.",
-                hint="Start the MCP server again in the editor.",
-            )
-    except* httpx2.HTTPError as errors:
-        lost = daemon.gone(str(errors.exceptions[0]) or "it has hung up")
-    if lost is not None:
-        async with at_most(FAREWELL_SECONDS):
-            await relay.end_all(str(lost))
-    return lost
+async def linked_over_http(daemon: Daemon) -> Link:
+    """Returns a connection with a daemon that takes us. Raises as `Daemon.check`."""
+    async with daemon.http() as http:
+        await daemon.check(http)
+    ours, other = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=other, limit=MAX_MESSAGE_BYTES)
+    bridge = asyncio.create_task(_Bridge(reader, writer).run(daemon), name="http")
+    return Link(*await asyncio.open_unix_connection(sock=ours, limit=MAX_MESSAGE_BYTES), bridge=bridge)
 
 
-class _Relay:
-    """Carries messages between a client and the SDK's transport."""
+class _Bridge:
+    """Carries messages between lines and the SDK's transport, until either ends."""
 
-    def __init__(self, lines: ClientLines, answers: ToClient, on_answer: Callable[[], None]) -> None:
-        self._lines, self._answers, self._on_answer = lines, answers, on_answer
-        self._waiting: dict[types.RequestId, str] = {}
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines, self._writer = ClientLines(reader, writer.transport), writer
         self._version: str | None = None
-        self._changed = asyncio.Event()
-        self.forgotten = False
+        self._greeting: types.RequestId | None = None
+        self._greeted = asyncio.Event()
 
-    async def run(self, received: Any, sent: Any) -> None:
-        """Carries messages until the client has closed stdin, or the daemon has forgotten the session."""
-        up = asyncio.create_task(self._up(sent))
-        down = asyncio.create_task(self._down(received))
+    async def run(self, daemon: Daemon) -> None:
+        """Carries all that comes. Ends the connection when the client or the daemon has ended it."""
         try:
-            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+            async with (
+                daemon.http() as http,
+                streamable_http_client(
+                    daemon.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
+                ) as (received, sent),
+            ):
+                ways = [asyncio.create_task(self._up(sent)), asyncio.create_task(self._down(received))]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    await end_tasks(*ways)
+        except* (httpx2.HTTPError, OSError) as errors:
+            logger.info("the daemon cannot be reached: %s", errors.exceptions[0])
         finally:
-            await end_tasks(up, down)
-
-    async def end_all(self, why: str) -> None:
-        """Answers all requests that wait with an error."""
-        for key in self._waiting:
-            await self._answers.refuse(Misread(CONNECTION_CLOSED, key, why))
+            self._writer.close()
 
     async def _up(self, sent: Any) -> None:
-        while True:
-            try:
-                line = await self._lines.line()
-            except LineTooLong as error:
-                await self._answers.refuse(Misread(INVALID_REQUEST, error.request_id, str(error)))
-                continue
-            if not line:
-                break
+        while line := await self._lines.line():
             found = message_of(line)
             if isinstance(found, Misread):
-                await self._answers.refuse(found)
+                self._writer.write(json.dumps(found.answer()).encode() + b"\n")
             elif found is not None:
                 await self._carry(found, sent)
-        await self._until(lambda: all(one == STREAMS for one in self._waiting.values()), FAREWELL_SECONDS)
 
     async def _carry(self, message: types.JSONRPCMessage, sent: Any) -> None:
-        if isinstance(message, types.JSONRPCRequest):
-            self._waiting[message.id] = message.method
-            if message.method == "initialize":
-                self._version = None
-        elif (
-            isinstance(message, types.JSONRPCNotification)
-            and message.method == "notifications/cancelled"
-            and (key := as_id((message.params or {}).get("requestId"))) is not None
-        ):
-            self._waiting.pop(key, None)
+        greets = isinstance(message, types.JSONRPCRequest) and message.method == "initialize"
+        if isinstance(message, types.JSONRPCRequest) and greets:
+            self._version, self._greeting = None, message.id
+            self._greeted.clear()
         await sent.send(SessionMessage(message, ClientMessageMetadata(headers=self._headers(message))))
-        if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
-            await self._until(lambda: message.id not in self._waiting, HANDSHAKE_SECONDS)
+        if greets:
+            async with at_most(HANDSHAKE_SECONDS):
+                await self._greeted.wait()
 
     def _headers(self, message: types.JSONRPCMessage) -> dict[str, str]:
         """Returns the headers of a message, as the SDK's own session makes them."""
@@ -154,18 +118,14 @@ class _Relay:
                 continue
             message: types.JSONRPCMessage = item.message
             if isinstance(message, types.JSONRPCError) and message.error.message in FORGOTTEN:
-                self.forgotten = True
                 return
-            await self._answers.send(item)
-            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                method = self._waiting.pop(message.id, None) if message.id is not None else None
-                if method == "initialize" and isinstance(message, types.JSONRPCResponse):
+            if (
+                isinstance(message, types.JSONRPCResponse | types.JSONRPCError)
+                and message.id == self._greeting
+            ):
+                if isinstance(message, types.JSONRPCResponse):
                     self._version = str(message.result.get("protocolVersion"))
-                self._changed.set()
-                self._on_answer()
-
-    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
-        async with at_most(seconds):
-            while not done():
-                self._changed.clear()
-                await self._changed.wait()
+                self._greeting = None
+                self._greeted.set()
+            self._writer.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            await self._writer.drain()

@@ -24,9 +24,6 @@ answer to a server's question may have an image."""
 EDGE_BYTES: Final = 256
 """Sets how many bytes are kept of either end of a line that is too long, to find its id."""
 
-PIECE_BYTES: Final = 256 * 1024
-"""Bounds what `read` returns."""
-
 
 class LineTooLong(Exception):
     """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
@@ -39,8 +36,7 @@ class LineTooLong(Exception):
 
 
 class ClientLines:
-    """Reads the lines of a client, or what comes of them. Owns the transport on its pipe, where there is one; `close`
-    ends it."""
+    """Reads the lines of a client. Owns the transport on its pipe, where there is one; `close` ends it."""
 
     def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.BaseTransport | None) -> None:
         self._reader = reader
@@ -57,12 +53,6 @@ class ClientLines:
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
         )
         return cls(reader, transport)
-
-    async def read(self) -> bytes:
-        """Reads what is there, at least a byte; empty at the end."""
-        if self._reader is None:
-            return await asyncio.to_thread(os.read, sys.stdin.fileno(), PIECE_BYTES)
-        return await self._reader.read(PIECE_BYTES)
 
     async def line(self) -> bytes:
         """Reads the next line; empty at the end.
