@@ -248,7 +248,7 @@ async def test_another_version_is_told_and_its_servers_that_do_not_start(tmp_pat
     ("said", "why"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Cellblock daemon"),
-        (b"x" * 1_000_000, "no Cellblock daemon"),
+        (b"x" * 1_000_000 + b"\n", "no Cellblock daemon"),
         (b"", "hung up"),
         (hello(refused="stopping"), "is stopping"),
         (hello(refused="too many"), "takes no further client"),

@@ -180,7 +180,7 @@ class _Pump:
             self._lose(self._find().gone(f"a message has over {MAX_MESSAGE_BYTES} bytes"))
         except Refused as error:
             self._lose(self._find().gone(str(error)))
-        if self._closing:
+        if self._closing or self._lost.done():
             return
         self._link = None
         link.close()
