@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from benchmarks.hostile.plain_client import message_in
+from benchmarks.client import message_in
 from cellblock.journal.rows import Head
 from soak.fleet import shared
 from soak.run_books import RunBooks, script
