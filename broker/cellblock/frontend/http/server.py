@@ -270,7 +270,7 @@ class HttpFrontend:
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
-            async with self._socket_front(server, service, pages):
+            async with self._socket_front(server, service, version, pages):
                 self._activity.end()
                 with cancellations_unsaid():
                     return await self._until_drained(server.open(kept), service, manager, web)
@@ -317,7 +317,7 @@ class HttpFrontend:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _socket_front(
-        self, server: FrontServer, service: RunService, pages: Pages | None
+        self, server: FrontServer, service: RunService, version: str, pages: Pages | None
     ) -> contextlib.AbstractAsyncContextManager[object]:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
@@ -334,6 +334,7 @@ class HttpFrontend:
             self._activity,
             verifier=self._verifier,
             most=self._settings.max_sessions,
+            version=version,
             config=config_mark(self._options.config),
             not_started=dict if pages is None else pages.not_started,
         )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from cellblock import __version__
 from cellblock.base.daemon_socket import FOLDER, Stranger, connected
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.loopback import is_loopback
@@ -283,7 +282,7 @@ class Daemon:
         shown = {} if self._given is None else {"token": self._given}
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                writer.write(hello(version=__version__, **shown))
+                writer.write(hello(**shown))
                 said = json.loads(await reader.readuntil(b"\n"))
                 facts: dict[str, Any] = said[KEY]
                 refused = facts.get("refused")

@@ -22,7 +22,6 @@ from mcp.server.auth.provider import TokenVerifier
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from cellblock import __version__
 from cellblock.apart.raw import Splices
 from cellblock.base.daemon_socket import ListeningSocket, refuse_strangers
 from cellblock.base.json import is_object
@@ -61,6 +60,7 @@ class SocketFront:
         activity: Notes that clients are here.
         verifier: Knows the tokens; None where none is asked for.
         most: Bounds the sessions.
+        version: Of Cellblock.
         config: As `config_mark` gives it.
         not_started: Gives the servers that are not started, each with why.
     """
@@ -75,13 +75,14 @@ class SocketFront:
         *,
         verifier: TokenVerifier | None,
         most: int,
+        version: str,
         config: str,
         not_started: Callable[[], Mapping[str, str]],
     ) -> None:
         self._listening, self._server, self._service = listening, server, service
         self._in_flight, self._activity = in_flight, activity
         self._verifier, self._most = verifier, most
-        self._config, self._not_started = config, not_started
+        self._version, self._config, self._not_started = version, config, not_started
         self._sessions = TaskSet()
         self._serving: asyncio.Server | None = None
 
@@ -120,10 +121,10 @@ class SocketFront:
             principal = await self._principal(token)
             refusal = self._refusal(principal)
             if principal is None or refusal is not None:
-                writer.write(hello(version=__version__, refused=refusal))
+                writer.write(hello(version=self._version, refused=refusal))
                 return
             facts: Mapping[str, str] = self._not_started() if principal == SUBJECT else {}
-            writer.write(hello(version=__version__, config=self._config, not_started=dict(facts)))
+            writer.write(hello(version=self._version, config=self._config, not_started=dict(facts)))
             self._activity.begin()
             try:
                 await self._session(reader, writer, token, principal)
