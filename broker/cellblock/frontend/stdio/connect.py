@@ -55,19 +55,13 @@ async def relay_stdio(
         try:
             if daemon.address is not None:
                 return await daemon.linked()
-        except NoSocket:
-            is_there = daemon.address is not None and await is_taken(daemon.address)
-            if daemon.is_own and is_there and start is None:
-                raise await daemon.socketless() from None
+        except NotThere as error:
+            is_there = isinstance(error, NoSocket) and await is_taken(daemon.address or "")
+            # Where no token of ours is shown, it need not be our daemon.
             if daemon.is_own or not is_there:
-                if start is None:
-                    raise
-                return await start()
-            # Another user's, or one in a container: no token of the state directory is shown.
-        except NotThere:
-            if start is None:
-                raise
-            return await start()
+                if start is not None:
+                    return await start()
+                raise (await daemon.socketless() if is_there else error) from None
         from cellblock.frontend.stdio.remote import linked_over_http
 
         return await linked_over_http(daemon)

@@ -48,12 +48,6 @@ class _Message(NamedTuple):
     method: str | None
     body: dict[str, Any]
 
-    @property
-    def cancels(self) -> int | str | None:
-        """Gives the id of the request that it cancels."""
-        params = self.body.get("params") if self.method == "notifications/cancelled" else None
-        return as_id(params.get("requestId")) if is_object(params) else None
-
 
 class _Waiting(NamedTuple):
     method: str
@@ -70,7 +64,6 @@ class InFlight:
     def __init__(self) -> None:
         self.answered = False
         self._waiting: dict[int | str, _Waiting] = {}
-        self._questions: set[int | str] = set()
         self._greeting: list[bytes] = []
 
     @property
@@ -86,14 +79,13 @@ class InFlight:
     def from_client(self, line: bytes) -> None:
         """Notes what the client says."""
         message = _read(line)
-        if message.method is None:
-            if message.id is not None:
-                self._questions.discard(message.id)
-        elif message.id is None:
+        if message.id is None:
             if message.method == "notifications/initialized":
                 self._greeting[1:] = [line]
-            if (cancelled := message.cancels) is not None:
-                self._waiting.pop(cancelled, None)
+            params = message.body.get("params")
+            if message.method == "notifications/cancelled" and is_object(params):
+                key = as_id(params.get("requestId"))
+                self._waiting = {one: request for one, request in self._waiting.items() if one != key}
         elif message.method:
             self._waiting[message.id] = _Waiting(
                 message.method, line if _is_repeatable(message.method) else b""
@@ -115,21 +107,12 @@ class InFlight:
             return b""
         if message.method is None and message.id is not None:
             self.answered = self._waiting.pop(message.id, None) is not None or self.answered
-        elif message.method and message.id is not None:
-            self._questions.add(message.id)
-        elif (cancelled := message.cancels) is not None:
-            self._questions.discard(cancelled)
         return line
 
     def lost(self, why: str) -> bytes:
         """Notes that the daemon has ended. Returns what the client is told."""
-        told: list[bytes] = []
-        for key in self._questions:
-            params = {"requestId": key, "reason": "The daemon that has asked has ended."}
-            told.append(_encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
-        self._questions.clear()
-        told += [self._ended(key, why) for key, one in list(self._waiting.items()) if not one.line]
-        return b"".join(told)
+        lost = [key for key, one in self._waiting.items() if not one.line]
+        return b"".join([self._ended(key, why) for key in lost])
 
     def again(self) -> bytes:
         """Returns what another daemon is told before all else."""

@@ -13,7 +13,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Final
 
 import anyio
@@ -204,13 +204,6 @@ class _Output:
         await _flushed(self._writer)
 
 
-class _Peer:
-    """Stands for an HTTP request where the front-end looks for what it came in."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self.scope = {SCOPE_KEY: exchange}
-
-
 class _Session:
     """Follows the requests of one client."""
 
@@ -236,7 +229,9 @@ class _Session:
                     self._in_flight.await_no_longer(self._open[key][0])
         elif isinstance(message.id, int):
             message = message.model_copy(update={"id": message.id - self._base})
-        return SessionMessage(message, ServerMessageMetadata(request_context=_Peer(exchange)))
+        # In the place of the HTTP request, where the front-end looks for what it came in.
+        request = SimpleNamespace(scope={SCOPE_KEY: exchange})
+        return SessionMessage(message, ServerMessageMetadata(request_context=request))
 
     def sent(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage:
         """Returns a message of the server as the client gets it."""

@@ -90,19 +90,21 @@ def test_a_daemon_that_does_not_greet_again_is_refused(said: dict[str, Any]) -> 
         flight.from_daemon(line({"jsonrpc": "2.0", "id": AGAIN, **said}))
 
 
-def test_what_is_cancelled_waits_no_more_and_a_question_of_one_that_ended_is_withdrawn() -> None:
+def test_what_is_cancelled_waits_no_more() -> None:
     flight = InFlight()
-    client(flight, asking(2), asking(3))
-    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
-    client(flight, cancel)
-    for key in (7, 8, 9):
-        server(flight, asking(key, "elicitation/create"))
-    server(flight, {**cancel, "params": {"requestId": 7}})
-    client(flight, {"jsonrpc": "2.0", "id": 8, "result": {"action": "accept"}})
-    first, second = messages(flight.lost("gone"))
-    assert first["method"] == "notifications/cancelled" and first["params"]["requestId"] == 9
-    assert second["id"] == 2
+    client(flight, asking(2), asking(3), asking("3"), asking(0))
+    for key in (3, 0, "x", None):
+        client(flight, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": key}})
+    assert [one["id"] for one in messages(flight.lost("gone"))] == [2, "3"]
     assert flight.lost("gone") == b""
+
+
+def test_a_question_of_the_daemon_with_the_id_of_a_request_is_none_of_its_answers() -> None:
+    flight = InFlight()
+    client(flight, asking(2))
+    server(flight, asking(2, "elicitation/create"))
+    client(flight, {"jsonrpc": "2.0", "id": 2, "result": {"action": "accept"}})
+    assert [one["id"] for one in messages(flight.lost("gone"))] == [2]
 
 
 def test_all_that_waits_ends_when_no_daemon_comes() -> None:
