@@ -304,7 +304,8 @@ async def test_over_http_a_session_that_the_daemon_has_forgotten_is_begun_again(
         )
         body = json.loads(await reader.readexactly(length)) if length else {"method": head.split(" ")[0]}
         said.append(body["method"])
-        status, found = 200, {"jsonrpc": "2.0", "id": body.get("id"), "result": {"tools": []}}
+        status = 200
+        found: dict[str, Any] = {"jsonrpc": "2.0", "id": body.get("id"), "result": {"tools": []}}
         if body["method"] == "initialize":
             found = {**GREETED, "id": body["id"]}
         elif body["method"] == "tools/list" and said.count("initialize") == 1:
