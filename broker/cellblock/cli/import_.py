@@ -73,7 +73,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def agreed(question: str) -> bool:
-    """Asks a yes-or-no question on the terminal."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

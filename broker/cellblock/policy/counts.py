@@ -72,7 +72,6 @@ class _Count:
         return others
 
     def begin_anew(self, now: float) -> None:
-        """Begins another period of the count, where the last one is over."""
         if self.period_ms and now >= self.ends_at:
             self.used = self.added = 0
             self.ends_at += self.period_ms / 1000 * (1 + (now - self.ends_at) * 1000 // self.period_ms)

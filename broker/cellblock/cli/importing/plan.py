@@ -94,7 +94,6 @@ class Plan:
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
-        """Returns the entries of servers to write."""
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property
@@ -119,7 +118,6 @@ class Plan:
         return len(self.needed.keys() - self.inputs) + len(self.values)
 
     def of_file(self, file: Path) -> Plan:
-        """Returns the plan for the servers of one file."""
         return Plan([step for step in self.steps if real_path(step.found.file) == file], self.inputs)
 
 

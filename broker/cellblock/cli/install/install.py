@@ -47,7 +47,6 @@ class Step:
     plan: Plan
 
     def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
-        """Returns the step for machines."""
         return {
             "client": self.name,
             "file": str(self.file.path),
@@ -192,7 +191,6 @@ def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: 
 
 
 def _is_ours(entry: object) -> bool:
-    """Says whether an entry of any client's format starts Cellblock."""
     if not is_object(entry):
         return False
     command = entry.get("command", entry.get("cmd"))

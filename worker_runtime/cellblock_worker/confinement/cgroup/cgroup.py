@@ -254,12 +254,10 @@ class Membership:
 
     @property
     def caps_memory(self) -> bool:
-        """Says whether memory is capped."""
         return any("memory" in group.controllers for group in self._groups)
 
     @property
     def paths(self) -> list[Path]:
-        """Returns the directories of the groups."""
         return [group.path for group in self._groups]
 
     def leave(self) -> None:

@@ -31,7 +31,6 @@ class Home(NamedTuple):
 
 
 def read_mounts(mountinfo: str) -> list[Mount]:
-    """Returns the cgroup mounts in the text of a `mountinfo` file."""
     mounts: list[Mount] = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
