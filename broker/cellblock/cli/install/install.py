@@ -17,8 +17,7 @@ from cellblock.cli.config_file import ConfigFile, real_path
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
-from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock
-from cellblock.cli.importing.write import add_servers
+from cellblock.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
 from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.own_file import OwnFile
