@@ -163,11 +163,11 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     for action in ("approve", "deny"):
-        call = "only the call of this number (repeatable)"
+        call = "only the call of this number, or the question of this name (repeatable)"
         answered = (
             _add(actions, f"runs {action}", f"parked:{action}")
             .value("run", "RUN", "its id")
-            .value("--call", "N", call, type=int, action="append", default=[])
+            .value("--call", "N", call, action="append", default=[])
         )
         if action == "approve":
             fields = "the fields of the form with which a server asks, as an object"
