@@ -33,11 +33,12 @@ from benchmarks.harness import parser, say
 from benchmarks.hostile.plain_client import TOOL, message_in, send
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
 from benchmarks.load.plain_http import META
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
 from cellblock.journal.parked import ParkedQuestion
-from cellblock.journal.place import FilePlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
 from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
@@ -216,8 +217,8 @@ class Daemons:
         return None if found is None else found.decoded().as_json()
 
     @property
-    def _place(self) -> FilePlace:
-        return FilePlace(self.state, self.settings.cellblock.auth)
+    def _place(self) -> Place:
+        return Place(LocalStore(self.state), self.settings.cellblock.auth)
 
     def _store(self) -> JournalStore:
         return open_store(self._place, self.settings.cellblock.journal)

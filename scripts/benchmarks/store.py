@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import SCRIPTS, best_of, in_turns, parser
+from cellblock.base.store import opened_file
 from cellblock.learning.infer import shape_of
 from cellblock.learning.observation import Observation, ToolKey
-from cellblock.learning.store import Store
+from cellblock.learning.store import TABLES, Observations
 
 KEY = ToolKey("server", "tool", "f" * 16)
 LONGEST_LIFE_SECONDS = 0.05
@@ -39,7 +40,7 @@ def one_sample(number: int) -> Observation:
 
 def child(path: Path) -> None:
     """Writes for ever."""
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     number = 0
     while True:
         merged = store.merge({KEY: one_sample(number)})
@@ -75,7 +76,7 @@ def samples_in(path: Path) -> int:
         verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
     connection.close()
     assert verdict == "ok", verdict
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     try:
         found = store.load()
     finally:
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         assert lost == 0
         assert extra <= options.kills
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "schemas.sqlite3")
+        store = Observations(opened_file(Path(folder) / "schemas.sqlite3", TABLES))
         yardstick = Path(folder) / "yardstick"
         numbers = iter(range(WRITES_TIMED))
 

@@ -33,10 +33,11 @@ from benchmarks.hostile.plain_client import TOOL, message_in
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from benchmarks.load.plain_http import HEADERS, META
 from cellblock.base.shared_state import SharedState
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.tables import SHOWN
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
@@ -167,7 +168,9 @@ class Upgraded:
         shared = SharedState(self.fleet.database.url, (key,))
         with (
             contextlib.closing(shared),
-            contextlib.closing(open_store(SharedPlace(shared), JournalSettings())) as store,
+            contextlib.closing(
+                open_store(Place(shared, AuthSettings(keyring="off")), JournalSettings())
+            ) as store,
         ):
             read = store.read(run_id)
         found = None if read is None else response_in(read[1])

@@ -23,7 +23,22 @@ class Unusable(StoreError):
 
 
 class Database(Protocol):
-    """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
+    """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread.
+
+    Attributes:
+        now: SQL for the time, as columns of times have it.
+        after_seconds: The same for so many seconds from now, with `?` for them.
+        now_ms: The same for the milliseconds since 1970.
+    """
+
+    now: str
+    after_seconds: str
+    now_ms: str
+
+    @staticmethod
+    def epoch(column: str) -> str:
+        """Returns SQL for the seconds since 1970 of a column of times."""
+        ...
 
     def close(self) -> None:
         """Closes the database."""

@@ -44,6 +44,15 @@ class SqliteDatabase:
             Cellblock has not made it.
     """
 
+    now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    now = now_ms
+    after_seconds = f"{now_ms} + 1000 * ?"
+
+    @staticmethod
+    def epoch(column: str) -> str:
+        """Returns SQL for a time in seconds; columns have milliseconds. See `Database`."""
+        return f"{column} / 1000.0"
+
     def __init__(
         self,
         path: Path,

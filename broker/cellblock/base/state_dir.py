@@ -32,7 +32,7 @@ SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES
 """Tells what may be in the folder of one broker's sockets."""
 
 OUTPUTS: Final = "outputs"
-"""Names the folder in which each front-end has a folder of its own, for large outputs."""
+"""Names the folder in which front-ends of earlier versions had folders, for large outputs."""
 
 OUTPUT_NAME: Final = "[A-Za-z0-9_-]{32}"
 """Matches the names of the files there: the ids of the outputs."""
@@ -56,6 +56,9 @@ JOURNALS: Final = "journals.sqlite3"
 
 COUNTS: Final = "counts.sqlite3"
 """Names the file of what clients have used of their quotas."""
+
+OUTPUT_DATABASE: Final = "outputs.sqlite3"
+"""Names the file of large outputs."""
 
 DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")
 """Ends the names of the files that SQLite has beside its own for a while."""
@@ -184,7 +187,9 @@ def _is_of_earlier_version(folder: Folder) -> bool:
 def _refuse_taken(folder: Folder) -> None:
     """Raises InTheWay for a file that would be appended to, or taken for a damaged one."""
     for name in (
-        file + ending for file in (DATABASE, JOURNALS, COUNTS) for ending in ("", *DATABASE_ENDINGS)
+        file + ending
+        for file in (DATABASE, JOURNALS, COUNTS, OUTPUT_DATABASE)
+        for ending in ("", *DATABASE_ENDINGS)
     ):
         if folder.holds(name, FILE):
             raise InTheWay(folder.path / name, "not a file that Cellblock has made")

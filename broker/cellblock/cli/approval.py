@@ -14,18 +14,19 @@ from typing import Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shared_state import SharedState
 from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.store import Store
 from cellblock.base.visible_text import spelled_out
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import reading, shared_rows, with_state_dir
+from cellblock.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
-from cellblock.daemon.assembly import SINGLES, singles_of
+from cellblock.daemon.assembly import SINGLES, singles_of, store_of
 from cellblock.upstream.definitions import ToolDefinition, shown
-from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
 from cellblock.upstream.server_logins import kept_logins
@@ -74,10 +75,10 @@ async def approve(
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
         PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
-    rows = await asyncio.to_thread(shared_rows, settings)
-    listed = await _tools_of(settings, server, rows)
+    kept = await asyncio.to_thread(store_to_read, settings)
+    listed = await _tools_of(settings, server, kept)
     origin = fingerprint(settings.servers[server])
-    store = PinStore(rows or settings.state_dir / PINS_DIR)
+    store = PinStore(kept)
     stamp = store.stamp(server)
     try:
         pins = store.load(server)
@@ -107,7 +108,7 @@ async def approve(
     return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
 
 
-async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) -> tuple[ToolDefinition, ...]:
+async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
         known = f"Servers: {', '.join(settings.servers) or 'none'}."
@@ -123,13 +124,13 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, rows or settings.state_dir)
+    logins = kept_logins(section.auth, kept)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
-    shared = section.state.opened() if server in section.singles else None
-    if shared is not None:
+    shared = store_of(settings) if server in section.singles else None
+    if isinstance(shared, SharedState):
         # A second one must not be: it is asked where it is.
-        shared.start(SINGLES)
+        shared.start((), SINGLES)
     registry = Registry(
         {server: config},
         (),
@@ -137,7 +138,7 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
         log_dir=log_dir,
         apart=apart,
         logins=logins,
-        singles=singles_of(section, shared),
+        singles=None if shared is None else singles_of(section, shared),
     )
     registry.start()
     try:
@@ -152,7 +153,7 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
     finally:
         await registry.close()
         await apart.close()
-        if shared is not None:
+        if isinstance(shared, SharedState):
             shared.close()
 
 

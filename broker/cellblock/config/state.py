@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from cellblock.base.loopback import is_loopback
 from cellblock.config.sections import Section
-
-if TYPE_CHECKING:
-    from cellblock.base.shared_state import SharedState
 
 KEY_BYTES: Final = 32
 
@@ -56,14 +53,6 @@ class StateSettings(Section):
     def is_shared(self) -> bool:
         """Says whether brokers on several machines share it."""
         return self.url.startswith("postgresql:")
-
-    def opened(self) -> SharedState | None:
-        """Returns what this process has of the PostgreSQL, where one is named. Raises ConfigError: It has no driver."""
-        if not self.is_shared:
-            return None
-        from cellblock.base.shared_state import SharedState
-
-        return SharedState(self.url, self.keys)
 
     @property
     def keys(self) -> tuple[bytes, ...]:

@@ -8,21 +8,23 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cellblock.frontend.outputs.shared_outputs import SharedOutputs
+from cellblock.upstream.auth.shared_logins import SharedLogin
+
 from cellblock.base import count_rows
 from cellblock.base.shared_state import SharedState
 from cellblock.base.threads import DaemonThread
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import OutputSettings
 from cellblock.daemon.assembly import counts_of
 from cellblock.frontend.outputs import shared_outputs
-from cellblock.frontend.outputs.shared_outputs import SharedOutputs
 from cellblock.journal import place, tables
 from cellblock.journal.journals import Journals
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import Place
 from cellblock.learning import store
 from cellblock.learning.memory import Memory
 from cellblock.policy.named_tokens import NamedTokens
-from cellblock.upstream.auth.shared_logins import SharedLogin
 from cellblock.upstream.pins.pin_store import PinStore
 
 KEY: Final = b"\1" * 32
@@ -50,7 +52,7 @@ class Stores:
 
     def __init__(self, shared: SharedState, name: str) -> None:
         self.shared, self.name = shared, name
-        self.journals = Journals(SharedPlace(shared), JournalSettings(mode="all"))
+        self.journals = Journals(Place(shared, AuthSettings(keyring="off")), JournalSettings(mode="all"))
         self.outputs = SharedOutputs(OutputSettings(page_bytes=PAGE_BYTES), shared)
         self.pins = PinStore(shared.rows)
         self.tokens = NamedTokens(shared.rows)

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.shared_state import SharedState
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.views import response_in
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.store import JournalStore
 from soak.fleet import shared
@@ -261,7 +262,9 @@ class Campaign:
     def _store(self) -> Generator[JournalStore]:
         shared = SharedState(self.fleet.database.url, (self.fleet.state_key,))
         try:
-            yield SharedPlace(shared).opened(lambda: (self.fleet.state_key,), JournalSettings())
+            yield Place(shared, AuthSettings(keyring="off")).opened(
+                lambda: (self.fleet.state_key,), JournalSettings()
+            )
         finally:
             shared.close()
 

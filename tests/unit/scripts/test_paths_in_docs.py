@@ -76,7 +76,10 @@ def test_every_decision_is_a_page_that_the_index_has() -> None:
 
 def test_every_number_of_a_decision_is_found() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    known = {*re.findall(r"^- \[(\d+)\.", index, re.MULTILINE), *re.findall(r"^(\d+) → ", index, re.MULTILINE)}
+    known = {
+        *re.findall(r"^- \[(\d+)\.", index, re.MULTILINE),
+        *re.findall(r"^(\d+) → ", index, re.MULTILINE),
+    }
     places = ["pyproject.toml", "CHANGELOG.md", *(str(page) for page in PAGES), *map(str, SOURCES)]
     for place in places:
         text = (ROOT / place).read_text(encoding="utf-8")

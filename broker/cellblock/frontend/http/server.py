@@ -256,7 +256,7 @@ class HttpFrontend:
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config
-        async with keeping(config.outputs, config.state_dir, service.shared) as kept:
+        async with keeping(config.outputs, service.store) as kept:
             web = self._make_web_server(gate, on_serving)
             with cancellations_unsaid():
                 return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)

@@ -24,7 +24,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.context import made_beside, resource_uri, text_of
 from cellblock.frontend.mcp.granted import Granted
-from cellblock.frontend.outputs.kept import OutputPlace
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.kept_resources import output_uri
 from cellblock.frontend.service import RunService
 
@@ -83,7 +83,7 @@ class ListChanges:
         service: RunService,
         granted: Granted,
         owner_of: OwnerOf,
-        kept: OutputPlace | None,
+        kept: KeptOutputs | None,
         beside: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self._service = service

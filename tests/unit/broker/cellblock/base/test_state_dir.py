@@ -11,7 +11,8 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import check_state_dir, prepare_state_dir
-from cellblock.learning.store import Store
+from cellblock.base.store import opened_file
+from cellblock.learning.store import TABLES, Observations
 
 
 def legacy(state: Path) -> None:
@@ -118,7 +119,7 @@ def test_a_link_there_is_left_to_whoever_needs_the_name(tmp_path: Path) -> None:
 def test_its_store_alone_tells_an_earlier_version(tmp_path: Path) -> None:
     legacy(tmp_path)
     (tmp_path / "logs").chmod(0o755)
-    Store(tmp_path / "schemas.sqlite3").close()
+    Observations(opened_file(tmp_path / "schemas.sqlite3", TABLES)).close()
     prepare_state_dir(tmp_path)
     assert names(tmp_path / "run") == []
 

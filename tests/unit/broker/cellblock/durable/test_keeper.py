@@ -12,6 +12,7 @@ import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.shared_state import SharedState
+from cellblock.base.store import LocalStore
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.keeper import Keeper
@@ -20,7 +21,7 @@ from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked, ParkedQuestion
-from cellblock.journal.place import FilePlace, SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import OneRunFailed
 from cellblock.journal.store import JournalStore
@@ -72,8 +73,8 @@ def written_too_late(patch: pytest.MonkeyPatch) -> None:
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
-    presence = shared_state.start({})
-    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    presence = shared_state.start((), {})
+    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await journals.heads() == []
@@ -97,8 +98,8 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
     shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """Others may take it as long as it stands: the call would be made twice."""
-    presence = shared_state.start({})
-    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    presence = shared_state.start((), {})
+    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
 
     def fails(store: JournalStore, *of: Any) -> bool:
@@ -126,8 +127,8 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
 async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
     shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, elsewhere: str, durable: bool
 ) -> None:
-    presence = shared_state.start({})
-    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    presence = shared_state.start((), {})
+    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence), durable=durable)
     unpark, told = JournalStore.unpark, list[str]()
     kept.on_taken = lambda: told.append("taken")
@@ -158,7 +159,7 @@ async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
-    place = FilePlace(tmp_path, AuthSettings(keyring="off"))
+    place = Place(LocalStore(tmp_path), AuthSettings(keyring="off"))
     journals = Journals(place, JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal

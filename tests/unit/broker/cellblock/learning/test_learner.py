@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.store import LocalStore, opened_file
 from cellblock.catalog.model import Given, ToolEntry
 from cellblock.config.settings import SchemaSettings
 from cellblock.learning import learner as module
@@ -30,7 +31,7 @@ from cellblock.learning.sample import (
     observe,
     parse_document,
 )
-from cellblock.learning.store import Store
+from cellblock.learning.store import TABLES, Observations
 from support.waits import until
 
 BOUND = 30.0
@@ -48,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
-    made = Learner(SchemaSettings.model_validate(settings), path)
+    made = Learner(SchemaSettings.model_validate(settings), LocalStore(path.parent))
     made.start()
     await made.loaded(BOUND)
     try:
@@ -140,7 +141,7 @@ async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path,
         assert found.fading.ever == Forms(shape_of([older, newer]))
     async with learning(path) as made:
         assert made.known("files", TOOL) == found
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
     store.close()
 
@@ -286,7 +287,7 @@ async def test_what_another_process_learns_or_forgets_reaches_this_one(
         await seen(one, {"id": 1})
         await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
         before = other.revision
-        store = Store(path)
+        store = Observations(opened_file(path, TABLES))
         assert store.clear() == 1
         store.close()
         await until(lambda: one.known("files", TOOL) is None, "the first one forgets")
@@ -336,7 +337,7 @@ async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten
     path = tmp_path / "s.sqlite3"
     async with learning(path) as made:
         await seen(made, ROWS)
-        store = Store(path)
+        store = Observations(opened_file(path, TABLES))
         assert store.clear() == 1
         made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), ROWS)
         await until(lambda: made.known("files", TOOL) is None, "it hears of it when it writes")
@@ -380,7 +381,7 @@ async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_p
     async with learning(path) as made:
         for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
             made.offer("files", TOOL, "value", json.dumps(value).encode())
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     (found,) = store.load().values()
     older = store.versions("files", "read")
     store.close()

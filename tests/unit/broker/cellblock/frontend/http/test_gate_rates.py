@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from mcp.server.auth.provider import AccessToken
 
-from cellblock.base import count_rows
-from cellblock.base.count_rows import CountRows
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.store import LocalStore
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.places import Places
@@ -64,10 +61,6 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
     async def keys() -> tuple[bytes]:
         return (b"k" * 32,)
 
-    def rows() -> CountRows:
-        file = SqliteDatabase(tmp_path / "c", count_rows.MIGRATIONS, "counts", logging.getLogger())
-        return CountRows(file, count_rows.SQLITE_NOW)
-
     def gate(counts: Counts, passing: Passing) -> Gate:
         words = Words([b"k" * 32])
         brokers = Brokers(cast(Any, None), "broker", "http://nowhere", words)
@@ -87,7 +80,7 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
             counts=counts,
         )
 
-    both = [Counts(rows, lambda: None) for _ in range(2)]
+    both = [Counts(LocalStore(tmp_path)) for _ in range(2)]
     async with contextlib.AsyncExitStack() as stack:
         passing = Passing(1)
         stack.push_async_callback(passing.close)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.base.store import LocalStore
 from cellblock.upstream.definitions import canonical, digest, from_json
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Pins
-from support.shared_rows import Where
+from support.shared_rows import AnyStore
 
 
 def pins(description: str = "d") -> Pins:
@@ -25,13 +26,13 @@ def pins(description: str = "d") -> Pins:
 
 @pytest.fixture
 def store(tmp_path: Path) -> PinStore:
-    return PinStore(tmp_path / "state" / "pins")
+    return PinStore(LocalStore(tmp_path / "state"))
 
 
 @pytest.fixture
-def either(place_of_broker: Callable[[], Where]) -> PinStore:
+def either(store_of_broker: Callable[[], AnyStore]) -> PinStore:
     """Pins in files, and in rows that brokers share."""
-    return PinStore(place_of_broker())
+    return PinStore(store_of_broker())
 
 
 def test_what_was_written_is_read(either: PinStore) -> None:
