@@ -89,7 +89,7 @@ async def show(folder: Path, steps: Steps) -> None:
         "typecheck": "off",
         "policy": {"default": {"approve": ["plain.give"]}},
         "journal": {"park_after_ms": PARK_AFTER_MS},
-        "pool": {"warm": 0, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
+        "pool": {"warm": 0, "capacity": 2, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
     }
     with contextlib.ExitStack() as stack:
         cluster = await asyncio.to_thread(RayCluster, *[2] * HOSTS)
@@ -107,8 +107,6 @@ async def show(folder: Path, steps: Steps) -> None:
             "connect": names,
             "min": HOSTS,
             "max": HOSTS,
-            "capacity": 2,
-            "warm": 0,
         }
         fleet.settings["hosts"] = {"ray": ray}
         await asyncio.to_thread(fleet.start)

@@ -102,10 +102,10 @@ def free_port() -> int:
 
 def settings_of(folder: Path, address: str, listen: str, *, key: Path | None = None, **ray: Any) -> Settings:
     """Returns a broker's settings: its scripts run on the cluster alone."""
-    hosts: dict[str, Any] = {"local": False, "listen": listen, "ray": {"address": address, "warm": 1, **ray}}
+    hosts: dict[str, Any] = {"local": False, "listen": listen, "ray": {"address": address, **ray}}
     if key is not None:
         hosts["key"] = str(key)
-    pool = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0}
+    pool = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0, "capacity": CAPACITY, "warm": 1}
     return parse_settings({"cellblock": {"state_dir": str(folder), "hosts": hosts, "pool": pool}})
 
 
@@ -114,7 +114,7 @@ async def two_brokers(work: Path, address: str, books: Books) -> AsyncGenerator[
     """Starts two brokers that share three hosts."""
     make_key_file(work / "broker.key")
     names = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
-    shared: dict[str, Any] = {"connect": names, "min": HOSTS, "max": HOSTS, "capacity": CAPACITY}
+    shared: dict[str, Any] = {"connect": names, "min": HOSTS, "max": HOSTS}
     made = [
         settings_of(work / str(number), address, name, key=work / "broker.key", **shared)
         for number, name in enumerate(names)
@@ -240,7 +240,7 @@ def raylets(owner: psutil.Process) -> int:
 async def by_the_autoscaler(work: Path, books: Books) -> None:
     """Lets the queue have nodes started, and an empty one have them ended."""
     with scaled_cluster(work) as (address, owner, log):
-        given: dict[str, Any] = {"min": 0, "max": HOSTS, "capacity": CAPACITY, "shrink_after_ms": 3000}
+        given: dict[str, Any] = {"min": 0, "max": HOSTS}
         config = settings_of(work / "scaled", address, "tcp://127.0.0.1:*", **given)
         began = time.monotonic()
         async with Broker(config, tools=[books.mark]) as broker:

@@ -40,6 +40,7 @@ __all__ = [
 pytest_plugins = [
     "support.clauses",
     "support.postgresql",
+    "support.retries",
     "support.scripted_broker",
     "support.shared_rows",
     "security.native.fixtures",

@@ -102,7 +102,6 @@ async def arun_many(
         address=context.gcs_address,
         min=count,
         max=count,
-        capacity=capacity,
         resources={"CPU": 2.0} if resources is None else dict(resources),
         # Not the job's variables: a credential may be among them.
         runtime_env={name: value for name, value in dict(context.runtime_env).items() if name != "env_vars"},
@@ -112,8 +111,9 @@ async def arun_many(
     settings = _with_hosts(
         load_settings(config),
         HostSettings(local=False, listen=listen, ray=on_ray),
-        queue_size=places,
-        client_queue_size=places,
+        capacity=capacity,
+        # One client, which may have half of the queue.
+        queue_size=2 * places,
         reserved_places=0,
         queue_wait_ms=int(nodes_seconds * 1000),
     )

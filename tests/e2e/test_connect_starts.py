@@ -27,7 +27,7 @@ from support.waits import until, within
 pytestmark = pytest.mark.thorough
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-LIGHT: dict[str, Any] = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+LIGHT: dict[str, Any] = {"pool": {"warm": 0}, "typecheck": "off"}
 """Keeps a daemon from starting what no test here needs: no script runs."""
 
 

@@ -1,4 +1,4 @@
-"""docs/model-feedback.md has what Cellblock answers today."""
+"""tests/fixtures/model-feedback.md has what Cellblock answers today."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
 
 
-def test_each_answer_on_the_page_is_the_answer_of_today(short_path: Path) -> None:
+def test_each_answer_is_the_answer_of_today(short_path: Path) -> None:
     said = answers(str(forked_cellblock()), worlds(short_path), all_cases(), short_path)
     assert page(said).splitlines() == PAGE.read_text("utf-8").splitlines(), (
         "bash scripts/bench feedback --write"

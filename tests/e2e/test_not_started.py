@@ -24,7 +24,7 @@ TOLD = "the daemon does not start the server lacking: the environment variable N
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     servers = {"plain": plain_server(), "lacking": LACKING}
-    light = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+    light = {"pool": {"warm": 0}, "typecheck": "off"}
     async with daemon(tmp_path_factory.mktemp("lacking"), servers=servers, **light) as running:
         yield running
 

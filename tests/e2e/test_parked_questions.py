@@ -32,7 +32,7 @@ SECTION: dict[str, Any] = {
     # Its runs may ask for approval, so they may park.
     "policy": {"default": {"approve": ["plain.give"]}},
     "journal": {"park_after_ms": 100},
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
 }
 PAUSE = 0.2
 

@@ -27,7 +27,7 @@ SECTION: dict[str, Any] = {
     "journal": {"park_after_ms": 100},
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
 }
 
 SCRIPT = """import { echo, give } from "@codemode/servers/plain";

@@ -238,9 +238,13 @@ async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
             assert given(broker) == [expected, expected]
 
 
-async def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_answer_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("listing", "beside"):
+        monkeypatch.setattr(f"cellblock.upstream.{module}.LIST_SECONDS", 2.0)
     servers = {"a": shelf(tmp_path, "a", **{"prompts/list": None})}
-    async with Broker(settings(tmp_path / "state", servers, upstream={"list_timeout_ms": 2_000})) as broker:
+    async with Broker(settings(tmp_path / "state", servers)) as broker:
         await until(lambda: "a" in broker.catalog.servers, "the server is there")
         server = broker.catalog.servers["a"]
         for _ in range(3):
@@ -268,7 +272,7 @@ async def test_a_hostile_server_costs_what_a_list_may_cost(tmp_path: Path) -> No
         "completion/complete": {"completion": {"values": ["x" * 300_000]}},
     }
     servers = {"a": shelf(tmp_path, "a", **answers), "b": plain_server()}
-    async with proxy_client(tmp_path, servers, upstream={"list_timeout_ms": 60_000}, mode="legacy") as client:
+    async with proxy_client(tmp_path, servers, mode="legacy") as client:
         listed = await resources(client)
         assert (
             listed == [f"note://a/{number}" for number in range(len(listed))] and 1_900 < len(listed) <= 2_000

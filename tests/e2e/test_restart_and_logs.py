@@ -48,7 +48,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
         "args": [str(program), str(tmp_path), str(SERVERS / "plain_server.py")],
     }
     began = tmp_path / "began"
-    light = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+    light = {"pool": {"warm": 0}, "typecheck": "off"}
     off = {"servers": {"hangs": server}, "dashboard": {"enabled": False}, "metrics": {"enabled": False}}
     async with daemon(tmp_path, **off, **light) as running, contextlib.AsyncExitStack() as stack:
         await until(began.exists, "the server hangs")

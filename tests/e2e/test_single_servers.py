@@ -37,8 +37,6 @@ from support.waits import until, until_found, within
 
 UPSTREAM: dict[str, Any] = {
     "servers": {"plain": {"single": True, "call_timeout_ms": 60_000}},
-    "retry_first_ms": 100,
-    "retry_max_ms": 500,
 }
 
 PAGE = {"uri": "doc://a", "text": "y" * 400_000}

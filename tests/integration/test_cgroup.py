@@ -43,7 +43,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         """Ends when the pool has all its warm workers, so that nothing else asks for memory."""
         await warmed(started)
 
-    pool = {"warm": 1, "max_warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
+    pool = {"warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
     async with Broker(settings(tmp_path, pool=pool), tools=[warmth]) as started:
         [hello] = started.hosts
         if not any(text.startswith("cgroup") and "memory" in text for text in hello.layers):

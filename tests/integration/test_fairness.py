@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from cellblock import Broker, Observer, RunResponse, tool
-from cellblock_worker.scheduling.realtime import threads_of
 from support.entries import settings
 from support.processes import workers_of
 from support.responses import error_of, succeeded
-from support.waits import steady, until, warmed, within
+from support.waits import until, within
 
 PLACES = 2
 NOISY_QUEUE = 200
@@ -51,8 +48,7 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
         "reuse": reuse,
         "capacity": PLACES,
         "warm": PLACES,
-        "queue_size": NOISY_QUEUE + 10,
-        "client_queue_size": NOISY_QUEUE,
+        "queue_size": 2 * NOISY_QUEUE,
     }
     async with Broker(settings(tmp_path, pool=sizes), tools=[pass_gate]) as broker:
         flood = [
@@ -64,7 +60,7 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
             if task.done():
                 found = error_of(task.result(), "OVERLOADED")
                 assert "This client has 200 runs waiting" in found.message
-                assert "pool.client_queue_size" in found.message and "not started" in found.message
+                assert "half of pool.queue_size" in found.message and "not started" in found.message
 
         pool = broker._workers and broker._workers.pool
         assert pool is not None
@@ -94,7 +90,7 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
         pytest.skip("there is one core only")
     others = cores - {min(cores)}
     limits = {"timeoutMs": 60_000, "maxCpuMs": 60_000}
-    async with Broker(settings(tmp_path, pool={"warm": 2, "max_warm": 2})) as broker:
+    async with Broker(settings(tmp_path, pool={"warm": 2})) as broker:
 
         def kept_off() -> set[int]:
             assert broker.host_pid is not None
@@ -126,97 +122,3 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
         for run in runs:
             run.cancel()
         await asyncio.wait(runs, timeout=20)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
-async def test_with_pool_realtime_a_brief_clients_next_run_goes_first_and_nothing_else_keeps_it(
-    tmp_path: Path,
-) -> None:
-    def policies(pid: int) -> set[int]:
-        return {os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK for thread in threads_of(pid)}
-
-    async with Broker(settings(tmp_path, pool={"warm": 2, "max_warm": 2, "realtime": True})) as broker:
-        assert broker.host_pid is not None
-        if any("real-time" in missing for missing in broker.hosts[0].missing):
-            pytest.skip("this machine grants no real-time priority")
-        assert os.SCHED_RR in policies(broker.host_pid)
-        assert os.sched_getscheduler(0) & os.SCHED_RR
-
-        async def two_warm() -> set[int]:
-            host = broker.host_pid or 0
-            return await steady(lambda: {process.pid for process in workers_of(host)}, "two are warm")
-
-        warm = await two_warm()
-        assert [policies(pid) for pid in warm] == [{os.SCHED_OTHER}] * 2
-
-        async def seen_first(client: str) -> bool:
-            """Whether the worker of a run of 0.2 s is seen with the priority; it has none when it is last seen."""
-            run = asyncio.create_task(broker.run("for (;;);", client=client, limits={"timeoutMs": 200}))
-            seen, last = False, dict[int, set[int]]()
-            while not run.done():
-                for pid in warm:
-                    with contextlib.suppress(OSError):
-                        last[pid] = policies(pid)
-                        seen = seen or os.SCHED_RR in last[pid]
-                await asyncio.sleep(0.001)
-            assert error_of(run.result(), "SANDBOX_LIMIT")
-            assert all(os.SCHED_RR not in found for found in last.values())
-            return seen
-
-        assert not await seen_first("unknown")
-        for client in (f"brief {number}" for number in range(ATTEMPTS)):
-            one = broker.run("globalThis.__codemode_result__ = 1;", client=client)
-            assert succeeded(await within(one)) == 1
-            warm = await two_warm()
-            first = await seen_first(client)
-            warm = await two_warm()
-            assert not await seen_first(client), "its last run was a long one, though it is still light"
-            if first:
-                break
-        else:
-            pytest.fail("no brief client's next run was seen with the priority")
-    assert not os.sched_getscheduler(0) & os.SCHED_RR, "the broker gives it back"
-
-
-LONGEST_GAP = """
-import time
-at, longest = time.monotonic(), 0.0
-try:
-    while True:
-        time.sleep(0.001)
-        longest, at = max(longest, time.monotonic() - at), time.monotonic()
-except KeyboardInterrupt:
-    print(longest)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
-async def test_with_pool_realtime_runs_at_once_that_empty_the_pool_hold_up_nothing_else(
-    tmp_path: Path,
-) -> None:
-    """The host starts workers while runs go first: it waits for children that have no priority. Other programs of the
-    machine may hold up the watch, too, but not each time."""
-    gaps: list[float] = []
-    async with Broker(settings(tmp_path, pool={"warm": 4, "max_warm": 4, "realtime": True})) as broker:
-        if any("real-time" in missing for missing in broker.hosts[0].missing):
-            pytest.skip("this machine grants no real-time priority")
-        while len(gaps) < ATTEMPTS and min(gaps, default=1) >= LONG_GAP_SECONDS:
-            gaps.append(await longest_gap_beside_runs_that_empty_the_pool(broker))
-    assert min(gaps) < LONG_GAP_SECONDS, gaps
-
-
-async def longest_gap_beside_runs_that_empty_the_pool(broker: Broker) -> float:
-    """How long an ordinary process is held up, in seconds."""
-    watch = [sys.executable, "-c", LONGEST_GAP]
-    ordinary = await asyncio.create_subprocess_exec(*watch, stdout=asyncio.subprocess.PIPE)
-    await warmed(broker)
-    for _ in range(5):
-        succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="brief")))
-        await warmed(broker)
-        await asyncio.sleep(0.2)
-        runs = [broker.run("for (;;);", client="brief", limits={"timeoutMs": 100}) for _ in range(4)]
-        for response in await within(asyncio.gather(*runs)):
-            error_of(response, "SANDBOX_LIMIT")
-    ordinary.send_signal(signal.SIGINT)
-    said, _ = await within(ordinary.communicate())
-    return float(said)

@@ -192,7 +192,7 @@ globalThis.__codemode_result__ = said;
 async def test_a_run_that_has_made_no_call_ends_and_can_be_sent_again(tmp_path: Path, who: str) -> None:
     code = 'console.log("begun"); for (;;) {}'
     # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
-    section = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0, "max_warm": 0}}
+    section = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0}}
     made = settings(tmp_path / "s", {}, **section)
     async with Broker(made) as broker:
         run = await begun(broker, code, "begun")

@@ -48,7 +48,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     config = settings(
         tmp_path,
         {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        pool={"warm": 1, "max_warm": 1},
+        pool={"warm": 1},
     )
     async with Broker(config) as started:
         await started.settled()
@@ -219,7 +219,7 @@ from cellblock import Broker
 from cellblock.config.settings import parse_settings
 
 async def main():
-    config = {"cellblock": {"state_dir": sys.argv[1], "pool": {"warm": 1, "max_warm": 1}}}
+    config = {"cellblock": {"state_dir": sys.argv[1], "pool": {"warm": 1}}}
     async with Broker(parse_settings(config)) as broker:
         run = lambda: broker.run("globalThis.__codemode_result__ = 42")
         said = [(await run()).result]

@@ -17,6 +17,7 @@ import pytest
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE
 from support.entries import CELLBLOCK, plain_server, settings, write_config
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
@@ -60,9 +61,6 @@ WORKER_GROUP = "/worker-"
 STABLE_LOOKS = 100
 """Looks, 10 ms apart, that must agree: far longer than a boot."""
 
-NO_MORE_WARM = {"max_warm": 0}
-"""As many workers at rest after a burst as before it, so that they can be counted."""
-
 
 def descriptors(pid: int) -> Kinds:
     """The open descriptors of a process by kind."""
@@ -102,7 +100,8 @@ async def at_rest(broker: Broker) -> None:
     await warmed(broker)
     assert broker.host_pid is not None
     host = broker.host_pid
-    warm = broker.settings.cellblock.pool.warm
+    # As many as after any burst.
+    warm = MAX_WARM_SHARE * broker.settings.cellblock.pool.warm
     # Each worker is one process, or two where bubblewrap watches over it; beside them there may be a launcher.
     await until(
         lambda: len(workers_of(host)) == warm and len(descendants(host)) - warm in (0, 1, warm, warm + 1),
@@ -140,7 +139,7 @@ async def settled_in(broker: Broker) -> None:
 
 
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=NO_MORE_WARM)) as broker:
+    async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
         await broker.settled()
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
         await within(settled_in(broker))
@@ -169,7 +168,7 @@ async def test_start_and_stop_leave_no_process_and_no_descriptor(tmp_path: Path)
     mine: Kinds | None = None
     for _ in range(4):
         before = set(descendants(os.getpid()))
-        async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=NO_MORE_WARM)) as broker:
+        async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
             await broker.settled()
             await within(broker.run("globalThis.__codemode_result__ = 1;"))
         assert set(descendants(os.getpid())) - before == set()

@@ -318,7 +318,7 @@ globalThis.__codemode_result__ = said;
 
 async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
     MADE.clear()
-    pool = {"warm": 1, "max_warm": 1, "idle_warm": 1}
+    pool = {"warm": 1}
     async with broker_on(tmp_path, pool=pool, journal={"parked_ttl_ms": 3_000}) as made:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
         host = made.host_pid

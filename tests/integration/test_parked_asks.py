@@ -27,7 +27,7 @@ SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "journal": {"park_after_ms": 50},
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
 }
 
 

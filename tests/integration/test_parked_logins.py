@@ -24,10 +24,9 @@ globalThis.__codemode_result__ = name;
 """
 
 SECTION: dict[str, Any] = {
-    "upstream": {"retry_first_ms": 100},
     "journal": {"park_after_ms": 100},
     "typecheck": "off",
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
     "policy": {"default": {"approve": ["notes.write"]}},
 }
 

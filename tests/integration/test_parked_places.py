@@ -56,7 +56,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
         "journal": {"park_after_ms": 50, "park_tools_after_ms": 50 if kind == "tool" else None},
-        "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1, "capacity": CAPACITY},
+        "pool": {"warm": 1, "capacity": CAPACITY},
         "auth": {"keyring": "off"},
         "typecheck": "off",
     }

@@ -43,7 +43,7 @@ IMPORTS = 'import { slow, write } from "@codemode/servers/local";\n'
 SECTION: dict[str, Any] = {
     "journal": {"park_tools_after_ms": 50, "park_after_ms": 50},
     "policy": {"default": {"approve": ["local.write"]}},
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
     "auth": {"keyring": "off"},
     "typecheck": "off",
 }

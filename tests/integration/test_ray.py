@@ -40,12 +40,12 @@ def cluster() -> Iterator[RayCluster]:
 
 def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) -> dict[str, Any]:
     """A broker whose scripts run on the cluster alone."""
-    given = {"address": cluster.address, "capacity": 2, "warm": 1, **ray}
+    given = {"address": cluster.address, **ray}
     return {"local": False, "listen": listen, "ray": given}
 
 
-PATIENT = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0}
-"""The section `pool` of brokers whose runs wait for nodes."""
+PATIENT = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0, "capacity": 2, "warm": 1}
+"""The section `pool` of brokers whose runs wait for nodes, and of their hosts."""
 
 
 class Tool:
@@ -113,10 +113,11 @@ def hosts_on(cluster: RayCluster) -> list[psutil.Process]:
 
 
 async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
-    cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cellblock.workers.pool.ray_hosts.SHRINK_SECONDS", 3.0)
     holding = Tool()
-    wants_four = section(cluster, min=0, max=4, shrink_after_ms=3000)
+    wants_four = section(cluster, min=0, max=4)
     config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
     async with Broker(config, tools=[holding.hold]) as broker:
         runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(8)]

@@ -13,6 +13,7 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
+from cellblock_worker.worker.reuse import ReuseBounds
 from support.entries import plain_server, settings
 from support.processes import workers_of
 from support.responses import error_of, succeeded
@@ -184,8 +185,11 @@ async def test_each_run_has_its_own_cpu_and_memory(broker: Broker) -> None:
     assert max(reused) >= 1, reused
 
 
-async def test_a_process_has_so_many_runs_and_no_more(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, pool=_pool(max_runs=3))) as made:
+async def test_a_process_has_so_many_runs_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.workers.start.ReuseBounds", lambda: ReuseBounds(max_runs=3))
+    async with Broker(settings(tmp_path, pool=_pool())) as made:
         reused = [(await made.run(SUM)).usage.reused for _ in range(25)]
         assert set(reused) <= {0, 1, 2} and max(filter(None, reused)) >= 1, reused
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from cellblock import Broker
 from support.entries import plain_server, settings
@@ -13,9 +14,9 @@ from support.processes import command_line, descendants
 from support.waits import until
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_server_that_was_killed_has_the_definitions_that_it_had(tmp_path: Path) -> None:
-    upstream = {"retry_first_ms": 10}
-    async with Broker(settings(tmp_path, {"plain": plain_server()}, upstream=upstream)) as broker:
+    async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
         await broker.settled()
         before = broker.catalog.servers["plain"]
         own = [

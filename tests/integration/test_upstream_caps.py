@@ -20,6 +20,8 @@ from support.responses import error_of, succeeded
 from support.waits import until, within
 
 CAP = 100_000
+HALF = CAP // 2
+"""Is the cap on results, of which the cap on a server's messages is twice."""
 
 FLOOD = """
     import * as server from "@codemode/servers/server";
@@ -59,12 +61,14 @@ def check_flood(result: Any) -> None:
 
 
 async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_stdio(tmp_path: Path) -> None:
-    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000}
+    bounds = {"call_timeout_ms": 60_000}
     pid = """
         import { pid } from "@codemode/servers/server";
         globalThis.__codemode_result__ = await pid({});
     """
-    async with Broker(settings(tmp_path, {"server": plain_server()}, upstream=bounds)) as broker:
+    async with Broker(
+        settings(tmp_path, {"server": plain_server()}, max_message_bytes=HALF, upstream=bounds)
+    ) as broker:
         await broker.settled()
         before = succeeded(await within(broker.run(pid)))
         check_flood(succeeded(await within(broker.run(FLOOD))))
@@ -75,16 +79,17 @@ async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_stdio(tmp
 async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_http(
     tmp_path: Path, form: str
 ) -> None:
-    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000}
+    bounds = {"call_timeout_ms": 60_000}
     with http_server(*(["--json"] if form == "json" else [])) as url:
         servers = {"server": {"url": url}}
-        async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+        async with Broker(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
             await broker.settled()
             check_flood(succeeded(await within(broker.run(FLOOD))))
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_line_without_end_costs_the_server_its_connection(tmp_path: Path) -> None:
-    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000, "retry_first_ms": 50, "retry_max_ms": 200}
+    bounds = {"call_timeout_ms": 60_000}
     servers = {"server": plain_server(), "other": plain_server()}
     code = """
         import { endless } from "@codemode/servers/server";
@@ -92,10 +97,10 @@ async def test_a_line_without_end_costs_the_server_its_connection(tmp_path: Path
         const said = await endless({}).then(() => "no error", (error) => error.message);
         globalThis.__codemode_result__ = { said, other: await echo({}) };
     """
-    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+    async with Broker(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
         await broker.settled()
         result = succeeded(await within(broker.run(code)))
-        assert "closed during endless" in result["said"] and "upstream.max_message_bytes" in result["said"]
+        assert "closed during endless" in result["said"] and "a line without end" in result["said"]
         assert result["other"] == "{}"
         await until(lambda: "server" in broker.catalog.servers, "the server is connected again")
 
@@ -105,9 +110,9 @@ async def test_a_tool_list_over_the_cap_on_messages_says_so(tmp_path: Path) -> N
     many = [tool(f"tool_{number}", "d" * 500) for number in range(400)]
     definitions.write_text(json.dumps({"pages": [many]}))
     servers = {"server": plain_server("--definitions", definitions)}
-    async with Broker(settings(tmp_path / "s", servers, upstream={"max_message_bytes": CAP})) as broker:
+    async with Broker(settings(tmp_path / "s", servers, max_message_bytes=HALF)) as broker:
         await broker.settled()
-        assert "upstream.max_message_bytes" in broker.catalog.unavailable["server"]
+        assert "twice max_message_bytes" in broker.catalog.unavailable["server"]
 
 
 def tool(name: str, description: str = "Is harmless", **fields: Any) -> dict[str, Any]:
@@ -121,7 +126,9 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(tmp_path: Path) -> None:
+async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     definitions = tmp_path / "definitions.json"
     bad = [
         tool("long_text", "d" * 100_000),
@@ -134,24 +141,25 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(tmp_path: Path
     ]
     definitions.write_text(json.dumps({"pages": [[tool("good"), *bad], [tool("late")]], "endless": True}))
     servers = {"server": plain_server("--definitions", definitions)}
-    config = settings(tmp_path / "state", servers, upstream={"max_pages": 4})
+    monkeypatch.setattr("cellblock.upstream.listing.MAX_PAGES", 4)
+    config = settings(tmp_path / "state", servers)
     async with Broker(config) as broker:
         await broker.settled()
         server = broker.catalog.servers["server"]
         assert [one.tool_name for one in server.tools] == ["good", "late", "twice"]
         refused = await within(broker.run('import { deep } from "@codemode/servers/server";'))
         found = error_of(refused, "IMPORT_FAILURE")
-        assert "max_tool_depth" in found.message and "max_tool_depth" in found.hint
+        assert "levels or more, over 100" in found.message
         asked = """
             import { getTool } from "@codemode/discovery";
             globalThis.__codemode_result__ = await getTool("server", "long_text").catch((error) => error.message);
         """
-        assert "max_description_chars" in succeeded(await within(broker.run(asked)))
+        assert "characters, over 32768" in succeeded(await within(broker.run(asked)))
     report = await examine(Broker(config), "its own")
     assert not report.problems
     assert "left out" in report.servers["server"]
     said = "\n".join(report.warnings)
     for name in ("long_text", "deep", "wide", "nnn", "twice", "malformed"):
         assert name in said
-    assert "max_pages = 4" in said
+    assert "after 4 pages" in said
     assert "Warnings" in report.as_text(Painter(None))

@@ -17,6 +17,7 @@ from cellblock import Broker
 from support.entries import ledger, plain_server, settings
 from support.processes import command_line, gone
 from support.responses import error_of, succeeded
+from support.retries import retrying
 from support.waits import until, within
 
 CALL_BOUND_MS = 1000
@@ -34,11 +35,12 @@ REPORT = """
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker that gives an upstream call one second, with one plain server."""
-    bounds = {"call_timeout_ms": CALL_BOUND_MS, "retry_first_ms": 50, "retry_max_ms": 200}
+    bounds = {"call_timeout_ms": CALL_BOUND_MS}
     config = settings(tmp_path_factory.mktemp("failures"), {"plain": plain_server()}, upstream=bounds)
-    async with Broker(config) as started:
-        await started.settled()
-        yield started
+    with retrying(0.05, 0.2):
+        async with Broker(config) as started:
+            await started.settled()
+            yield started
 
 
 @pytest.mark.parametrize(
@@ -156,10 +158,10 @@ async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker)
     assert succeeded(await within(broker.run(pid_of))) != first
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_server_that_dies_after_some_calls_is_restarted_each_time(tmp_path: Path) -> None:
     record = tmp_path / "ledger.jsonl"
     servers = {"mortal": plain_server("--die-after", 3, "--ledger", record)}
-    bounds = {"retry_first_ms": 50, "retry_max_ms": 200}
     code = """
         import { echo } from "@codemode/servers/mortal";
         let answered = 0;
@@ -169,7 +171,7 @@ async def test_a_server_that_dies_after_some_calls_is_restarted_each_time(tmp_pa
             globalThis.__codemode_result__ = { answered, error: error.name };
         }
     """
-    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+    async with Broker(settings(tmp_path / "state", servers)) as broker:
         for _ in range(2):
             await broker.settled()
             await until(lambda: "mortal" in broker.catalog.servers, "the server is connected")
@@ -227,12 +229,12 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
 
 
 async def test_a_server_that_fails_to_start_is_retried_with_backoff(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = tmp_path / "starts"
     servers = {"late": plain_server("--fail-starts", 3, starts), "plain": plain_server()}
-    bounds = {"retry_first_ms": 200, "retry_max_ms": 30_000}
-    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 0.2)
+    async with Broker(settings(tmp_path / "state", servers)) as broker:
         await broker.settled()
         assert "plain" in broker.catalog.servers
         await until(lambda: "late" in broker.catalog.servers, "the server is connected in the end")

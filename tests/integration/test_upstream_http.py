@@ -97,25 +97,25 @@ async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: 
     assert result["ms"] < 3000
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_an_event_over_the_cap_ends_a_session_of_the_older_transport(tmp_path: Path) -> None:
     """All answers share its one stream: what is over the cap fails its call, which says so, and the session is opened
     again."""
     code = """
         import { flood } from "@codemode/servers/remote";
-        const given = await flood({ bytes: 1_800_000 });
+        const given = await flood({ bytes: 900_000 });
         let failure = "none";
         try { await flood({ bytes: 3_000_000 }); } catch (error) { failure = error.message; }
         globalThis.__codemode_result__ = [given.length, failure];
     """
-    bounds = {"retry_first_ms": 10, "max_message_bytes": 2_000_000}
     with running(sdk_command("sse", "--flood")) as process:
         entry = {"url": f"http://127.0.0.1:{port_of(process)}/sse", "type": "sse"}
-        async with Broker(settings(tmp_path, {"remote": entry}, upstream=bounds)) as broker:
+        async with Broker(settings(tmp_path, {"remote": entry}, max_message_bytes=1_000_000)) as broker:
             await within(broker.settled())
             length, failure = succeeded(await within(broker.run(code)))
-            assert length == 1_800_000
+            assert length == 900_000
             assert "closed during flood" in failure
-            assert "over upstream.max_message_bytes = 2000000" in failure
+            assert "over twice max_message_bytes = 2000000" in failure
             await until(lambda: "remote" in broker.catalog.servers, "the session is opened again")
 
 
@@ -166,6 +166,7 @@ async def test_credentials_that_are_refused_later_are_an_authentication_error(tm
     assert error["hint"]
 
 
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.servers
 async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) -> None:
     """The session id of the old process means nothing to the new one, and no stream says so."""
@@ -176,9 +177,8 @@ async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) ->
         import { echo } from "@codemode/servers/remote";
         globalThis.__codemode_result__ = await echo({ message: "hi" });
     """
-    bounds = {"retry_first_ms": 100, "retry_max_ms": 300}
     servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+    async with Broker(settings(tmp_path, servers)) as broker:
         for _ in range(2):
             with running(command, PORT=str(port)):
                 await until(lambda: accepts(port), "server-everything listens")
@@ -222,11 +222,11 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
     assert result == {"name": "ToolCallError", "certainty": "may_have_run"}
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_url_where_nobody_listens_is_retried_until_somebody_does(tmp_path: Path) -> None:
     port = free_port()
-    bounds = {"retry_first_ms": 100, "retry_max_ms": 300}
     servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+    async with Broker(settings(tmp_path, servers)) as broker:
         await within(broker.settled())
         assert broker.catalog.unavailable["remote"]
         entry = node_entry("server-everything", "streamableHttp")

@@ -31,6 +31,8 @@ from support.responses import succeeded
 from support.shared_rows import KEY
 from support.waits import steady, until, until_found, warmed, within
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 WHOAMI = (
     'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
 )
@@ -60,7 +62,7 @@ def records() -> Iterator[list[str]]:
 async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
     tmp_path: Path, records: list[str]
 ) -> None:
-    async with world(tmp_path, "--life", "2", upstream={"retry_first_ms": 100}) as place:
+    async with world(tmp_path, "--life", "2") as place:
         await place.log_in()
         async with Broker(place.settings) as broker:
             await within(broker.settled())
@@ -174,7 +176,7 @@ async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_toke
 
 
 async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path) -> None:
-    async with world(tmp_path, "--life", "2", upstream={"retry_first_ms": 100, "retry_max_ms": 200}) as place:
+    async with world(tmp_path, "--life", "2") as place:
         await place.log_in()
         async with Broker(place.settings) as broker:
             await within(broker.settled())
@@ -185,9 +187,11 @@ async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path
         assert (await status_of(place.place()))["state"] == "logged in"
 
 
-async def test_a_login_while_the_daemon_waits_is_seen_at_once(tmp_path: Path) -> None:
-    bounds = {"retry_first_ms": 600_000, "retry_max_ms": 600_000}
-    async with world(tmp_path, upstream=bounds) as place, Broker(place.settings) as broker:
+async def test_a_login_while_the_daemon_waits_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 600.0)
+    async with world(tmp_path) as place, Broker(place.settings) as broker:
         await within(broker.settled())
         reason = broker.catalog.unavailable["notes"]
         assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"
@@ -197,9 +201,8 @@ async def test_a_login_while_the_daemon_waits_is_seen_at_once(tmp_path: Path) ->
 
 
 async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) -> None:
-    bounds = {"retry_first_ms": 100}
     async with (
-        world(tmp_path, "--life", "2", transport="sse", upstream=bounds) as place,
+        world(tmp_path, "--life", "2", transport="sse") as place,
         Broker(place.settings) as broker,
     ):
         await within(broker.settled())
@@ -224,9 +227,8 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
     }
     monkeypatch.setenv("NOTES_SECRET", secret)
     auth = {"servers": {"notes": own}}
-    bounds = {"retry_first_ms": 100, "retry_max_ms": 200}
     client = ("--client", f"robot:{secret}")
-    async with world(tmp_path, "--life", "2", *client, auth=auth, upstream=bounds) as place:
+    async with world(tmp_path, "--life", "2", *client, auth=auth) as place:
         async with Broker(place.settings) as broker:
             await within(broker.settled())
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
@@ -334,7 +336,7 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(tmp
     before, ring = keyring.get_keyring(), Ring()
     keyring.set_keyring(ring)
     try:
-        async with world(tmp_path, "--life", "2", auth=auth, upstream={"retry_first_ms": 100}) as place:
+        async with world(tmp_path, "--life", "2", auth=auth) as place:
             assert "in the system's keyring" in await place.log_in()
             [file] = place.state.glob("auth/*.json")
             assert not any(token in file.read_text() for token in place.tokens())

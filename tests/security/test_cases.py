@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def broker(folder: Path) -> AsyncIterator[Broker]:
     """A broker with an honest server, a hostile one, and Python tools with hostile names."""
     servers = {"plain": plain_server(), "hostile": plain_server(), "contract": contract_server()}
-    config = settings(folder, servers, upstream={"call_timeout_ms": CALL_BOUND_MS, "retry_first_ms": 50})
+    config = settings(folder, servers, upstream={"call_timeout_ms": CALL_BOUND_MS})
     async with Broker(config, tools=local_tools.TOOLS) as started:
         await started.settled()
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]

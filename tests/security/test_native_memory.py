@@ -51,7 +51,7 @@ ATTACKS = {
 
 @pytest.fixture
 async def broker(tmp_path: Path, native_hosts: Native) -> AsyncIterator[Broker]:
-    pool = {"warm": 2, "max_warm": 2, "capacity": 12, "total_memory_bytes": TOTAL_BYTES}
+    pool = {"warm": 2, "capacity": 12, "total_memory_bytes": TOTAL_BYTES}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as started:
         [hello] = started.hosts
         if not any("each worker has one of its own" in text and "memory" in text for text in hello.layers):

@@ -31,7 +31,7 @@ SECRET = 0x5EC12E7
 
 @pytest.fixture
 async def attacked(tmp_path: Path, native_hosts: Native) -> AsyncIterator[Broker]:
-    pool = {"warm": 2, "max_warm": 2, "capacity": 6}
+    pool = {"warm": 2, "capacity": 6}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         yield broker
 
@@ -54,7 +54,7 @@ async def two(broker: Broker) -> list[psutil.Process]:
 
 
 async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp_path: Path) -> None:
-    pool = {"warm": 2, "max_warm": 2}
+    pool = {"warm": 2}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         first, second = await two(broker)
         host = broker.host_pid
@@ -150,7 +150,7 @@ async def test_where_no_room_can_be_made_each_worker_gets_a_bubblewrap(
     stand_in.write_text(f'#!/bin/sh\ncase " $* " in *" --block-fd "*) exit 1;; esac\nexec {real} "$@"\n')
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}")
-    pool = {"warm": 1, "max_warm": 1}
+    pool = {"warm": 1}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1"))) == 1
         [hello] = broker.hosts
@@ -159,7 +159,7 @@ async def test_where_no_room_can_be_made_each_worker_gets_a_bubblewrap(
 
 
 async def test_the_next_host_leaves_living_workers_of_others_alone(tmp_path: Path) -> None:
-    pool = {"warm": 2, "max_warm": 2}
+    pool = {"warm": 2}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         workers = await two(broker)
         assert not {worker.pid for worker in workers} & set(orphans.end_orphans())

@@ -74,7 +74,7 @@ FLOOD_MOST: Final = 2_000
 
 SETTINGS: Final[dict[str, Any]] = {
     "pool": {"warm": 3, "capacity": 6, "queue_size": 64},
-    "upstream": {"call_timeout_ms": 1500, "retry_first_ms": 100, "retry_max_ms": 2000},
+    "upstream": {"call_timeout_ms": 1500},
     "isolation": "auto",
 }
 

@@ -59,6 +59,6 @@ Documents and the specification
     documents           the fenced blocks of README.md and docs/
     feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
     feedback_cases      scripts and commands for each sentence of what wrong scripts are told
-    feedback_page       the page docs/model-feedback.md, made of what is answered now and what was before
+    feedback_page       what a model is told of wrong scripts, as tests/fixtures/model-feedback.md has it
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

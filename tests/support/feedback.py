@@ -125,9 +125,7 @@ class Session:
         self._process.stdin.flush()
 
 
-def answers(
-    cellblock: str, worlds: Mapping[str, World], cases: Sequence[Case], folder: Path, *, patient: bool = True
-) -> list[str]:
+def answers(cellblock: str, worlds: Mapping[str, World], cases: Sequence[Case], folder: Path) -> list[str]:
     """What is answered each case, as one Markdown line.
 
     Args:
@@ -135,7 +133,6 @@ def answers(
         worlds: By name.
         cases: In the order in which they are asked, world by world.
         folder: For configurations and state.
-        patient: Whether a response waits for the type check, however long it takes; not every version has the setting.
     """
     said: dict[int, str] = {}
     for name, world in worlds.items():
@@ -147,7 +144,7 @@ def answers(
             (here / module).write_text(text, "utf-8")
         environment = {**os.environ, "PYTHONPATH": str(here), "NO_COLOR": "1"}
         own = [(number, case) for number, case in enumerate(cases) if case.world == name]
-        asking = _Asking(cellblock, here, world, environment, patient=patient)
+        asking = _Asking(cellblock, here, world, environment)
         for number, case in own:
             if not case.is_command:
                 said[number] = asking.script(case)
@@ -161,11 +158,9 @@ def answers(
 class _Asking:
     """Asks in one world: scripts first, in one session, then commands."""
 
-    def __init__(
-        self, cellblock: str, folder: Path, world: World, environment: Mapping[str, str], *, patient: bool
-    ) -> None:
+    def __init__(self, cellblock: str, folder: Path, world: World, environment: Mapping[str, str]) -> None:
         self._cellblock, self._folder, self._world, self._environment = cellblock, folder, world, environment
-        self._patience = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000} if patient else {}
+        self._patience = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000}
         self._session: Session | None = None
         self._lacks = False
         self._write(world.settings)

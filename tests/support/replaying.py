@@ -99,7 +99,7 @@ class World:
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     """Both brokers, for a while."""
-    section = {"typecheck": "off", "pool": {"warm": WARM, "max_warm": WARM, "capacity": 8}}
+    section = {"typecheck": "off", "pool": {"warm": WARM, "capacity": 8}}
     with tempfile.TemporaryDirectory() as folder:
         answers = Path(folder) / "answers.jsonl"
         command = forked_server("asking_server.py", "stdio", "--ledger", answers)

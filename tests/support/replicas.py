@@ -20,7 +20,7 @@ KEY = bytes(range(32))
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1, "max_warm": 1, "idle_warm": 1},
+    "pool": {"warm": 1},
     "replicas": {},
 }
 

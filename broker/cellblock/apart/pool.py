@@ -32,8 +32,8 @@ pool."""
 RESERVED: Final = 1
 """Keeps so many processes for those that have none: one client's bodies take seconds each if they are made for that."""
 
-QUEUE_SIZES: Final = (256, 128)
-"""Bounds the tasks that may wait, in all and of one client or server, but scripts: those count in the queue of
+QUEUE_SIZE: Final = 256
+"""Bounds the tasks that may wait; those of one client or server may take half. Not scripts: those count in the queue of
 runs."""
 
 QUEUE_WAIT_MS: Final = 30_000
@@ -94,7 +94,7 @@ class Apart:
     """
 
     def __init__(self, queue_wait_ms: int = QUEUE_WAIT_MS, *, grouped: bool = True) -> None:
-        self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
+        self._queue: Admission[asyncio.Future[None]] = Admission(QUEUE_SIZE)
         self._queue_wait_ms = queue_wait_ms
         self.free = AT_ONCE
         """Counts how many processes more may work at once."""

@@ -135,6 +135,7 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         {server: config},
         (),
         section.upstream,
+        max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
         apart=apart,
         logins=logins,

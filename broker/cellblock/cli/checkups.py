@@ -31,10 +31,7 @@ _BY_REASON: Final = (
     (r"closed by the server|ended by itself", "All that it said is in {log}."),
     (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),
     (r"HTTP 404", "Check its URL: many servers answer at /mcp, older ones at /sse with type sse."),
-    (
-        r"upstream\.list_timeout_ms",
-        "Start it by hand to see why it lists no tools; or raise upstream.list_timeout_ms.",
-    ),
+    (r"no tool list within \d+ s", "Start it by hand to see why it lists no tools."),
     (
         r"upstream\.connect_timeout_ms",
         "Start it by hand once, so that it is downloaded; or raise upstream.connect_timeout_ms.",

@@ -30,7 +30,7 @@ from cellblock.config.settings import (
 STATE_DIR: Final = ("state_dir",)
 """Names where a daemon keeps its token."""
 
-SERVICE: Final = (("http", "drain_ms"), ("pool", "realtime"))
+SERVICE: Final = (("http", "drain_ms"),)
 """Names the settings that a service's unit needs beside the state directory."""
 
 

@@ -19,7 +19,6 @@ from cellblock.cli.streams import write_data
 from cellblock.config.file.env_file import variables_of
 from cellblock.config.file.references import ORDINARY, WHERE_STARTED
 from cellblock.frontend.http.address import Address
-from cellblock_worker.scheduling.realtime import OWN_PRIORITY
 
 STOP_MARGIN_SECONDS: Final = 20
 """Bounds what follows the draining, until workers and upstream servers are gone; it takes 1 s."""
@@ -28,12 +27,6 @@ LABEL: Final = "cellblock"
 
 ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
 """Names what the unit reads when it is there; `%h` is the home folder."""
-
-_WITHOUT_REALTIME: Final = "RestrictRealtime=yes"
-
-_WITH_REALTIME: Final = f"""\
-# For pool.realtime. A user's services get at most what user@.service has: set it there too (systemctl edit).
-LimitRTPRIO={OWN_PRIORITY}"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,6 @@ class ServiceCommand:
         state_dir: The state directory, absolute.
         drain_seconds: The bound of draining.
         path: PATH, where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
-        realtime: Whether `pool.realtime` is asked for.
     """
 
     http: str
@@ -54,7 +46,6 @@ class ServiceCommand:
     state_dir: Path
     drain_seconds: int
     path: str
-    realtime: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -83,7 +74,6 @@ def service(parsed: argparse.Namespace) -> int:
         state_dir=settings.state_dir.absolute(),
         drain_seconds=settings.cellblock.http.drain_ms // 1000,
         path=os.environ.get("PATH", os.defpath),
-        realtime=settings.cellblock.pool.realtime,
     )
     write_data(launchd_plist(command) if launchd else systemd_unit(command))
     return EXIT_OK
@@ -105,7 +95,6 @@ def _in_home(home: Path) -> Path:
 def systemd_unit(command: ServiceCommand) -> str:
     """Returns a unit for `~/.config/systemd/user/cellblock.service`."""
     start = " ".join(_systemd_word(word) for word in command.arguments)
-    realtime = _WITH_REALTIME if command.realtime else _WITHOUT_REALTIME
     return f"""\
 # Put this into ~/.config/systemd/user/cellblock.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now cellblock
@@ -143,7 +132,7 @@ OOMPolicy=continue
 UMask=0077
 NoNewPrivileges=yes
 LockPersonality=yes
-{realtime}
+RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 KeyringMode=private

@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from cellblock.config.sections import Positive, Section
+from cellblock.config.sections import Section
 from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tcp
 
 
 class RaySettings(Section):
     """Starts worker hosts as actors on a Ray cluster, as many as runs need. It requires `cellblock[ray]`, `listen` at
     an address that the cluster's nodes reach, and the same version of Cellblock in their Python. Brokers with the
-    same values and one `key` share the hosts."""
+    same values and one `key` share the hosts. Each host has `pool.capacity` and `pool.warm`; there is one for each
+    three quarters of that capacity of runs that run or wait."""
 
     address: str = "auto"
     """Names the cluster, as for `ray.init`: `auto` is the one of this machine."""
@@ -30,25 +31,12 @@ class RaySettings(Section):
     max: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Sets the greatest number of hosts."""
 
-    capacity: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Caps the runs at the same time at one host. There is one host for each three quarters of that number of runs
-    that run or wait."""
-
-    warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Sets how many workers each host keeps booted and waiting."""
-
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=lambda: {"CPU": 2.0})
     """Sets what Ray reserves for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
 
     runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
     Cellblock."""
-
-    shrink_after_ms: Positive = 60_000
-    """Sets how long fewer hosts must have been enough, in milliseconds, before one is stopped."""
-
-    drain_ms: Annotated[int, Field(ge=0)] = 60_000
-    """Bounds how long the runs of a stopping host may continue, in milliseconds."""
 
     @field_validator("connect")
     @classmethod

@@ -102,28 +102,18 @@ class PoolSettings(Section):
     """Sets up workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory."""
-
-    max_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Caps how many workers are kept booted after a burst: as many as runs came at once in the last five minutes,
-    while runs still come. Absent: twice `warm`. The same number as `warm` switches this off."""
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. After a burst as
+    many more are kept for five minutes as it took, up to twice this number in all."""
 
     idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Sets how many workers are kept booted when no run has come for `idle_after_ms`. Absent: as many as `warm`. The
-    first run after such a pause finds fewer of them, and the host boots the others at once."""
-
-    idle_after_ms: Positive = 60_000
-    """Sets the time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
+    """Sets how many workers are kept booted when no run has come for a minute. Absent: as many as `warm`. The first run
+    after such a pause finds fewer of them, and the host boots the others at once."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Caps the runs at the same time; more wait in the queue."""
 
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
-    """Caps the runs that may wait; one more is refused at once."""
-
-    client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
-    """Caps the runs of one client that may wait: half of the queue, so that a client that fills its share leaves
-    room."""
+    """Caps the runs that may wait; one more is refused at once. One client may have half of them."""
 
     reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
     """Keeps so many places for clients without a running run, so that one client's long runs cannot keep all others
@@ -132,27 +122,9 @@ class PoolSettings(Section):
     queue_wait_ms: Positive = 30_000
     """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
-    realtime: bool = False
-    """Says whether broker, host and the first 10 ms of brief runs get real-time priority on this machine (SCHED_RR).
-    It works on Linux, with a limit on real-time priority of at least 2, or as root."""
-
     reuse: Reuse = "never"
     """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
     context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
-
-    principal_warm: Annotated[int, Field(ge=0, le=1024)] = 1
-    """Caps the processes kept for one principal's next run, where processes are reused. The host ends more of them a
-    second after their run."""
-
-    idle_ms: Positive = 300_000
-    """Sets the time without a run, in milliseconds, after which the host ends a process that is kept for a
-    principal."""
-
-    max_runs: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Caps the runs of one reused process."""
-
-    max_age_ms: Positive = 3_600_000
-    """Sets the time from its first run, in milliseconds, after which a reused process gets no other run."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
@@ -167,8 +139,6 @@ class UpstreamServerSettings(Section):
 
     connect_timeout_ms: Positive | None = None
     call_timeout_ms: Positive | None = None
-    retry_first_ms: Positive | None = None
-    retry_max_ms: Positive | None = None
     max_concurrent_calls: Positive | None = None
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
     call's time. Absent: only each run's own bound holds."""
@@ -195,13 +165,6 @@ class UpstreamSettings(Section):
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
     """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
 
-    retry_first_ms: Positive = 500
-    """Sets the pause before the first attempt to reconnect, in milliseconds; it is doubled for each further one."""
-
-    retry_max_ms: Positive = 30_000
-    """Bounds the doubled pause before reconnecting, in milliseconds. Up to half of each pause is left out at
-    random."""
-
     passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
     """Names what servers may ask of the client whose call they serve. Servers are told that the others are not
     available."""
@@ -212,43 +175,9 @@ class UpstreamSettings(Section):
     max_concurrent_calls: Positive = 32
     """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
 
-    max_message_bytes: Annotated[int, Field(ge=4096)] = 32 * MIB
-    """Caps one message of a server, in bytes: twice the largest result, because servers send a result as structured
-    content and as text. The broker discards a larger message while it reads it, and the call fails."""
-
-    list_timeout_ms: Positive = 20_000
-    """Bounds the time for all pages of one tool list, in milliseconds; what was read by then is kept."""
-
-    max_pages: Positive = 500
-    """Caps the pages of one tool list, so that endless cursors stop."""
-
     tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
     """Caps the Python tools that are not async and run at the same time, over all runs. Each takes a thread of the
     broker. A tool that never returns keeps its thread."""
-
-    max_tools: Positive = 2_000
-    """Caps the tools taken from one server, so that an endless list stops. Resources, templates and prompts, which
-    the profile `proxy` lists, have the same caps, each for its own list."""
-
-    max_tool_bytes: Positive = 128 * 1024
-    """Caps one tool's definition as JSON, in bytes; the largest seen in public servers is about 30 KiB."""
-
-    max_definition_bytes: Positive = 8 * MIB
-    """Caps all definitions of one server together, as JSON, in bytes: they stay in memory and in the pin file."""
-
-    max_tool_depth: Annotated[int, Field(ge=1, le=150)] = 100
-    """Caps the nesting of one definition's JSON. The JSON parser of the SDK refuses a message at 200; real schemas
-    stay under 30."""
-
-    max_tool_values: Positive = 10_000
-    """Caps the JSON values in one definition; a schema with more would not be checked either."""
-
-    max_name_chars: Positive = 256
-    """Caps a tool's name, in characters; MCP advises 128. Every run's modules hold it."""
-
-    max_description_chars: Positive = 32 * 1024
-    """Caps a tool's title or description, and a server's instructions, in characters each: about 8,000 tokens of a
-    model's context."""
 
     @property
     def single(self) -> frozenset[str]:

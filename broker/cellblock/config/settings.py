@@ -223,7 +223,7 @@ class Settings(BaseModel):
         if "typecheck_hold_ms" not in section.model_fields_set:
             # What is found too late for its response could never be told.
             hold = section.typecheck_timeout_ms
-        pool = section.pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm})
+        pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
         # A tool is not left at work by a process that ends.
         journal = section.journal.model_copy(update={"park_tools_after_ms": None})
         return self._with(pool=pool, typecheck_hold_ms=hold, journal=journal)

@@ -196,6 +196,7 @@ async def start_reach(
         settings.servers,
         tools,
         section.upstream,
+        max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
         apart=apart,
         reviewer=Reviewer(section.pins, PinStore(store)),

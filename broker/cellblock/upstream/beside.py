@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from cellblock.base.callbacks import tell
 from cellblock.catalog.requests import CAPABILITIES, Kind
 from cellblock.config.secrets.redaction import Redactor
-from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream import failures
 from cellblock.upstream.entries import Entries, Entry, list_entries
 from cellblock.upstream.heavy import HeavyMessages
+from cellblock.upstream.listing import LIST_SECONDS
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -32,7 +32,6 @@ class Beside:
 
     Args:
         server: Its name.
-        settings: Bounds.
         redactor: Keeps its secrets out of logs.
         on_change: Called when what was listed has become old.
 
@@ -40,11 +39,9 @@ class Beside:
         revision: Counts how often that was so.
     """
 
-    def __init__(
-        self, server: str, settings: UpstreamSettings, redactor: Redactor, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, server: str, redactor: Redactor, on_change: Callable[[], None]) -> None:
         self.revision = 0
-        self._server, self._settings, self._redactor = server, settings, redactor
+        self._server, self._redactor = server, redactor
         self._on_change = on_change
         self._known: dict[Kind, Entries] = {}
         self._turns: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -68,7 +65,7 @@ class Beside:
             return held.found
         with contextlib.suppress(TimeoutError):
             # One at a time: who has waited takes what has come meanwhile.
-            async with asyncio.timeout(self._settings.list_timeout_ms / 1000):
+            async with asyncio.timeout(LIST_SECONDS):
                 await self._turns[kind].acquire()
             try:
                 if self._known.get(kind) is held:
@@ -94,9 +91,9 @@ class Beside:
         self, kind: Kind, client: Client, heavy: HeavyMessages, before: Entries | None
     ) -> Entries:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
-        listing = Entries(kind, self._settings)
+        listing = Entries(kind)
         try:
-            listing = await list_entries(kind, client, heavy, self._settings)
+            listing = await list_entries(kind, client, heavy)
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.found = before.found if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:

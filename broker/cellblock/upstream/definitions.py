@@ -18,9 +18,22 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.visible_text import is_visible
 from cellblock.catalog.model import ToolEntry, Withheld
 from cellblock.catalog.naming import identifier
-from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of, stubbed_bytes
-from cellblock_worker.wire.protocol import MAX_NAME_CHARS
+
+MAX_NAME_CHARS: Final = 256
+"""Caps a tool's name: MCP advises 128, and every run's modules hold it."""
+
+MAX_TEXT_CHARS: Final = 32 * 1024
+"""Caps a tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+
+MAX_TOOL_BYTES: Final = 128 * 1024
+"""Caps one tool's definition as JSON; the largest seen in public servers is about 30 KiB."""
+
+MAX_TOOL_DEPTH: Final = 100
+"""Caps the nesting of a definition: the JSON parser of the SDK refuses a message at 200; real schemas stay under 30."""
+
+MAX_TOOL_VALUES: Final = 10_000
+"""Caps the JSON values in a definition; a schema with more would not be checked either."""
 
 SHOWN_NAME_CHARS: Final = 80
 """Bounds an upstream's own name in a sentence."""
@@ -73,18 +86,15 @@ def from_json(definition: Mapping[str, Any]) -> ToolDefinition:
     return ToolDefinition(definition["name"], digest(spelled), len(spelled), definition)
 
 
-def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
+def admit(tool: types.Tool) -> ToolDefinition | Withheld:
     """Returns a tool's definition, or why it is left out: the first cap that it is over."""
     if len(tool.name) > MAX_NAME_CHARS:
-        why = f"its name has {len(tool.name)} characters, over {MAX_NAME_CHARS}"
-        return left_out(tool.name, why, "Report it to the server's authors.")
-    if len(tool.name) > settings.max_name_chars:
-        return _over(tool.name, "its name", len(tool.name), "characters", "max_name_chars", settings)
+        return _over(tool.name, "its name", len(tool.name), "characters", MAX_NAME_CHARS)
     if (size := stubbed_bytes(tool)) is not None:
-        return _over(tool.name, "its definition", size, "bytes", "max_tool_bytes", settings)
+        return _over(tool.name, "its definition", size, "bytes", MAX_TOOL_BYTES)
     for what, text in (("title", tool.title), ("description", tool.description)):
-        if text is not None and len(text) > settings.max_description_chars:
-            return _over(tool.name, f"its {what}", len(text), "characters", "max_description_chars", settings)
+        if text is not None and len(text) > MAX_TEXT_CHARS:
+            return _over(tool.name, f"its {what}", len(text), "characters", MAX_TEXT_CHARS)
     input_schema, output_schema = schemas_of(tool)
     annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
     fields = {
@@ -96,14 +106,14 @@ def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | With
         "annotations": annotations or None,
     }
     plain = {key: value for key, value in fields.items() if value is not None}
-    depth, values = _extent(plain, settings.max_tool_depth, settings.max_tool_values)
-    if depth > settings.max_tool_depth:
-        return _over(tool.name, "its definition", depth, "levels or more", "max_tool_depth", settings)
-    if values > settings.max_tool_values:
-        return _over(tool.name, "its definition", values, "values or more", "max_tool_values", settings)
+    depth, values = _extent(plain, MAX_TOOL_DEPTH, MAX_TOOL_VALUES)
+    if depth > MAX_TOOL_DEPTH:
+        return _over(tool.name, "its definition", depth, "levels or more", MAX_TOOL_DEPTH)
+    if values > MAX_TOOL_VALUES:
+        return _over(tool.name, "its definition", values, "values or more", MAX_TOOL_VALUES)
     admitted = from_json(plain)
-    if admitted.size > settings.max_tool_bytes:
-        return _over(tool.name, "its definition", admitted.size, "bytes", "max_tool_bytes", settings)
+    if admitted.size > MAX_TOOL_BYTES:
+        return _over(tool.name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
     return admitted
 
 
@@ -122,7 +132,7 @@ def file_stem(name: str, distinct: str, digits: int) -> str:
     return f"{safe[:60]}-{hashed[:digits]}"
 
 
-def left_out(name: str, why: str, hint: str) -> Withheld:
+def left_out(name: str, why: str, hint: str = "Report it to the server's authors.") -> Withheld:
     """Returns a tool that is listed and not given to scripts."""
     return Withheld(shown(name), identifier(name[:SHOWN_NAME_CHARS]), why, hint)
 
@@ -130,13 +140,8 @@ def left_out(name: str, why: str, hint: str) -> Withheld:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-def _over(name: str, what: str, found: int, unit: str, setting: str, settings: UpstreamSettings) -> Withheld:
-    most: int = getattr(settings, setting)
-    return left_out(
-        name,
-        f"{what} has {found} {unit}, over upstream.{setting} = {most}",
-        f"Raise upstream.{setting} in Cellblock's configuration to use it.",
-    )
+def _over(name: str, what: str, found: int, unit: str, most: int) -> Withheld:
+    return left_out(name, f"{what} has {found} {unit}, over {most}")
 
 
 def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:

@@ -13,10 +13,10 @@ import mcp_types as types
 from mcp import Client
 
 from cellblock.catalog.requests import Kind
-from cellblock.config.settings import UpstreamSettings
+from cellblock.upstream.definitions import MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOOL_BYTES
 from cellblock.upstream.heavy import HeavyMessages, other_page
 from cellblock.upstream.lenience import malformed_of
-from cellblock.upstream.listing import read_pages
+from cellblock.upstream.listing import MAX_LISTED_BYTES, MAX_TOOLS, read_pages
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
 
@@ -59,11 +59,10 @@ class Entries:
         notes: Sentences about the list as a whole.
     """
 
-    def __init__(self, kind: Kind, settings: UpstreamSettings) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.what = _LISTS[kind].what
         self.found: list[Entry] = []
         self.notes: list[str] = []
-        self._settings = settings
         self._field = _LISTS[kind].field
         self._seen: set[str] = set()
         self._bytes = 0
@@ -74,11 +73,8 @@ class Entries:
         self._left_out += len(malformed_of(page))
         items: Sequence[Entry] = getattr(page, self._field)
         for item in items:
-            if len(self._seen) >= self._settings.max_tools:
-                self.notes.append(
-                    f"It lists more than upstream.max_tools = {self._settings.max_tools} {self.what}s; the rest is "
-                    "left out."
-                )
+            if len(self._seen) >= MAX_TOOLS:
+                self.notes.append(f"It lists more than {MAX_TOOLS:,} {self.what}s; the rest is left out.")
                 return True
             self._take(item)
         return False
@@ -91,31 +87,29 @@ class Entries:
             )
 
     def _take(self, item: Entry) -> None:
-        settings, key = self._settings, key_of(item)[: MAX_KEY_CHARS + 1]
+        key = key_of(item)[: MAX_KEY_CHARS + 1]
         is_new = key not in self._seen
         # One that comes twice counts, too: a list of one item without end is one.
         self._seen.add(key if is_new else f"{len(self._seen)} {key}")
-        texts = (item.name, settings.max_name_chars), (item.title, settings.max_description_chars)
-        texts = (*texts, (item.description, settings.max_description_chars), (key, MAX_KEY_CHARS))
+        texts = (item.name, MAX_NAME_CHARS), (item.title, MAX_TEXT_CHARS)
+        texts = (*texts, (item.description, MAX_TEXT_CHARS), (key, MAX_KEY_CHARS))
         fits = is_new and all(text is None or len(text) <= most for text, most in texts)
         size = len(item.model_dump_json(by_alias=True, exclude_none=True)) if fits else 0
-        if not fits or size > settings.max_tool_bytes or self._bytes + size > settings.max_definition_bytes:
+        if not fits or size > MAX_TOOL_BYTES or self._bytes + size > MAX_LISTED_BYTES:
             self._left_out += 1
             return
         self._bytes += size
         self.found.append(item)
 
 
-async def list_entries(
-    kind: Kind, client: Client, heavy: HeavyMessages, settings: UpstreamSettings
-) -> Entries:
+async def list_entries(kind: Kind, client: Client, heavy: HeavyMessages) -> Entries:
     """Reads a whole list, as `read_pages`."""
-    listing, of = Entries(kind, settings), _LISTS[kind]
+    listing, of = Entries(kind), _LISTS[kind]
 
     async def fetch(cursor: str | None) -> Any:
         request = of.request(params=types.PaginatedRequestParams(cursor=cursor))
         return await other_page(client, heavy, request, of.result)
 
-    await read_pages(listing, fetch, settings)
+    await read_pages(listing, fetch)
     listing.close()
     return listing

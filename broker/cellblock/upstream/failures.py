@@ -194,7 +194,7 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
         return ToolCallError(
             f"The answer of {server} to {tool} is too large: {redactor.text(error.message)}.",
             hint="Ask for less at a time; the tool has probably run.",
-            summary="the answer is over upstream.max_message_bytes",
+            summary="the answer is over the cap on messages",
         )
     said = f"{redactor.text(error.message)} (JSON-RPC error {error.code})"
     if _UNAUTHORIZED.search(error.message[:MAX_SEARCHED_CHARS]):

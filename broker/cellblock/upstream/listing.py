@@ -11,8 +11,14 @@ import mcp_types as types
 from mcp import Client
 
 from cellblock.catalog.model import Withheld
-from cellblock.config.settings import UpstreamSettings
-from cellblock.upstream.definitions import ToolDefinition, admit, left_out, shown
+from cellblock.upstream.definitions import (
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    ToolDefinition,
+    admit,
+    left_out,
+    shown,
+)
 from cellblock.upstream.lenience import malformed_of
 
 MAX_LEFT_OUT: Final = 100
@@ -21,6 +27,17 @@ MAX_LEFT_OUT: Final = 100
 MAX_NAMED: Final = 5
 """Bounds the names in one note."""
 
+LIST_SECONDS: Final = 20.0
+"""Bounds the time for all pages of one list; what was read by then is kept."""
+
+MAX_PAGES: Final = 500
+"""Caps the pages of one list, so that endless cursors stop."""
+
+MAX_TOOLS: Final = 2_000
+"""Caps the items taken of one list, so that an endless one stops."""
+
+MAX_LISTED_BYTES: Final = 8 * 1024 * 1024
+"""Caps all items of one list together, as JSON: they stay in memory, and those of tools in the pin file."""
 
 Page = TypeVar("Page", bound=types.PaginatedResult)
 Taken = TypeVar("Taken", contravariant=True)
@@ -37,55 +54,46 @@ class Taker(Protocol[Taken]):
         ...
 
 
-async def list_tools(
-    fetch: Callable[[str | None], Awaitable[types.ListToolsResult]], settings: UpstreamSettings
-) -> Listing:
+async def list_tools(fetch: Callable[[str | None], Awaitable[types.ListToolsResult]]) -> Listing:
     """Reads a whole list of tools, as `read_pages`."""
-    listing = Listing(settings)
-    await read_pages(listing, fetch, settings)
+    listing = Listing()
+    await read_pages(listing, fetch)
     listing.close()
     return listing
 
 
-async def read_pages(
-    listing: Taker[Page], fetch: Callable[[str | None], Awaitable[Page]], settings: UpstreamSettings
-) -> None:
+async def read_pages(listing: Taker[Page], fetch: Callable[[str | None], Awaitable[Page]]) -> None:
     """Reads all pages of a list.
 
     Args:
         listing: Takes them.
         fetch: Asks for the page of a cursor, None for the first.
-        settings: The caps.
 
     Raises:
-        TimeoutError: Not even one page came within `upstream.list_timeout_ms`, as it says.
+        TimeoutError: Not even one page came within `LIST_SECONDS`, as it says.
         MCPError: The server refused; what `fetch` raises goes through.
     """
     cursor: str | None = None
     pages = 0
     try:
-        async with asyncio.timeout(settings.list_timeout_ms / 1000):
+        async with asyncio.timeout(LIST_SECONDS):
             while True:
                 page = await fetch(cursor)
                 pages += 1
                 full = listing.take(page)
                 if full or not page.next_cursor or page.next_cursor == cursor:
                     break
-                if pages >= settings.max_pages:
+                if pages >= MAX_PAGES:
                     listing.notes.append(
-                        f"Its {listing.what} list goes on after upstream.max_pages = {settings.max_pages} pages, "
-                        "which are all that is read."
+                        f"Its {listing.what} list goes on after {MAX_PAGES} pages, which are all that is read."
                     )
                     break
                 cursor = page.next_cursor
     except TimeoutError:
         if pages == 0:
-            raise TimeoutError(
-                f"no {listing.what} list within upstream.list_timeout_ms = {settings.list_timeout_ms}"
-            ) from None
+            raise TimeoutError(f"no {listing.what} list within {LIST_SECONDS:g} s") from None
         listing.notes.append(
-            f"Its {listing.what} list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
-            f"{pages} pages of it are used."
+            f"Its {listing.what} list was not complete within {LIST_SECONDS:g} s; {pages} pages of it are used."
         )
 
 
@@ -100,8 +108,7 @@ class Listing:
 
     what = "tool"
 
-    def __init__(self, settings: UpstreamSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self.tools: list[ToolDefinition] = []
         self.left_out: list[Withheld] = []
         self.notes: list[str] = []
@@ -113,13 +120,10 @@ class Listing:
     def take(self, page: types.ListToolsResult) -> bool:
         """Takes one page; returns whether no more tools can be taken."""
         for why in malformed_of(page):
-            self._leave_out(left_out("(malformed)", why, "Report it to the server's authors."))
+            self._leave_out(left_out("(malformed)", why))
         for tool in page.tools:
-            if len(self._names) >= self._settings.max_tools:
-                self.notes.append(
-                    f"It lists more than upstream.max_tools = {self._settings.max_tools} tools; "
-                    "the rest is left out."
-                )
+            if len(self._names) >= MAX_TOOLS:
+                self.notes.append(f"It lists more than {MAX_TOOLS:,} tools; the rest is left out.")
                 return True
             self._take_tool(tool)
         return False
@@ -135,23 +139,18 @@ class Listing:
             )
 
     def _take_tool(self, tool: types.Tool) -> None:
-        name = tool.name[: self._settings.max_name_chars + 1]
+        name = tool.name[: MAX_NAME_CHARS + 1]
         if name in self._names:
             # Of two definitions under one name, a script could not tell which it calls.
             self._twice.setdefault(shown(name))
             return
         self._names.add(name)
-        admitted = admit(tool, self._settings)
+        admitted = admit(tool)
         if isinstance(admitted, Withheld):
             self._leave_out(admitted)
-        elif self._bytes + admitted.size > (most := self._settings.max_definition_bytes):
-            self._leave_out(
-                left_out(
-                    tool.name,
-                    f"the server's definitions together are over upstream.max_definition_bytes = {most}",
-                    "Raise upstream.max_definition_bytes in Cellblock's configuration to use it.",
-                )
-            )
+        elif self._bytes + admitted.size > MAX_LISTED_BYTES:
+            why = f"the server's definitions together have over {MAX_LISTED_BYTES} bytes"
+            self._leave_out(left_out(tool.name, why))
         else:
             self._bytes += admitted.size
             self.tools.append(admitted)
@@ -183,13 +182,13 @@ class ServerFacts:
         yield from self.notes
 
 
-def facts_of(client: Client, listing: Listing, settings: UpstreamSettings) -> ServerFacts:
+def facts_of(client: Client, listing: Listing) -> ServerFacts:
     """Returns the facts of a client that is connected; names and instructions are cut at their caps."""
     info = client.server_info
     return ServerFacts(
-        name=_cut(info.title or info.name, settings.max_name_chars) if info else None,
-        version=_cut(info.version or None, settings.max_name_chars) if info else None,
-        instructions=_cut(client.instructions, settings.max_description_chars),
+        name=_cut(info.title or info.name, MAX_NAME_CHARS) if info else None,
+        version=_cut(info.version or None, MAX_NAME_CHARS) if info else None,
+        instructions=_cut(client.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(client.server_capabilities.model_dump(exclude_none=True))),
         tools=tuple(listing.tools),
         left_out=tuple(listing.left_out),

@@ -1,4 +1,4 @@
-"""Message_cap keeps the cap on one message of a server (`upstream.max_message_bytes`): what a message over it
+"""Message_cap keeps the cap on one message of a server (twice `max_message_bytes`): what a message over it
 becomes."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cellblock.upstream.lines import TooLong
 from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
 from cellblock.upstream.posts import Post, RequestOver
 
-_SETTING: Final = "upstream.max_message_bytes"
+_CAP: Final = "twice max_message_bytes"
 _SDK_TEXT: Final = "Server-sent event exceeded the"
 """Repeats how the HTTP library says that an event is over the cap that it was given."""
 
@@ -37,7 +37,7 @@ class MessageTooLarge(httpx2.StreamError):
 def is_too_large(message: str) -> bool:
     """Says whether the text of an error says that a message was over the cap. A server that writes the same is told
     so."""
-    return _SETTING in message or _SDK_TEXT in message
+    return _CAP in message or _SDK_TEXT in message
 
 
 def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
@@ -143,4 +143,4 @@ async def _events(
 
 
 def _said(size: int, cap: int) -> str:
-    return f"the message has {size} bytes or more, over {_SETTING} = {cap}"
+    return f"the message has {size} bytes or more, over {_CAP} = {cap}"

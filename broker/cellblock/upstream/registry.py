@@ -66,6 +66,7 @@ class Registry:
         servers: The configured servers, in order.
         tools: Python functions that become the server `local`.
         settings: Bounds.
+        max_message_bytes: Caps a result.
         log_dir: For the stderr of started servers.
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
@@ -84,6 +85,7 @@ class Registry:
         tools: Sequence[Callable[..., Any]],
         settings: UpstreamSettings,
         *,
+        max_message_bytes: int,
         log_dir: Path,
         apart: Apart,
         reviewer: Reviewer | None = None,
@@ -95,6 +97,7 @@ class Registry:
         self.singles: Final = singles
         self._on_change = on_change
         self._settings = settings
+        self._max_message_bytes = max_message_bytes
         self._logins = logins
         self.servers = servers
         """Holds the entries of all servers, those that are off or lack something among them."""
@@ -394,6 +397,8 @@ class Registry:
             name,
             config,
             self._settings.for_server(name),
+            # Servers send a result as structured content and as text.
+            max_message_bytes=2 * self._max_message_bytes,
             log_dir=self._log_dir,
             on_change=self._changed,
             large=self._large,

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cellblock.upstream")
 
+FIRST_PAUSE_SECONDS: Final = 0.5
+"""Sets the pause before the first attempt to connect again; it is doubled for each further one."""
+
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Bounds the doubled pause: a server that is back is seen within it."""
+
 CLOSE_BOUND_SECONDS: Final = 8.0
 """Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
@@ -65,6 +71,7 @@ class UpstreamSession:
         name: The server's name in the configuration.
         config: Its entry there.
         settings: Bounds.
+        max_message_bytes: Caps one message of the server.
         log_dir: Where the stderr of a started process goes, as `upstream-NAME.log`.
         on_change: Called from the event loop.
         large: Reads messages that are too large for the loop; None: on its own.
@@ -85,6 +92,7 @@ class UpstreamSession:
         config: ServerConfig,
         settings: UpstreamSettings,
         *,
+        max_message_bytes: int,
         log_dir: Path,
         on_change: Callable[[], None],
         large: LargeMessages | None = None,
@@ -110,12 +118,13 @@ class UpstreamSession:
         self._prepare = prepare
         self._followed = set[str]() if followed is None else followed
         self._on_update = on_update
-        self._beside = Beside(name, settings, self._redactor, on_change)
+        self._beside = Beside(name, self._redactor, on_change)
         self._routing = Routing(name, self._redactor)
         self._server_log = ServerLog(name, self._redactor)
         most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
         self._places = asyncio.Semaphore(most) if most is not None else None
         self._settings = settings
+        self._max_message_bytes = max_message_bytes
         self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
         self._large = large or LargeMessages()
@@ -320,7 +329,7 @@ class UpstreamSession:
     # ---- the owning task -----------------------------------------------------------------------------
 
     async def _own(self) -> None:
-        backoff = Backoff(self._settings.retry_first_ms / 1000, self._settings.retry_max_ms / 1000)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             self.attempts += 1
             self._refusal, self._ready_at, is_elsewhere = None, None, False
@@ -379,7 +388,7 @@ class UpstreamSession:
                     self._config,
                     stderr=log,
                     ended=ended,
-                    max_message_bytes=self._settings.max_message_bytes,
+                    max_message_bytes=self._max_message_bytes,
                     on_status=self._note_status,
                     on_cut=self._note_cut,
                     heavy=heavy,
@@ -490,10 +499,10 @@ class UpstreamSession:
             tell(self._on_change)
 
     async def _learn(self, client: Client) -> ServerFacts:
-        listing = Listing(self._settings)
+        listing = Listing()
         if client.server_capabilities.tools is not None:
-            listing = await list_tools(lambda cursor: list_page(client, self._heavy, cursor), self._settings)
-        facts = facts_of(client, listing, self._settings)
+            listing = await list_tools(lambda cursor: list_page(client, self._heavy, cursor))
+        facts = facts_of(client, listing)
         if facts != self.facts:
             for note in facts.all_notes():
                 logger.warning("upstream %s: %s", self.name, self._redactor.text(note))

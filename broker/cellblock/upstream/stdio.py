@@ -216,7 +216,7 @@ async def _read(
                 if apart is not None:
                     await apart
             except EndlessLine:
-                on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
+                on_cut(f"it sent a line without end, over {cap} bytes")
             except Flooding as error:
                 on_cut(str(error))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -23,18 +23,10 @@ from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.ray_hosts import RayHosts
 from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts, own_pair, pair_on_ray
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.scheduling import realtime
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
+from cellblock_worker.scheduling.warm_target import boots_at_once
 from cellblock_worker.worker.reuse import ReuseBounds
 
 SILENCE_CHECK_SECONDS: Final = 1.0
-
-ZMQ_THREADS: Final = 2
-"""Counts the threads of a context: for input and output, and for closing sockets."""
-
-ZMQ_START_BOUND_SECONDS: Final = 0.5
-"""Bounds the time for those threads to run, which takes a fraction of a millisecond."""
-ZMQ_LOOKS: Final = 100
 
 logger = logging.getLogger("cellblock.pool")
 
@@ -69,7 +61,6 @@ class Workers:
         stack: contextlib.AsyncExitStack,
     ) -> None:
         self._bounds, self._terms = bounds, terms
-        self._foreign_threads = realtime.zmq_threads() if bounds.realtime else set[int]()
         self._socket_dir = SocketDir(state_dir)
         stack.callback(self._socket_dir.close)
         self._endpoint = f"ipc://{self._socket_dir.path}/{SOCKET_NAME}"
@@ -102,6 +93,7 @@ class Workers:
             if hosts.ray is not None:
                 on_ray = RayHosts(
                     hosts.ray,
+                    bounds,
                     own.public,
                     pair_on_ray(own),
                     terms,
@@ -115,7 +107,6 @@ class Workers:
             self.pool.use(self.remote)
             if on_ray is not None:
                 on_ray.start(self.remote.endpoint)
-        self._claims = stack.enter_context(contextlib.ExitStack())
         self.ready = asyncio.create_task(self._get_ready(), name="worker host starts")
         stack.push_async_callback(_ended, self.ready)
 
@@ -123,10 +114,6 @@ class Workers:
         if self.host is not None:
             await _host_started(self.pool, self.host)
             self.host.established()
-        if self._bounds.realtime:
-            contexts = 1 if self.remote is None else 2
-            claim = await _go_first(self._foreign_threads, self.pool, contexts=contexts)
-            self._claims.callback(claim.give_back)
 
     def _make_config(self, identity: str) -> HostConfig:
         if not (self._socket_dir.path / SOCKET_NAME).is_socket():
@@ -134,29 +121,19 @@ class Workers:
             self._socket_dir.restore()
             self._link.bind_again()
         pool, terms = self._bounds, self._terms
-        reuse = ReuseBounds(
-            max_runs=pool.max_runs,
-            max_age_ms=pool.max_age_ms,
-            idle_ms=pool.idle_ms,
-            principal_warm=pool.principal_warm,
-        )
-        max_warm = MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm
         return HostConfig(
             connect=self._endpoint,
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
-            max_warm=max(pool.warm, max_warm),
             idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
-            idle_after_ms=pool.idle_after_ms,
             boot_parallel=boots_at_once(),
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation.mode,
             seccomp=terms.isolation.seccomp,
-            realtime=pool.realtime,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
-            reuse=reuse if terms.reuse else None,
+            reuse=ReuseBounds() if terms.reuse else None,
         )
 
     def _on_greeted(self, identity: bytes) -> None:
@@ -179,21 +156,6 @@ async def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
         # Looked at, whoever has waited for it: a failure that nobody has seen would be logged at the end.
         task.exception()
-
-
-async def _go_first(foreign: set[int], pool: Pool, *, contexts: int) -> realtime.Claim:
-    """Claims real-time priority for this loop and ZeroMQ's threads, but for those of others."""
-    for _ in range(ZMQ_LOOKS):
-        if len(realtime.zmq_threads() - foreign) >= ZMQ_THREADS * contexts:
-            break
-        await asyncio.sleep(ZMQ_START_BOUND_SECONDS / ZMQ_LOOKS)
-    claim = realtime.Claim(realtime.loop_threads() - foreign)
-    refused = {claim.refused} | {
-        why for hello in pool.hosts for why in hello.missing if realtime.is_refusal(why)
-    }
-    for why in filter(None, refused):
-        logger.warning("pool.realtime has no effect, or not all of it: %s", why)
-    return claim
 
 
 async def _watch_silence(pool: Pool) -> None:

@@ -46,8 +46,7 @@ SETTINGS: Final[dict[str, Any]] = {
     },
     "pool": {
         "warm": 1,
-        "queue_size": 10_000,
-        "client_queue_size": 10_000,
+        "queue_size": 20_000,
         "queue_wait_ms": 600_000,
         "reserved_places": 0,
     },

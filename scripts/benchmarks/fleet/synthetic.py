@@ -73,7 +73,6 @@ class SyntheticWorker(Worker):
         body: bytes,
         *,
         gives_way: bool = False,
-        goes_first: bool = False,
     ) -> None:
         """Takes a run: its first step comes with the next turn of the loop, as a process would be heard then at
         the earliest."""

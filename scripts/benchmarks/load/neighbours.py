@@ -1,9 +1,8 @@
-"""A quiet client beside noisy ones at their caps: target 7, as it is and with real-time priority."""
+"""A quiet client beside noisy ones at their caps: target 7."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Final
 
 from benchmarks.load import fronts
@@ -39,11 +38,3 @@ async def quiet_p99(front: fronts.Embedded, *, count: int, pause: float) -> tupl
     over.set()
     await asyncio.wait(tasks, timeout=STOP_SECONDS)
     return alone.latencies.at(99), beside.latencies.at(99)
-
-
-async def quiet_p99_in_realtime(folder: Path, *, count: int, pause: float) -> tuple[float, float] | None:
-    """The same in a broker of its own with `pool.realtime`; None where the machine does not grant that."""
-    async with fronts.embedded(folder, realtime=True) as front:
-        if any("real-time" in missing for host in front.broker.hosts for missing in host.missing):
-            return None
-        return await quiet_p99(front, count=count, pause=pause)

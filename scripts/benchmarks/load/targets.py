@@ -75,7 +75,7 @@ class Targets:
         found: list[Verdict] = []
         steps = [self._calls, self._neighbours]
         if mode == NEVER:
-            steps = [self._calls, self._weight, self._burst, self._neighbours, self._neighbours_in_realtime]
+            steps = [self._calls, self._weight, self._burst, self._neighbours]
         for step in steps:
             self._say(f"target, reuse {mode}: {(step.__doc__ or '').splitlines()[0]}")
             found += await step(front)
@@ -183,17 +183,7 @@ class Targets:
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
         """7. A quiet client beside noisy ones at their caps."""
-        return [_beside(await neighbours.quiet_p99(front, count=self._quiet, pause=REST_SECONDS), "")]
-
-    async def _neighbours_in_realtime(self, _: fronts.Embedded) -> list[Verdict]:
-        """7. The same with real-time priority."""
-        folder = self._folder / "realtime"
-        folder.mkdir()
-        figures = await neighbours.quiet_p99_in_realtime(folder, count=self._quiet, pause=REST_SECONDS)
-        if figures is None:
-            self._say("this machine grants no real-time priority: nothing to measure with pool.realtime")
-            return []
-        return [_beside(figures, ", with pool.realtime")]
+        return [_beside(await neighbours.quiet_p99(front, count=self._quiet, pause=REST_SECONDS))]
 
 
 def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:
@@ -242,9 +232,9 @@ def _in(mode: str, what: str) -> str:
     return what if mode == NEVER else f"{what}; reuse {mode}"
 
 
-def _beside(figures: tuple[float, float], how: str) -> Verdict:
+def _beside(figures: tuple[float, float]) -> Verdict:
     alone, beside = figures
-    what = f"p99 of a quiet client beside noisy ones / alone{how}"
+    what = "p99 of a quiet client beside noisy ones / alone"
     said = f"{beside:.1f} ms beside {neighbours.NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
     return Verdict("7", what, beside / alone, 2.0, "", said)
 

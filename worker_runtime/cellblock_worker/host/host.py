@@ -21,9 +21,8 @@ from cellblock_worker.host.untold import Untold
 from cellblock_worker.host.warm import WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.places import Places
-from cellblock_worker.scheduling.scheduling import FirstPlace
 from cellblock_worker.scheduling.turns import Turns, Waiting
-from cellblock_worker.scheduling.warm_target import WarmTarget
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, WarmTarget
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys
@@ -111,7 +110,7 @@ class Host:
         self._boot_not_before = 0.0
         self._target = WarmTarget(
             full=config.warm,
-            most=config.max_warm,
+            most=MAX_WARM_SHARE * config.warm,
             floor=config.idle_warm,
             idle_after=config.idle_after_ms / 1000,
             now=time.monotonic(),
@@ -125,7 +124,6 @@ class Host:
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
         self.dismissed: protocol.Shutdown | None = None
-        self._first_place = FirstPlace(wanted=config.realtime)
 
     def warm_up(self) -> None:
         """Begins to warm workers."""
@@ -185,15 +183,13 @@ class Host:
     def greet(self, link: BrokerLink) -> None:
         """Says hello to a broker that is connected, and from now on that this host lives."""
         is_first, self._is_announced = not self._is_announced, True
-        if is_first:
-            self._first_place.open()
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
             layers=confinement.layers_in_force(in_room=self.launcher.room is not None),
-            missing=[*confinement.layers_missing(), *self._first_place.missing],
+            missing=confinement.layers_missing(),
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
             shared=self.places is not None,
@@ -237,7 +233,6 @@ class Host:
                 await asyncio.wait_for(self._all_gone.wait(), STOP_BOUND_SECONDS)
         for link in self._links:
             link.close(linger_ms=FAREWELL_MS)
-        self._first_place.close()
         for launcher in (self.launcher, *self._former_launchers):
             launcher.close()
         self.stopped.set()
@@ -276,7 +271,7 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
+        self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_reported, time.monotonic())
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
             self._untold.tell(worker.token)
@@ -284,7 +279,7 @@ class Host:
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         """Counts what a process has used after its run's end as its client's."""
-        self._waiting.tidied(worker.lane, cpu_seconds, time.monotonic())
+        self._waiting.used(worker.lane, cpu_seconds, time.monotonic())
 
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
@@ -442,14 +437,11 @@ class Host:
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
         self._runs[token] = worker
-        now = time.monotonic()
         self._untold.add(token)
-        goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
-        gives_way = self._waiting.gives_way(run.lane, now)
-        worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
+        gives_way = self._waiting.gives_way(run.lane, time.monotonic())
+        worker.lease(token, run, body, gives_way=gives_way)
         if worker.key:
             self._busy.put(worker)
-        self._first_place.note(worker)
 
     def _tell_lease(self, token: bytes, wall_ms: int) -> None:
         if (link := self._link_of.get(token)) is not None:
@@ -493,7 +485,6 @@ class Host:
         self._balance()
 
     def _spawn(self) -> bool:
-        self._first_place.vacate()
         fresh = (each.lasts for each in self._workers if each.is_fresh)
         reuse = self._reuse if self._warm.next_lasts(fresh) else None
         try:

@@ -14,17 +14,15 @@ class HostConfig(Record):
     """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
-    `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
+    `warm` workers are kept booted, some more after a burst, `idle_warm` after `idle_after_ms` without a run.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     With `reuse` a process may serve several runs of one key, each in a V8 context of its own.
-    With `realtime` the host and the first moments of light clients' runs have real-time priority (see `realtime`).
     """
 
     connect: str
     identity: Annotated[str, Like("[0-9a-f]{32}")]
     capacity: Annotated[int, Within(1)]
     warm: Annotated[int, Within(0)]
-    max_warm: Annotated[int, Within(0)] = 0
     idle_warm: Annotated[int, Within(0)] = 1 << 16
     idle_after_ms: Annotated[int, Within(1)] = 60_000
     boot_parallel: Annotated[int, Within(1)]
@@ -33,7 +31,6 @@ class HostConfig(Record):
     total_memory_bytes: Annotated[int, Within(1)] | None = None
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
-    realtime: bool = False
     reuse: ReuseBounds | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

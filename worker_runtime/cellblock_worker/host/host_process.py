@@ -26,6 +26,7 @@ from cellblock_worker.confinement.confinement import (
 from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade
 from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE
 from cellblock_worker.wire.endpoints import EndpointError
 
 EXIT_FAILED: Final = 1
@@ -120,7 +121,7 @@ def _in_groups(config: HostConfig) -> Generator[None]:
         return
     caps = cgroup.caps_for(
         capacity=config.capacity,
-        warm=max(config.warm, config.max_warm),
+        warm=MAX_WARM_SHARE * config.warm,
         boot_parallel=config.boot_parallel,
         memory_bytes=config.max_old_space_mb * cgroup.MIB,
         total_bytes=config.total_memory_bytes,

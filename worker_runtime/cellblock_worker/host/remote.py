@@ -36,7 +36,7 @@ from cellblock_worker.host.host_process import (
 )
 from cellblock_worker.host.names import Names
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
+from cellblock_worker.scheduling.warm_target import boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
 from cellblock_worker.wire.wire_events import explain
@@ -304,11 +304,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="at least the broker's limits.max_memory_bytes.maximum (default 256)",
     )
-    parser.add_argument(
-        "--realtime",
-        action="store_true",
-        help="brief runs go first (see pool.realtime of the broker)",
-    )
+    # It has no effect any more; units that give it still start.
+    parser.add_argument("--realtime", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     return parser
 
@@ -335,6 +332,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
     drain_seconds = given.pop("drain")
+    del given["realtime"]
     names = Names(endpoints)
     if key is None or server_keys is None:
         raise EndpointError(f"{endpoints[0]} is used only with keys: give --key and --server-key")
@@ -344,9 +342,10 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
         raise KeyFileError(f"--server-key: {error}") from None
     by_pipe = str(key) == BY_PIPE
     own = read_line(first_line()) if by_pipe else read_key_file(key)
-    warm = {"max_warm": MAX_WARM_SHARE * given["warm"], "boot_parallel": boots_at_once()}
     # Each link has an endpoint and an identity of its own.
-    config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **warm, **given)
+    config = HostConfig(
+        connect=" ".join(endpoints), identity="0" * 32, boot_parallel=boots_at_once(), **given
+    )
     return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 

@@ -25,9 +25,6 @@ OTHERS_SECONDS: Final = 10.0
 GIVE_WAY_SECONDS: Final = 4.0
 """Bounds how long a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
-BRIEF_CPU_SECONDS: Final = 0.01
-"""Bounds the CPU time of the last run of a client that is expected to be as brief again."""
-
 LANES_KEPT: Final = 256
 """Caps the clients of which the use is remembered; the one longest out of use is forgotten."""
 
@@ -42,14 +39,13 @@ class Waiting(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """Keeps what a client has used: CPU seconds as remembered at a time, and whether its last run was a brief one."""
+    """Keeps what a client has used: CPU seconds as remembered at a time."""
 
     cpu_seconds: float
     at: float
-    brief: bool
 
 
-_NOTHING: Final = _Use(0.0, float("-inf"), False)
+_NOTHING: Final = _Use(0.0, float("-inf"))
 
 
 @dataclass(slots=True)
@@ -83,33 +79,12 @@ class Turns:
         return waiting
 
     def used(self, lane: int, cpu_seconds: float, now: float) -> None:
-        """Counts the CPU time more that a run of a client (`protocol.Run.lane`) has used, and goes on."""
-        self._remember(lane, cpu_seconds, now, brief=False)
-
-    def ended(self, lane: int, cpu_seconds: float, reported: float, now: float) -> None:
-        """Counts a run of a client that is over: the CPU time that it has used in all, and how much of that `used` has
-        told.
-        """
-        self._remember(
-            lane, cpu_seconds - reported, now, brief=reported == 0 and cpu_seconds <= BRIEF_CPU_SECONDS
-        )
-
-    def tidied(self, lane: int, cpu_seconds: float, now: float) -> None:
-        """Counts what a process has used after a client's run; only much of it makes that run a long one."""
-        brief = self._used.get(lane, _NOTHING).brief and cpu_seconds <= BRIEF_CPU_SECONDS
-        self._remember(lane, cpu_seconds, now, brief=brief)
-
-    def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
+        """Counts the CPU time more that runs of a client (`protocol.Run.lane`) have used."""
         use = max(0.0, self._use(lane, now) + cpu_seconds)
         self._used.pop(lane, None)
-        self._used[lane] = _Use(use, now, brief)
+        self._used[lane] = _Use(use, now)
         if len(self._used) > LANES_KEPT:
             del self._used[next(iter(self._used))]
-
-    def goes_first(self, lane: int, now: float) -> bool:
-        """Says whether a client's next run should be brief: its last one was, and it has not used much lately."""
-        last = self._used.get(lane, _NOTHING)
-        return last.brief and now - last.at < OTHERS_SECONDS and not self._is_heavy(lane, now)
 
     def gives_way(self, lane: int, now: float) -> bool:
         """Says whether a client has used much lately, while another one has used something, but far less."""
@@ -117,7 +92,7 @@ class Turns:
         if not self._is_heavy(lane, now):
             return False
         # The latest is last.
-        for other, (_, at, _) in reversed(self._used.items()):
+        for other, (_, at) in reversed(self._used.items()):
             if now - at >= OTHERS_SECONDS:
                 return False
             if self._use(other, now) < most:

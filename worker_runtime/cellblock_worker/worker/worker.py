@@ -15,7 +15,7 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
+from cellblock_worker.scheduling.scheduling import Scheduling
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
@@ -228,11 +228,10 @@ class Worker:
         body: bytes,
         *,
         gives_way: bool = False,
-        goes_first: bool = False,
     ) -> None:
         """Gives the warm worker a run; its clock starts here.
 
-        `gives_way`: others' runs go first. `goes_first`: its first moment goes before everything else.
+        `gives_way`: others' runs go first.
         """
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run, self._lane = token, run, run.lane
@@ -272,9 +271,6 @@ class Worker:
         scheduling = self._scheduling = self._scheduling or Scheduling(self.pid)
         if gives_way:
             scheduling.give_way(True)
-        elif goes_first:
-            scheduling.go_first()
-            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
         confinement.forbid_realtime(self.pid)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
@@ -306,16 +302,6 @@ class Worker:
             return True
         return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
-    @property
-    def goes_first(self) -> bool:
-        """Says whether the worker's run goes before everything else now."""
-        return self._scheduling is not None and self._scheduling.first
-
-    def take_turns(self) -> None:
-        """Has the run take turns from here on, if it goes before everything else."""
-        if self._scheduling is not None:
-            self._scheduling.take_turns()
-
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """Kills the worker with SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):
@@ -328,7 +314,6 @@ class Worker:
         self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
-        self.take_turns()
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
@@ -346,7 +331,6 @@ class Worker:
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._tell_end(usage, message, body)
-        self.take_turns()
         if returns:
             self._run = None
             self._reason = None

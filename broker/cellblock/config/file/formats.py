@@ -14,6 +14,7 @@ from typing import Any, Final
 from cellblock.base.json import is_array, is_object
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem, nearest
+from cellblock.config.removed import without_removed
 
 SERVERS_KEY: Final = "mcpServers"
 SECTION_KEY: Final = "cellblock"
@@ -82,7 +83,8 @@ class Normal:
 
 def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
     """Returns a parsed file of any of the clients as one of ours; its servers for `project` go before others."""
-    made = Normal(section=raw.get(SECTION_KEY), problems=misspelt_top_level(raw))
+    section, removed = without_removed(raw.get(SECTION_KEY), (SECTION_KEY,))
+    made = Normal(section=section, problems=[*misspelt_top_level(raw), *removed])
     groups: list[tuple[KeyPath, Any]] = []
     if SERVERS_KEY in raw:
         groups.append(((SERVERS_KEY,), raw[SERVERS_KEY]))

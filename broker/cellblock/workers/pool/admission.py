@@ -33,13 +33,13 @@ class Room:
     """A room bounds one queue, or several that a run stands in one after the other.
 
     Args:
-        queue_size: Runs that may wait in all.
-        client_queue_size: Runs of one client that may wait.
+        queue_size: Runs that may wait in all; those of one client may take half.
     """
 
-    def __init__(self, queue_size: int, client_queue_size: int) -> None:
+    def __init__(self, queue_size: int) -> None:
         self._queue_size = queue_size
-        self._client_queue_size = client_queue_size
+        # A client that fills its share leaves others theirs.
+        self._client_queue_size = -(-queue_size // 2)
         self._waiting = 0
         self._own: dict[str, int] = {}
 
@@ -48,8 +48,8 @@ class Room:
         own = self._own.get(client, 0)
         if own >= self._client_queue_size and self._waiting < self._queue_size:
             raise Overloaded(
-                f"This client has {own} runs waiting, as many as one client may have "
-                f"(pool.client_queue_size); {self._waiting} runs wait in all.",
+                f"This client has {own} runs waiting, as many as one client may have (half of pool.queue_size); "
+                f"{self._waiting} runs wait in all.",
                 hint="Wait until some of them have ended before you start more.",
             )
         if self._waiting >= self._queue_size:
@@ -94,16 +94,15 @@ class Admission(Generic[T]):
     """Admits runs; each operation takes time logarithmic in the number of waiting clients, amortised, and none waits.
 
     Args:
-        queue_size: Runs that may wait in all.
-        client_queue_size: Runs of one client that may wait.
+        queue_size: Runs that may wait in all; those of one client may take half.
 
     Attributes:
         room: The queue's bounds; runs that wait in another queue first may count in them, too.
         waiting: How many runs wait.
     """
 
-    def __init__(self, queue_size: int, client_queue_size: int) -> None:
-        self.room = Room(queue_size, client_queue_size)
+    def __init__(self, queue_size: int) -> None:
+        self.room = Room(queue_size)
         self.waiting = 0
         self._clients: dict[str, _Client] = {}
         self._waiting_clients = 0

@@ -126,7 +126,7 @@ class Pool:
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
         self._free_hosts = FreeHosts[bytes]()
-        self._admission: Admission[_Waiting] = Admission(settings.queue_size, settings.client_queue_size)
+        self._admission: Admission[_Waiting] = Admission(settings.queue_size)
         self._links: list[HostLink] = []
         self._closed = False
         self._greeted = False

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.hosts import RaySettings
+from cellblock.config.sections import PoolSettings
 from cellblock.workers.pool.local_host import (
     PASSED_ENVIRONMENT,
     STABLE_SECONDS,
@@ -34,6 +35,12 @@ REPORT_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 120.0
 """Bounds the wait for an answer; before the first one, Ray is connected to and an actor started."""
 
+SHRINK_SECONDS: Final = 60.0
+"""Sets how long fewer hosts must have been enough before one is stopped."""
+
+DRAIN_SECONDS: Final = 60
+"""Bounds how long the runs of a stopping host may continue."""
+
 ENVIRONMENT: Final = (*PASSED_ENVIRONMENT, "HOME", "TMPDIR")
 """Names what the process gets of the broker's environment, beside what begins with `RAY_`: no server's credential."""
 
@@ -42,7 +49,8 @@ class RayHosts:
     """Reports this broker's runs to the cluster until `stop`, by a process that is started again when it ends.
 
     Args:
-        settings: Of the hosts.
+        settings: Of the cluster.
+        pool: Of each host.
         server: The broker's public key.
         pair: The hosts' key pair.
         terms: What every host must do.
@@ -56,6 +64,7 @@ class RayHosts:
     def __init__(
         self,
         settings: RaySettings,
+        pool: PoolSettings,
         server: str,
         pair: KeyPair,
         terms: Terms,
@@ -67,7 +76,7 @@ class RayHosts:
                 "cellblock.hosts.ray is given, and Ray is not installed.",
                 hint="pip install 'cellblock[ray]'",
             )
-        self._told = _told(settings, server, pair, terms)
+        self._told = _told(settings, pool, server, pair, terms)
         self._load = load
         self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
@@ -145,13 +154,15 @@ class RayHosts:
             logger.log(logging.ERROR if failed else logging.WARNING, "hosts on Ray: %s", what)
 
 
-def _told(settings: RaySettings, server: str, pair: KeyPair, terms: Terms) -> dict[str, Any]:
+def _told(
+    settings: RaySettings, pool: PoolSettings, server: str, pair: KeyPair, terms: Terms
+) -> dict[str, Any]:
     """Returns the line that the process for Ray is told first."""
     arguments: dict[str, Any] = {
         "--server-key": server,
-        "--capacity": settings.capacity,
-        "--warm": settings.warm,
-        "--drain": settings.drain_ms / 1000,
+        "--capacity": pool.capacity,
+        "--warm": pool.warm,
+        "--drain": DRAIN_SECONDS,
         "--isolation": terms.isolation.mode,
         "--seccomp": terms.isolation.seccomp,
         "--max-message-bytes": terms.message_bytes,
@@ -159,6 +170,8 @@ def _told(settings: RaySettings, server: str, pair: KeyPair, terms: Terms) -> di
     }
     return {
         "settings": settings.model_dump(mode="json"),
+        "capacity": pool.capacity,
+        "shrink_seconds": SHRINK_SECONDS,
         "secret": pair.secret.hex(),
         "arguments": [str(word) for argument in arguments.items() for word in argument],
     }

@@ -42,10 +42,10 @@ def plan_of(task: dict[str, Any], address: str) -> Plan:
         secret=bytes.fromhex(task["secret"]),
         least=given["min"],
         most=given["max"],
-        capacity=given["capacity"],
+        capacity=task["capacity"],
         resources=given["resources"],
         runtime_env=given["runtime_env"],
-        shrink_seconds=given["shrink_after_ms"] / 1000,
+        shrink_seconds=task["shrink_seconds"],
     )
 
 

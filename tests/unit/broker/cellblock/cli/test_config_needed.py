@@ -36,14 +36,13 @@ def test_the_values_are_read_and_no_secret_is_looked_up(
     section = {
         "state_dir": "${env:STATE_HERE}",
         "http": {"drain_ms": 9000},
-        "pool": {"realtime": True, "warm": "${env:NOT_SET_ANYWHERE}"},
+        "pool": {"warm": "${env:NOT_SET_ANYWHERE}"},
         "traces": {"headers": {"key": "${file:not-there}"}},
     }
     settings, warnings = load_needed(written(section, SECRETS), further=SERVICE)
     assert warnings == []
     assert settings.state_dir == tmp_path / "state"
     assert settings.cellblock.http.drain_ms == 9000
-    assert settings.cellblock.pool.realtime
     assert settings.servers == {}
 
 
@@ -54,11 +53,14 @@ def test_without_a_file_they_are_the_defaults(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_elsewhere_is_a_warning_with_its_place(written: Any, tmp_path: Path) -> None:
-    section = {"state_dir": str(tmp_path), "pol": {}, "pool": {"realtime": "perhaps"}}
+    section = {"state_dir": str(tmp_path), "pol": {}, "http": {"drain_ms": "long"}}
     servers = {"a": {"comand": "x"}, "b": {"command": 5}, **SECRETS}
     settings, warnings = load_needed(written(section, servers), further=SERVICE)
-    assert settings.state_dir == tmp_path and not settings.cellblock.pool.realtime
-    places = ("cellblock.pol:", "cellblock.pool.realtime:", "mcpServers.a.comand:", "mcpServers.b.command:")
+    assert (
+        settings.state_dir == tmp_path
+        and settings.cellblock.http.drain_ms == Settings().cellblock.http.drain_ms
+    )
+    places = ("cellblock.pol:", "cellblock.http.drain_ms:", "mcpServers.a.comand:", "mcpServers.b.command:")
     for place in places:
         (said,) = [warning for warning in warnings if place in warning]
         assert "c.json:1:" in said

@@ -8,7 +8,6 @@ import plistlib
 import shutil
 import subprocess
 from configparser import ConfigParser
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,6 @@ COMMAND = ServiceCommand(
     drain_seconds=30,
     path='/usr/bin:/home/a b/50%/"x"/$y\\z',
 )
-
-
-IN_REALTIME = replace(COMMAND, realtime=True)
 
 
 def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
@@ -47,7 +43,6 @@ def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 def test_systemd_understands_it(tmp_path: Path) -> None:
     assert verified(systemd_unit(COMMAND), tmp_path) == ""
-    assert verified(systemd_unit(IN_REALTIME), tmp_path) == ""
     # It is looked at: what is wrong would be said.
     wrong = systemd_unit(COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
     said = verified(wrong, tmp_path)
@@ -68,12 +63,6 @@ def verified(text: str, folder: Path) -> str:
         timeout=30,
     )
     return done.stdout + done.stderr
-
-
-def test_real_time_priority_is_possible_where_it_is_asked_for_and_nowhere_else() -> None:
-    assert "\nRestrictRealtime=yes\n" in systemd_unit(COMMAND) and "LimitRTPRIO" not in systemd_unit(COMMAND)
-    assert "\nLimitRTPRIO=2\n" in systemd_unit(IN_REALTIME)
-    assert "RestrictRealtime" not in systemd_unit(IN_REALTIME)
 
 
 LAUNCHD_KEYS: dict[str, type] = {

@@ -257,13 +257,13 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Pars
 
 
 async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> None:
-    queue: Admission[str] = Admission(queue_size=3, client_queue_size=2)
+    queue: Admission[str] = Admission(queue_size=3)
     apart = Apart()
     tasks = [begin(apart, f"{number}", "noisy", queue.room) for number in range(SHARE + 2)]
     await turns()
-    with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*client_queue_size"):
+    with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):
         await within(analysed(large("over"), share_of(apart, "noisy"), queue.room))
-    with pytest.raises(Overloaded, match="client_queue_size"):
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         queue.room.check("noisy")
     ticket = queue.join("quiet", "waits for a place")
     with pytest.raises(Overloaded, match=r"3 runs wait.*pool\.queue_size"):
@@ -279,7 +279,7 @@ async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> 
 async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
     make_world: Callable[..., World], parsers: Parsers
 ) -> None:
-    world = make_world(pool={"queue_size": 3, "client_queue_size": 2})
+    world = make_world(pool={"queue_size": 3})
     await world.host(succeed)
     flood = [
         asyncio.ensure_future(world.executor.run({"code": large(f"{number}").decode()}, Caller("noisy")))

@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.catalog.model import Withheld
-from cellblock.config.settings import UpstreamSettings
+from cellblock.upstream import definitions
 from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
-from cellblock_worker.wire.protocol import MAX_NAME_CHARS
-
-SETTINGS = UpstreamSettings()
 
 
-def definition(raw: str | dict[str, Any], settings: UpstreamSettings = SETTINGS) -> ToolDefinition | Withheld:
+def definition(raw: str | dict[str, Any]) -> ToolDefinition | Withheld:
     data = json.loads(raw) if isinstance(raw, str) else raw
-    return admit(types.Tool.model_validate(data, by_name=False), settings)
+    return admit(types.Tool.model_validate(data, by_name=False))
 
 
 def digest_of(raw: str | dict[str, Any]) -> str:
@@ -123,41 +120,40 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("raw", "setting", "value"),
+    ("raw", "cap", "value"),
     [
-        ({"name": "n" * 257}, "max_name_chars", 256),
-        ({"name": "a", "description": "d" * 100_000}, "max_description_chars", 32 * 1024),
-        ({"name": "a", "title": "d" * 100_000}, "max_description_chars", 32 * 1024),
-        ({"name": "a", "inputSchema": nested(80)}, "max_tool_depth", 100),
+        ({"name": "n" * 257}, "MAX_NAME_CHARS", 256),
+        ({"name": "a", "description": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
+        ({"name": "a", "title": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
+        ({"name": "a", "inputSchema": nested(80)}, "MAX_TOOL_DEPTH", 100),
         (
             {"name": "a", "inputSchema": {"type": "object", "enum": [0] * 20_000}},
-            "max_tool_values",
+            "MAX_TOOL_VALUES",
             10_000,
         ),
         (
             {"name": "a", "outputSchema": {"type": "object", "description": "d" * 200_000}},
-            "max_tool_bytes",
+            "MAX_TOOL_BYTES",
             128 * 1024,
         ),
     ],
 )
-def test_a_tool_over_a_cap_is_left_out_with_the_setting_that_would_admit_it(
-    raw: dict[str, Any], setting: str, value: int
+def test_a_tool_over_a_cap_is_left_out_and_one_within_a_higher_one_is_not(
+    raw: dict[str, Any], cap: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = definition({"inputSchema": {"type": "object"}, **raw})
     assert isinstance(refused, Withheld)
-    assert f"upstream.{setting} = {value}" in refused.why
-    assert setting in refused.hint
+    assert refused.why.endswith(f", over {value}")
     assert len(refused.name) <= SHOWN_NAME_CHARS
-    if setting != "max_tool_depth":
-        raised = SETTINGS.model_copy(update={setting: 10**6})
-        assert isinstance(definition({"inputSchema": {"type": "object"}, **raw}, raised), ToolDefinition)
+    if cap != "MAX_TOOL_DEPTH":
+        monkeypatch.setattr(definitions, cap, 10**6)
+        assert isinstance(definition({"inputSchema": {"type": "object"}, **raw}), ToolDefinition)
 
 
-def test_sizes_are_counted_as_utf_8() -> None:
-    small = SETTINGS.model_copy(update={"max_tool_bytes": 5_000})
+def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "MAX_TOOL_BYTES", 5_000)
     raw = {"name": "a", "description": "é" * 3_000, "inputSchema": {"type": "object"}}
-    assert isinstance(definition(raw, small), Withheld)
+    assert isinstance(definition(raw), Withheld)
 
 
 def test_a_name_is_shown_short_and_without_what_a_terminal_would_act_on() -> None:
@@ -184,18 +180,6 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
         annotations=types.ToolAnnotations(read_only_hint=True),
         _meta={"cellblock/inputSchema": {"type": "array"}},
     )
-    admitted = admit(tool, SETTINGS)
+    admitted = admit(tool)
     assert isinstance(admitted, ToolDefinition)
     assert admitted.definition == raw
-
-
-def test_a_name_that_no_message_can_hold_is_left_out_whatever_the_setting() -> None:
-    raised = UpstreamSettings(max_name_chars=10_000)
-    schema = {"type": "object"}
-    assert isinstance(
-        admit(types.Tool(name="n" * MAX_NAME_CHARS, input_schema=schema), raised), ToolDefinition
-    )
-    refused = admit(types.Tool(name="n" * (MAX_NAME_CHARS + 1), input_schema=schema), raised)
-    assert isinstance(refused, Withheld)
-    assert f"{MAX_NAME_CHARS + 1} characters, over {MAX_NAME_CHARS}" in refused.why
-    assert "max_name_chars" not in refused.hint

@@ -35,7 +35,13 @@ async def test_another_entry_of_it_ends_its_session_at_once(
     presence.start()
     singles.claims.take("http://here")
     registry = Registry(
-        {"plain": entry("1")}, (), UpstreamSettings(), log_dir=tmp_path, apart=apart, singles=singles
+        {"plain": entry("1")},
+        (),
+        UpstreamSettings(),
+        max_message_bytes=1 << 20,
+        log_dir=tmp_path,
+        apart=apart,
+        singles=singles,
     )
     registry.start()
     try:

@@ -41,17 +41,19 @@ for line in sys.stdin:
             "it did not answer `initialize` within upstream.connect_timeout_ms = 1500",
         ),
         ("tools/list", (1_500, 20_000), "no tool list within upstream.connect_timeout_ms = 1500"),
-        ("tools/list", (20_000, 300), "no tool list within upstream.list_timeout_ms = 300"),
+        ("tools/list", (20_000, 300), "no tool list within 0.3 s"),
     ],
 )
 async def test_a_silent_server_is_told_with_what_it_did_not_answer(
-    tmp_path: Path, silent_at: str, bounds: tuple[int, int], why: str
+    tmp_path: Path, silent_at: str, bounds: tuple[int, int], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ServerConfig(command=sys.executable, args=["-I", "-c", SILENT, silent_at])
-    settings = UpstreamSettings(
-        connect_timeout_ms=bounds[0], list_timeout_ms=bounds[1], retry_first_ms=60_000
+    settings = UpstreamSettings(connect_timeout_ms=bounds[0])
+    monkeypatch.setattr("cellblock.upstream.listing.LIST_SECONDS", bounds[1] / 1000)
+    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 60.0)
+    session = UpstreamSession(
+        "silent", config, settings, max_message_bytes=1 << 20, log_dir=tmp_path, on_change=lambda: None
     )
-    session = UpstreamSession("silent", config, settings, log_dir=tmp_path, on_change=lambda: None)
     session.start()
     try:
         await until(lambda: session.state is State.WAITING, "it has given up")
@@ -61,16 +63,22 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
 
 
 @pytest.mark.slow
-async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(tmp_path: Path) -> None:
+async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.upstream.session.LONGEST_PAUSE_SECONDS", 0.02)
     loop = asyncio.get_running_loop()
-    settings = UpstreamSettings(retry_first_ms=10, retry_max_ms=20)
+    settings = UpstreamSettings()
     with socket.socket() as bound:
         # Bound and not listening: nobody else can take the port, and every connection is refused.
         bound.bind(("127.0.0.1", 0))
         config = ServerConfig(url=f"http://127.0.0.1:{bound.getsockname()[1]}/mcp")
         slowest, ran = 0.0, 0
         for moment in range(MOMENTS):
-            session = UpstreamSession("none", config, settings, log_dir=tmp_path, on_change=lambda: None)
+            session = UpstreamSession(
+                "none", config, settings, max_message_bytes=1 << 20, log_dir=tmp_path, on_change=lambda: None
+            )
             session.start()
             await asyncio.sleep(moment * 0.00015)
             began = loop.time()

@@ -332,7 +332,7 @@ def test_what_is_no_configuration(text: str) -> None:
     with pytest.raises(ValueError):
         HostConfig.from_json(text.encode())
     written = json.loads(config("ipc:///x").to_json())
-    for wrong in ({"max_runs": 1}, {**vars(BOUNDS), "idle_ms": 0}, [], 1):
+    for wrong in ({"max_runs": 0}, {**vars(BOUNDS), "idle_ms": 0}, [], 1):
         with pytest.raises(BadRecord):
             HostConfig.from_json(json.dumps({**written, "reuse": wrong}).encode())
 

@@ -116,6 +116,8 @@ def test_names_and_server_keys_may_be_given_apart(tmp_path: Path) -> None:
     own = make_key_file(tmp_path / "KEY")
     other = "cd" * 32
     words = ["--connect", "tcp://a:1", "--connect=tcp://b:2", "--key", str(tmp_path / "KEY")]
-    given = remote.read_arguments([*words, f"--server-key={SERVER}", "--server-key", other, "--drain=60"])
+    given = remote.read_arguments(
+        [*words, f"--server-key={SERVER}", "--server-key", other, "--drain=60", "--realtime"]
+    )
     assert given.names.endpoints == ["tcp://a:1", "tcp://b:2"] and given.drain_seconds == 60
     assert given.keys == [DialKeys(own, bytes.fromhex(SERVER)), DialKeys(own, bytes.fromhex(other))]

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock_worker.scheduling.turns import (
-    BRIEF_CPU_SECONDS,
     GIVE_WAY_SECONDS,
     HALF_LIFE_SECONDS,
     HEAVY_CPU_SECONDS,
@@ -162,35 +161,3 @@ def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
     turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
     assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
-
-
-def test_what_a_process_uses_after_a_run_is_its_clients_and_a_little_of_it_makes_no_run_long() -> None:
-    turns = Turns()
-    turns.ended(QUIET, BRIEF_CPU_SECONDS / 2, 0.0, 1.0)
-    turns.tidied(QUIET, BRIEF_CPU_SECONDS / 2, 1.0)
-    assert turns.goes_first(QUIET, 1.0)
-    turns.tidied(QUIET, BRIEF_CPU_SECONDS * 2, 1.0)
-    assert not turns.goes_first(QUIET, 1.0)
-    turns.ended(QUIET, BRIEF_CPU_SECONDS / 2, 0.0, 1.0)
-    turns.tidied(QUIET, HEAVY_CPU_SECONDS, 1.0)
-    turns.ended(OTHER, BRIEF_CPU_SECONDS, 0.0, 1.0)
-    assert turns.gives_way(QUIET, 1.0)
-
-
-def test_who_was_brief_and_light_lately_goes_first() -> None:
-    turns = Turns()
-    assert not turns.goes_first(QUIET, 0.0), "nothing is known of it"
-    turns.ended(QUIET, 0.003, 0.0, 0.0)
-    assert turns.goes_first(QUIET, 1.0)
-    assert not turns.goes_first(QUIET, OTHERS_SECONDS), "too long ago"
-    turns.used(QUIET, 0.1, 2.0)
-    assert not turns.goes_first(QUIET, 2.0), "one is not brief, and goes on"
-    turns.ended(QUIET, 0.105, 0.1, 2.0)
-    assert not turns.goes_first(QUIET, 2.0), "its last run was none of the brief, however little came last"
-    turns.ended(QUIET, 0.003, 0.0, 3.0)
-    assert turns.goes_first(QUIET, 3.0)
-    for _ in range(int(HEAVY_CPU_SECONDS / BRIEF_CPU_SECONDS)):
-        turns.ended(QUIET, BRIEF_CPU_SECONDS, 0.0, 4.0)
-    assert not turns.goes_first(QUIET, 4.0), "brief runs add up"
-    assert turns.goes_first(QUIET, 4.0 + HALF_LIFE_SECONDS), "and are forgotten"
-    assert not turns.goes_first(OTHER, 4.0)

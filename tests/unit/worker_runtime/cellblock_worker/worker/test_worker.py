@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
-import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock_worker.scheduling import realtime
-from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.use_watch import UseWatch
-from support.waits import until
 from support.worker_owner import MIB, booted, make_run, run_one, script
 
 
@@ -242,64 +237,3 @@ async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
     made.lease(b"token", make_run(), script("1"))
     ended = await owner.end()
     assert ended.reason == "crashed"
-
-
-def has_realtime(thread: int) -> bool:
-    """Says whether a thread has real-time priority; one that has ended meanwhile has not."""
-    try:
-        return bool(os.sched_getscheduler(thread) & os.SCHED_RR)
-    except ProcessLookupError:
-        return False
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
-async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
-    own = realtime.Claim([threading.get_native_id()])
-    if not own.held:
-        pytest.skip("this machine grants no real-time priority")
-    try:
-        made, owner = await booted()
-        # Those that Deno makes later have the priority of none: it is not handed on.
-        threads = realtime.threads_of(made.pid)
-        leased = time.monotonic()
-        made.lease(b"token", make_run(), script("for (;;);"), goes_first=True)
-        assert made.goes_first
-        assert [thread for thread in threads if not has_realtime(thread)] == []
-        assert os.sched_getparam(made.pid).sched_priority < os.sched_getparam(0).sched_priority
-        await until(
-            lambda: not any(map(has_realtime, realtime.threads_of(made.pid))),
-            "it takes turns with everything else",
-            pause=0.001,
-        )
-        assert time.monotonic() >= leased + GO_FIRST_SECONDS
-    finally:
-        own.give_back()
-    made.kill("cancelled")
-    assert (await owner.end()).reason == "cancelled"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
-@pytest.mark.parametrize("end", ["settles", "is killed"])
-async def test_a_run_that_ends_in_its_first_moment_keeps_nothing_of_it(
-    end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "GO_FIRST_SECONDS", 5.0)
-    monkeypatch.setattr(worker, "FAREWELL_SECONDS", 1.0)
-    own = realtime.Claim([threading.get_native_id()])
-    if not own.held:
-        pytest.skip("this machine grants no real-time priority")
-    try:
-        made, owner = await booted()
-        pid = made.pid
-        seen: list[int] = []
-        ends = made._process.kill
-        monkeypatch.setattr(made._process, "kill", lambda: (seen.append(os.sched_getscheduler(pid)), ends()))
-        code = "setTimeout(() => { for (;;); }, 1);" if end == "settles" else "await new Promise(() => 0);"
-        made.lease(b"token", make_run(), script(code), goes_first=True)
-        if end == "is killed":
-            made.kill("cancelled")
-        await owner.end()
-    finally:
-        own.give_back()
-    assert [policy & os.SCHED_RR for policy in seen] == [0]
-    assert not made.goes_first

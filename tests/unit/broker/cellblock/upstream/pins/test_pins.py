@@ -7,7 +7,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.config.settings import ServerConfig, UpstreamSettings
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 
@@ -15,9 +15,7 @@ ORIGIN = "sha256:one"
 
 
 def tool(name: str, description: str = "d") -> ToolDefinition:
-    made = admit(
-        types.Tool(name=name, description=description, input_schema={"type": "object"}), UpstreamSettings()
-    )
+    made = admit(types.Tool(name=name, description=description, input_schema={"type": "object"}))
     assert isinstance(made, ToolDefinition)
     return made
 

@@ -13,7 +13,7 @@ from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
 from cellblock.base.store import LocalStore
 from cellblock.config.sections import Reaction
-from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
+from cellblock.config.settings import PinSettings, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.review import MAX_NOTES, Review, Reviewer
@@ -25,7 +25,7 @@ CONFIG = ServerConfig(command="x")
 
 def tools(**descriptions: str) -> list[ToolDefinition]:
     made = [
-        admit(types.Tool(name=name, description=text, input_schema={"type": "object"}), UpstreamSettings())
+        admit(types.Tool(name=name, description=text, input_schema={"type": "object"}))
         for name, text in descriptions.items()
     ]
     return [one for one in made if isinstance(one, ToolDefinition)]

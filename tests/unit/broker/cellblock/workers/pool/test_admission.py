@@ -38,7 +38,7 @@ def serve(admission: Admission[str], free: int = PLENTY, reserve: int = 0) -> st
 
 def filled(**lines: int) -> Admission[str]:
     """A queue with so many runs per client, joined one client after the other."""
-    admission: Admission[str] = Admission(PLENTY, PLENTY)
+    admission: Admission[str] = Admission(PLENTY)
     for client, count in lines.items():
         for number in range(count):
             admission.join(client, f"{client}{number}")
@@ -88,7 +88,7 @@ def test_who_comes_and_goes_does_not_overtake_its_equals() -> None:
 
 
 def test_a_place_that_came_without_waiting_counts() -> None:
-    admission: Admission[str] = Admission(PLENTY, PLENTY)
+    admission: Admission[str] = Admission(PLENTY)
     assert admission.may_start("busy", free=1, reserve=0)
     admission.start("busy")
     admission.join("busy", "busy1")
@@ -115,10 +115,10 @@ def test_the_reserve_is_for_clients_that_hold_no_place() -> None:
 
 
 def test_a_client_over_its_share_is_refused_and_others_are_not() -> None:
-    admission: Admission[str] = Admission(queue_size=4, client_queue_size=2)
+    admission: Admission[str] = Admission(queue_size=4)
     for number in range(2):
         admission.join("noisy", str(number))
-    with pytest.raises(Overloaded, match=r"client_queue_size\); 2 runs wait in all") as refused:
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size\); 2 runs wait in all") as refused:
         admission.join("noisy", "x")
     assert "2 runs waiting" in refused.value.message and refused.value.hint
     admission.join("quiet", "0")
@@ -131,7 +131,7 @@ def test_a_client_over_its_share_is_refused_and_others_are_not() -> None:
 
 
 def test_nothing_is_kept_of_who_has_gone() -> None:
-    admission: Admission[str] = Admission(PLENTY, PLENTY)
+    admission: Admission[str] = Admission(PLENTY)
     for number in range(200):
         ticket = admission.join(f"client {number}", "x")
         if number % 2:
@@ -141,14 +141,14 @@ def test_nothing_is_kept_of_who_has_gone() -> None:
             admission.admit(ticket)
             admission.end(ticket.client)
         with pytest.raises(Overloaded):
-            Admission[str](0, 0).join("x", "x")
+            Admission[str](0).join("x", "x")
     assert (admission.waiting, len(admission._clients)) == (0, 0)
     assert len(admission._heap) <= STALE_ENTRIES_KEPT + 2
 
 
 def test_the_heap_stays_small_while_a_client_waits_behind_many_changes() -> None:
     """Places that come and go under a client that waits leave outdated entries behind."""
-    admission: Admission[str] = Admission(PLENTY, PLENTY)
+    admission: Admission[str] = Admission(PLENTY)
     for _ in range(500):
         admission.start("busy")
     admission.join("busy", "busy0")
@@ -173,12 +173,10 @@ CLIENTS = st.sampled_from(["a", "b", "c", "d"])
 class Turns(RuleBasedStateMachine):
     """Random clients, cancelled waits, places that come free: the pool's use of the queue, against a plain model."""
 
-    @initialize(
-        places=st.integers(1, 5), reserve=st.integers(0, 2), size=st.integers(0, 12), share=st.integers(0, 8)
-    )
-    def start(self, places: int, reserve: int, size: int, share: int) -> None:
-        self.places, self.reserve, self.size, self.share = places, reserve, size, share
-        self.admission: Admission[int] = Admission(size, share)
+    @initialize(places=st.integers(1, 5), reserve=st.integers(0, 2), size=st.integers(0, 16))
+    def start(self, places: int, reserve: int, size: int) -> None:
+        self.places, self.reserve, self.size, self.share = places, reserve, size, -(-size // 2)
+        self.admission: Admission[int] = Admission(size)
         self.lines: dict[str, deque[Ticket[int]]] = {name: deque() for name in "abcd"}
         self.running: Counter[str] = Counter()
         self.served: set[int] = set()

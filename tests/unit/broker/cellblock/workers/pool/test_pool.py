@@ -116,10 +116,10 @@ async def test_a_host_that_comes_serves_the_queue(make_world: MakeWorld) -> None
 
 async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
     world = make_world(pool={"queue_size": 2})
-    waiting = [acquire(world) for _ in range(2)]
+    waiting = [acquire(world, client=name) for name in "ab"]
     await turns()
     with pytest.raises(Overloaded, match="2 runs wait"):
-        await got(acquire(world))
+        await got(acquire(world, client="c"))
     await world.host(hold)
     for task in waiting:
         (await got(task)).release()
@@ -148,12 +148,12 @@ async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(make
 
 
 async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world: MakeWorld) -> None:
-    world = make_world(pool={"queue_size": 3, "client_queue_size": 1})
+    world = make_world(pool={"queue_size": 2})
     noisy = acquire(world, client="noisy")
     await turns()
-    with pytest.raises(Overloaded, match="client_queue_size"):
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         await got(acquire(world, client="noisy"))
-    with pytest.raises(Overloaded, match="client_queue_size"):
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         world.pool.check_room("noisy")
     world.pool.check_room("quiet")
     quiet = acquire(world, client="quiet")

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock import Broker, ConfigError
 from cellblock.config.hosts import RaySettings
-from cellblock.config.sections import IsolationSettings
+from cellblock.config.sections import IsolationSettings, PoolSettings
 from cellblock.workers.pool import ray_hosts
 from cellblock.workers.pool.ray_hosts import RayHosts
 from cellblock.workers.pool.remote_hosts import Terms, pair_on_ray
@@ -51,7 +51,7 @@ for _ in sys.stdin:
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
     terms = Terms(1 << 20, 64, IsolationSettings())
-    hosts = RayHosts(RaySettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
+    hosts = RayHosts(RaySettings(), PoolSettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
     hosts.start("tcp://127.0.0.1:1")
     try:
         await until(lambda: "all is well" in caplog.text, "it is asked again")

@@ -65,9 +65,11 @@ def test_resources_are_options_of_an_actor() -> None:
 def test_hosts_find_the_broker_where_ray_knows_its_machine(
     endpoint: str, connect: list[str], names: tuple[str, ...]
 ) -> None:
-    settings = {"connect": connect, "min": 1, "max": 2, "capacity": 4, "resources": {"CPU": 2}}
+    settings = {"connect": connect, "min": 1, "max": 2, "resources": {"CPU": 2}}
     task = {
-        "settings": {**settings, "runtime_env": {}, "shrink_after_ms": 1500},
+        "settings": {**settings, "runtime_env": {}},
+        "capacity": 4,
+        "shrink_seconds": 1.5,
         "endpoint": endpoint,
         "secret": "0a" * 32,
         "arguments": ["--capacity", "4"],
