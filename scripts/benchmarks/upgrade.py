@@ -32,6 +32,7 @@ from benchmarks.harness import parser, say
 from benchmarks.hostile.plain_client import TOOL, message_in
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from benchmarks.load.plain_http import HEADERS, META
+from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
@@ -165,7 +166,7 @@ class Upgraded:
     def response(self, run_id: str) -> Any:
         """Returns the response of a run that has ended. See `Served`."""
         key = base64.b64decode(self.fleet.brokers[0].environment["FLEET_STATE_KEY"])
-        shared = SharedState(self.fleet.database.url, (key,))
+        shared = SharedState(PostgresServer(self.fleet.database.url), (key,))
         with (
             contextlib.closing(shared),
             contextlib.closing(

@@ -16,12 +16,14 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
+from cellblock.base.store import LocalStore
+from cellblock.frontend.outputs.kept_outputs import TABLES
 from support.asking_client import connect, stdio
 from support.cellblock_zygote import forked_cellblock
 from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
-from support.waits import until, within
+from support.waits import within
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -121,9 +123,13 @@ async def gone(client: Client, uri: str) -> str:
     return raised.value.error.message
 
 
-def on_disk(state_dir: Path) -> list[Path]:
-    """The files of outputs."""
-    return [file for file in (state_dir / "outputs").glob("broker-*/*") if file.name != "lock"]
+def on_disk(state_dir: Path) -> dict[str, int]:
+    """The sizes of outputs, by their ids."""
+    database = LocalStore(state_dir).database(TABLES, checked=False)
+    try:
+        return dict(database.rows("SELECT id, size FROM outputs"))
+    finally:
+        database.close()
 
 
 @pytest.mark.parametrize(("front", "mode"), FRONTS, ids=["-".join(pair) for pair in FRONTS])
@@ -240,26 +246,28 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         links: list[types.ResourceLink] = []
         for _ in range(6):
             links += links_of(await run(client, sized(MIB - 100)))
-            files = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(file.stat().st_size for file in files) <= SECTION["outputs"]["client_bytes"]
+            sizes = await asyncio.to_thread(on_disk, state_dir)
+            assert sum(sizes.values()) <= SECTION["outputs"]["client_bytes"]
         assert len(links) == 6
         assert "the oldest go first" in await gone(client, links[0].uri)
         assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
-        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-        assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
+        file = state_dir / TABLES.file
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.stat().st_size <= SECTION["outputs"]["client_bytes"] + MIB
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
     """Two editors that each start `serve --stdio`: the disk holds `total_bytes`, and the oldest output has gone."""
-    config = write_config(tmp_path, {}, **SECTION)
+    outputs = {**SECTION["outputs"], "client_bytes": SECTION["outputs"]["total_bytes"]}
+    config = write_config(tmp_path, {}, **{**SECTION, "outputs": outputs})
     state = tmp_path / "s"
     async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
         made = [
             links_of(await run(client, sized(900 * KIB)))[0].uri
             for client in (one, other, one, other, one, other)
         ]
-        sizes = [file.stat().st_size for file in state.glob("outputs/*/*") if file.name != "lock"]
-        assert len(sizes) == 4 and sum(sizes) <= SECTION["outputs"]["total_bytes"]
+        sizes = await asyncio.to_thread(on_disk, state)
+        assert len(sizes) == 4 and sum(sizes.values()) <= SECTION["outputs"]["total_bytes"]
         for client, uri in ((one, made[0]), (other, made[1])):
             with pytest.raises(MCPError, match="is not kept"):
                 await client.read_resource(uri)
@@ -271,26 +279,40 @@ async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
     state_dir = tmp_path / "s"
     async with daemon(tmp_path, **section) as running, running.client() as client:
         (link,) = links_of(await run(client, LARGE))
-        await until(lambda: not on_disk(state_dir), "the file is removed when it has expired")
+
+        async def is_listed() -> bool:
+            return link.uri in {one.uri for one in (await within(client.list_resources())).resources}
+
+        assert await is_listed()
+
+        async def is_gone() -> bool:
+            return not await is_listed()
+
+        await until_found(is_gone, "it has expired")
         assert "kept for 1.5 s" in await gone(client, link.uri)
         assert all(resource.uri != link.uri for resource in (await within(client.list_resources())).resources)
         links_of(await run(client, LARGE))
-    assert not (state_dir / "outputs").exists()
+    assert await asyncio.to_thread(on_disk, state_dir) == {}
 
 
-async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+async def test_what_a_killed_daemon_leaves_the_next_one_removes_when_it_has_expired(tmp_path: Path) -> None:
     state_dir = tmp_path / "s"
-    async with daemon(tmp_path, **SECTION) as running, running.client("legacy") as client:
+    section = {**SECTION, "outputs": {**SECTION["outputs"], "expire_ms": 100}}
+    async with daemon(tmp_path, **section) as running, running.client("legacy") as client:
         (link,) = links_of(await run(client, LARGE))
-        (left,) = on_disk(state_dir)
-        assert left.name in link.uri
+        (left,) = await asyncio.to_thread(on_disk, state_dir)
+        assert left in link.uri
         # The client's own farewell fails; that is its affair.
         running.process.send_signal(signal.SIGKILL)
         await within(running.process.wait())
-    assert left.exists()
+    assert list(await asyncio.to_thread(on_disk, state_dir)) == [left]
     # Also when the setting has been taken away since.
     async with daemon(tmp_path) as running:
-        assert not left.parent.exists()
+
+        async def is_empty() -> bool:
+            return not await asyncio.to_thread(on_disk, state_dir)
+
+        await until_found(is_empty, "what was left is removed")
         async with running.client() as client:
             result = await run(client, LARGE)
             assert len(response_of(result)["result"]) == ROWS
@@ -298,12 +320,9 @@ async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path
 
 
 async def test_what_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
-    """Without its folder, the daemon gives whole responses."""
-    state_dir = tmp_path / "s"
+    """Where their file cannot be made, the daemon gives whole responses."""
     async with daemon(tmp_path, **SECTION) as running:
-        (folder,) = (state_dir / "outputs").glob("broker-*")
-        (folder / "lock").unlink()
-        folder.rmdir()
+        (tmp_path / "s" / TABLES.file).mkdir()
         async with running.client() as client:
             result = await run(client, LARGE)
             assert len(response_of(result)["result"]) == ROWS
@@ -329,4 +348,4 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     )
     output, _ = await within(process.communicate(), 60)
     assert f'"id": {ROWS - 1}' in output.decode() or f'"id":{ROWS - 1}' in output.decode()
-    assert not (tmp_path / "s" / "outputs").exists()
+    assert not (tmp_path / "s" / TABLES.file).exists()

@@ -36,11 +36,13 @@ def shared_state(postgres_url: str) -> Generator[SharedState]:
 def store_of_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[[], AnyStore]]:
     """Gives the store as another broker has it each time, which has just looked."""
     made: list[SharedState] = []
+    # Not in `store`, which threads call.
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
 
     def store() -> AnyStore:
         if request.param == "files":
             return LocalStore(tmp_path)
-        shared = SharedState(PostgresServer(request.getfixturevalue("postgres_url")), (KEY,))
+        shared = SharedState(PostgresServer(url), (KEY,))
         made.append(shared)
         shared.rows.read()
         return shared

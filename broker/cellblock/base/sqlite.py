@@ -45,13 +45,13 @@ class SqliteDatabase:
     """
 
     now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-    now = now_ms
-    after_seconds = f"{now_ms} + 1000 * ?"
+    now = "now_us()"
+    after_seconds = "now_us() + 1000000 * ?"
 
     @staticmethod
     def epoch(column: str) -> str:
-        """Returns SQL for a time in seconds; columns have milliseconds. See `Database`."""
-        return f"{column} / 1000.0"
+        """Returns SQL for a time in seconds; columns have microseconds. See `Database`."""
+        return f"{column} / 1000000.0"
 
     def __init__(
         self,
@@ -147,6 +147,8 @@ class SqliteDatabase:
     def _opened(self) -> sqlite3.Connection:
         _make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
+        # SQLite's own clock has milliseconds, in which two rows may be made.
+        connection.create_function("now_us", 0, lambda: time.time_ns() // 1000)
         try:
             # In this order: another broker may be making them.
             if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _pragma(

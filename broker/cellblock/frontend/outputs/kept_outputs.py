@@ -89,6 +89,8 @@ class KeptOutputs:
         self._own: dict[str, Kept] = {}
         self._changed = Listeners()
         self._timer = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
+        if not store.is_shared and store.exists(TABLES):
+            self._thread.submit(self._remove, [])
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called whenever an output of this front-end has come or gone; the function that is returned
@@ -287,12 +289,14 @@ async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[Kept
         # What a killed daemon of an earlier version has left in files.
         with contextlib.suppress(OSError):
             await asyncio.to_thread(remove_stale, store.state_dir / OUTPUTS, OUTPUT_FILES)
-    if settings.inline_bytes is None:
+    is_off = settings.inline_bytes is None
+    # What a killed daemon has left expires also when the setting has been taken away since.
+    if is_off and (store.is_shared or not store.exists(TABLES)):
         yield None
         return
     kept = KeptOutputs(settings, store)
     try:
-        yield kept
+        yield None if is_off else kept
     finally:
         await kept.close()
 

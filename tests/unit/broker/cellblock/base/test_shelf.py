@@ -10,8 +10,11 @@ import pytest
 
 from cellblock.base import shared_rows
 from cellblock.base.postgresql import PostgresServer
+from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shared_shelf import SharedShelf
 from cellblock.base.shared_state import SharedState
 from cellblock.base.shelf import NotShared, Shelf
+from cellblock.base.state_keys import StateKeys
 from cellblock_worker.base.private_files import TooLarge
 from support.postgresql import Postgres
 from support.shared_rows import KEY, OTHER_KEY, AnyStore, state_of
@@ -167,28 +170,39 @@ def test_who_has_the_database_can_neither_read_nor_change_nor_move_what_is_seale
             there.read(name)
 
 
+def rows_of(server: PostgresServer, *keys: bytes) -> SharedRows:
+    """The rows as a broker with these keys has them, which has looked, right or not."""
+    rows = SharedRows(server, StateKeys(keys))
+    rows.read()
+    return rows
+
+
+def shelf_of(rows: SharedRows) -> Shelf:
+    return SharedShelf(rows, "things", MOST)
+
+
 def test_two_keys_are_accepted_and_others_are_not(postgres_server: PostgresServer) -> None:
-    shelf(state_of(postgres_server, KEY)).write("a", b"1", replace=True)
-    both = shelf(state_of(postgres_server, OTHER_KEY, KEY))
+    shelf_of(rows_of(postgres_server, KEY)).write("a", b"1", replace=True)
+    both = shelf_of(rows_of(postgres_server, OTHER_KEY, KEY))
     assert both.read("a") == b"1"
-    new = shelf(state_of(postgres_server, OTHER_KEY))
+    new = shelf_of(rows_of(postgres_server, OTHER_KEY))
     with pytest.raises(NotShared, match="another key"):
         new.read("a")
     both.write("a", both.read("a"), replace=True)
-    assert shelf(state_of(postgres_server, OTHER_KEY)).read("a") == b"1"
+    assert shelf_of(rows_of(postgres_server, OTHER_KEY)).read("a") == b"1"
     with pytest.raises(NotShared, match="another key"):
-        shelf(state_of(postgres_server, KEY)).read("a")
+        shelf_of(rows_of(postgres_server, KEY)).read("a")
 
 
 async def test_a_broker_that_comes_with_a_new_key_seals_all_with_it(postgres_server: PostgresServer) -> None:
-    old = shelf(state_of(postgres_server, KEY, OTHER_KEY))
+    old = shelf_of(rows_of(postgres_server, KEY, OTHER_KEY))
     old.write("a", b"1", replace=True)
     old.write("b", b"2", replace=True)
-    coming = state_of(postgres_server, OTHER_KEY, KEY).rows
+    coming = rows_of(postgres_server, OTHER_KEY, KEY)
     coming.start()
 
     def are_read_with_it_alone() -> bool:
-        new = shelf(state_of(postgres_server, OTHER_KEY))
+        new = shelf_of(rows_of(postgres_server, OTHER_KEY))
         try:
             return (new.read("a"), new.read("b")) == (b"1", b"2")
         except NotShared:
