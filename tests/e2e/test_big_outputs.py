@@ -23,7 +23,7 @@ from support.cellblock_zygote import forked_cellblock
 from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
-from support.waits import within
+from support.waits import until_found, within
 
 KIB = 1024
 MIB = 1024 * KIB
