@@ -86,17 +86,16 @@ class SharedState:
         """Opens what was sealed for a place. See `Store`."""
         return self._seal.opened(place, sealed)
 
-    def start(self, tables: Sequence[Tables], others: Mapping[str, Sequence[str]]) -> Presence:
+    def start(self, tables: Sequence[Tables], broker: str = "broker") -> Presence:
         """Becomes a broker's, until `close`: it connects, and follows what others write.
 
         Args:
             tables: What the broker keeps there.
-            others: The migrations of what else it has there, by kind.
+            broker: Its name, as `state.broker`.
         """
         self.server.open()
-        self.presence = Presence(
-            self.server, {**TABLES, **{one.kind: one.postgresql for one in tables}, **others}, self._seal.ids
-        )
+        all_tables = {**TABLES, **{one.kind: one.postgresql for one in tables}}
+        self.presence = Presence(self.server, all_tables, self._seal.ids, broker)
         self.presence.start()
         self.rows.start()
         return self.presence

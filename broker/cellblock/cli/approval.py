@@ -14,7 +14,6 @@ from typing import Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.shared_state import SharedState
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import Store
 from cellblock.base.visible_text import spelled_out
@@ -24,7 +23,6 @@ from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
-from cellblock.daemon.assembly import SINGLES, singles_of, store_of
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
@@ -127,10 +125,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     logins = kept_logins(section.auth, kept)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
-    shared = store_of(settings) if server in section.singles else None
-    if isinstance(shared, SharedState):
-        # A second one must not be: it is asked where it is.
-        shared.start((), SINGLES)
     registry = Registry(
         {server: config},
         (),
@@ -139,7 +133,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         log_dir=log_dir,
         apart=apart,
         logins=logins,
-        singles=None if shared is None else singles_of(section, shared),
     )
     registry.start()
     try:
@@ -154,8 +147,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     finally:
         await registry.close()
         await apart.close()
-        if isinstance(shared, SharedState):
-            shared.close()
 
 
 def _chosen(

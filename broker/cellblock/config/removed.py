@@ -10,6 +10,11 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
+    "upstream.servers.*.single": (
+        False,
+        "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
+    ),
     "pool.max_warm": "Cellblock uses twice pool.warm",
     "pool.idle_after_ms": "Cellblock uses 60,000",
     "pool.client_queue_size": "Cellblock uses half of pool.queue_size",

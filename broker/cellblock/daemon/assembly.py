@@ -12,12 +12,10 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base import claims, count_rows
+from cellblock.base import count_rows
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.state_keys import derived_key
 from cellblock.base.store import LocalStore, Tables
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
@@ -41,14 +39,10 @@ if TYPE_CHECKING:
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.upstream.registry import Registry
-    from cellblock.upstream.single import Singles
     from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
 
 logger = logging.getLogger("cellblock")
-
-SINGLES: Final = {claims.KIND: claims.MIGRATIONS}
-"""Holds the tables of servers that exist once."""
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -177,7 +171,7 @@ async def start_reach(
     start_watchers(section.audit, section.traces, state_dir, events, stack)
     presence = None
     if not isinstance(store, LocalStore):
-        presence = store.start(*_tables(section))
+        presence = store.start(_tables(), section.state.broker_name)
         stack.callback(store.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
@@ -202,7 +196,6 @@ async def start_reach(
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=ToolRefiner(section.schemas, overlays),
         logins=kept_logins(section.auth, store),
-        singles=singles_of(section, store),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
@@ -216,39 +209,13 @@ async def start_reach(
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
 
 
-def singles_of(section: CellblockSettings, shared: LocalStore | SharedState) -> Singles | None:
-    """Returns what is known of the servers that exist once among several brokers, of a process that has its presence;
-    None where there are none."""
-    if (
-        isinstance(shared, LocalStore)
-        or shared.presence is None
-        or not section.singles
-        or section.replicas is None
-    ):
-        return None
-    from cellblock.frontend.replicas.words import PURPOSE, Words, way_to
-    from cellblock.upstream.single import Singles
-
-    words = Words([derived_key(key, PURPOSE, "", len(key)) for key in shared.keys])
-    held = claims.Claims(shared.presence, sorted(section.singles))
-    way = partial(way_to, words, held.broker, section.replicas.name)
-    return Singles(held, way, partial(words.address, held.broker))
-
-
-def _tables(section: CellblockSettings) -> tuple[Sequence[Tables], dict[str, Sequence[str]]]:
-    """Returns what a broker keeps in a PostgreSQL, and the migrations of what else it has there, by kind."""
+def _tables() -> Sequence[Tables]:
+    """Returns what a broker keeps in a PostgreSQL."""
     from cellblock.frontend.outputs import kept_outputs
     from cellblock.journal.tables import JOURNAL_TABLES
     from cellblock.learning import store
 
-    found: dict[str, Sequence[str]] = {}
-    if section.replicas is not None:
-        from cellblock.frontend.replicas import brokers
-
-        found[brokers.KIND] = brokers.MIGRATIONS
-    if section.singles:
-        found |= SINGLES
-    return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES), found
+    return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
 
 
 async def start_executor(

@@ -73,7 +73,7 @@ def written_too_late(patch: pytest.MonkeyPatch) -> None:
 async def test_a_run_makes_no_call_until_its_park_is_certainly_taken_back(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
-    presence = shared_state.start((), {})
+    presence = shared_state.start(())
     journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
@@ -98,7 +98,7 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
     shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """Others may take it as long as it stands: the call would be made twice."""
-    presence = shared_state.start((), {})
+    presence = shared_state.start(())
     journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
 
@@ -127,7 +127,7 @@ async def test_a_park_that_could_not_be_taken_back_is_before_the_next_call_or_at
 async def test_a_run_whose_late_park_others_have_taken_makes_no_call_more(
     shared_state: SharedState, monkeypatch: pytest.MonkeyPatch, elsewhere: str, durable: bool
 ) -> None:
-    presence = shared_state.start((), {})
+    presence = shared_state.start(())
     journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence), durable=durable)
     unpark, told = JournalStore.unpark, list[str]()

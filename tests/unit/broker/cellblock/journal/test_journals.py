@@ -185,7 +185,7 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
 
 @pytest.fixture
 async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
-    shared_state.start((), {})
+    shared_state.start(())
     made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
     made.start()
     yield made
@@ -218,7 +218,7 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
 async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
-    presence = shared_state.start((), {})
+    presence = shared_state.start(())
     made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     postgres.stop()

@@ -1,4 +1,4 @@
-"""Measures one checkout with its own interpreter, beside bare `deno run` processes; prints JSON. Run by `__main__`.
+"""Measures one checkout with its own interpreter, beside bare `deno run` processes; prints JSON. Run by `trees`.
 
 It uses nothing but the public names, so that it runs in any version.
 """

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, parser, say
 
-PROBE = Path(__file__).with_name("probe.py")
+PROBE = Path(__file__).with_name("trees_probe.py")
 BOUND_SECONDS = 900.0
 """A turn takes half a minute on a quiet machine."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a table: a row for each figure, a column for each checkout, with the figure of each turn."""
-    to = parser("trees", __doc__)
+    to = parser("bench trees", __doc__)
     to.add_argument("trees", nargs="+", type=Path, metavar="TREE", help="a checkout that is ready to run")
     to.add_argument("--turns", type=int, default=3, help="turns of each (3)")
     to.add_argument("--runs", type=int, default=200, help="runs of a kind in a turn (200)")
