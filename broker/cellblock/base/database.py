@@ -26,12 +26,10 @@ class Database(Protocol):
     """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread.
 
     Attributes:
-        now: SQL for the time, as columns of times have it.
-        after_seconds: The same for so many seconds from now, with `?` for them.
-        now_ms: The same for the milliseconds since 1970.
+        after_seconds: SQL for a time so many seconds after `now()`, with `?` for them, as columns of times have it.
+        now_ms: SQL for the milliseconds since 1970.
     """
 
-    now: str
     after_seconds: str
     now_ms: str
 
@@ -55,6 +53,10 @@ class Database(Protocol):
             Away: PostgreSQL has not answered: nothing was written, unless `came_through` says so.
             StoreError: Nothing was written.
         """
+        ...
+
+    def announce(self) -> None:
+        """Has other processes look at once when the transaction is done, where they would not see it soon."""
         ...
 
     def execute(self, statement: str, *values: Any) -> int:

@@ -61,6 +61,9 @@ bounds what the server does for a session, and how long it takes one for living 
 
 MIGRATION_LOCK: Final = "migrations"
 
+CHANNEL: Final = "cellblock"
+"""Names the channel on which brokers hear of what others have written: the kind of its tables."""
+
 
 HAS_OLDEST: Final = (
     b"SELECT 1 FROM pg_attribute WHERE attrelid = CAST('migrations' AS regclass) AND attname = 'oldest'"
@@ -200,7 +203,6 @@ class PostgresDatabase:
         StoreError: As `PostgresServer.migrate`.
     """
 
-    now = "now()"
     after_seconds = "now() + make_interval(secs => ?)"
     now_ms = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
@@ -243,6 +245,7 @@ class PostgresDatabase:
                 yield
                 if self._counted:
                     self.execute("UPDATE migrations SET changes = changes + 1 WHERE kind = ?", self._kind)
+                    self.announce()
                 try:
                     connection.execute(b"COMMIT")
                     self._own += 1
@@ -256,6 +259,10 @@ class PostgresDatabase:
                 raise
             finally:
                 self._current = None
+
+    def announce(self) -> None:
+        """Has other processes look at once when the transaction is done. See `Database`."""
+        self.execute("SELECT pg_notify(?, ?)", CHANNEL, self._kind)
 
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""

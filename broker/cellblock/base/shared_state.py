@@ -32,6 +32,7 @@ class SharedState:
 
     Attributes:
         presence: Says to others that this broker lives; None in a process that is no broker.
+        serves: Whether the broker is about to serve clients' sessions under its name.
 
     """
 
@@ -43,6 +44,7 @@ class SharedState:
         self._seal = StateKeys(keys)
         self.rows: Final = SharedRows(self.server, self._seal, self.hold)
         self.presence: Presence | None = None
+        self.serves = False
         self._checked = False
         self._turn = threading.Lock()
 
@@ -95,7 +97,8 @@ class SharedState:
         """
         self.server.open()
         all_tables = {**TABLES, **{one.kind: one.postgresql for one in tables}}
-        self.presence = Presence(self.server, all_tables, self._seal.ids, broker)
+        self.presence = Presence(self.server, all_tables, self._seal.ids, broker, serves=self.serves)
+        self.presence.on_change(shared_rows.KIND, self.rows.look)
         self.presence.start()
         self.rows.start()
         return self.presence

@@ -45,13 +45,12 @@ class SqliteDatabase:
     """
 
     now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-    now = "now_us()"
-    after_seconds = "now_us() + 1000000 * ?"
+    after_seconds = "now() + ?"
 
     @staticmethod
     def epoch(column: str) -> str:
-        """Returns SQL for a time in seconds; columns have microseconds. See `Database`."""
-        return f"{column} / 1000000.0"
+        """Returns the column, which has seconds. See `Database`."""
+        return column
 
     def __init__(
         self,
@@ -93,6 +92,9 @@ class SqliteDatabase:
             finally:
                 if safe:
                     self.connection.execute("PRAGMA synchronous = NORMAL")
+
+    def announce(self) -> None:
+        """Does nothing: whoever shares a file looks at its version. See `Database`."""
 
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""
@@ -148,7 +150,7 @@ class SqliteDatabase:
         _make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
         # SQLite's own clock has milliseconds, in which two rows may be made.
-        connection.create_function("now_us", 0, lambda: time.time_ns() // 1000)
+        connection.create_function("now", 0, time.time)
         try:
             # In this order: another broker may be making them.
             if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _pragma(

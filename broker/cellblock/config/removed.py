@@ -10,6 +10,7 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "pool.realtime": "Cellblock asks for no real-time priority",
     "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
     "upstream.servers.*.single": (
         False,

@@ -1,4 +1,4 @@
-"""What is kept of an output."""
+"""Kept describes an output that is kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from typing import Final, Literal
 
 from cellblock.frontend.client import Owner
 
-ID_BYTES: Final = 24
-"""Sets the randomness in an output's id."""
-
-MAX_KEPT: Final = 256
-"""Bounds the outputs of one client: a list of them is read whole."""
-
 BLOCK_BYTES: Final = 4096
-"""Sets what an output counts for at least: small ones take some of the disk, too."""
+"""Sets what an output takes at least: a page of the database."""
 
 Part = Literal["result", "logs"]
 
@@ -30,8 +24,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970, `expires_at` on the loop's
-    clock."""
+    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970."""
 
     output_id: str
     owner: Owner
@@ -40,7 +33,6 @@ class Kept:
     size: int
     pages: int
     made_at: float
-    expires_at: float
 
     @property
     def on_disk(self) -> int:

@@ -1,7 +1,9 @@
-"""Keeps outputs for a while, in the database of a store, each for the client that made it.
+"""Kept_outputs keeps outputs for a while, each for the client that made it: in a file of the state directory, which all
+processes that serve with it share, or where brokers share them, so that whichever a client comes to reads its pages to
+it.
 
-Where brokers share the store, whichever a client comes to reads its pages to it; pages are sealed there, each for its
-place and its owner.
+In a file they are of the process that wrote them, and go with it. Where brokers share them, pages are sealed, each for
+its place and its owner, and kept until they expire, whatever becomes of the broker that wrote them.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from typing import Any, Final
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import remove_stale
-from cellblock.base.state_dir import OUTPUT_DATABASE, OUTPUT_FILES, OUTPUTS
+from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.store import LocalStore, Store, Tables, as_text
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, Kept, NotKept, Output, cut_at
+from cellblock.frontend.outputs.kept import Kept, NotKept, Output, cut_at
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -51,46 +54,60 @@ _TABLES: Final = """
 
 TABLES: Final = Tables(
     kind="outputs",
-    file=OUTPUT_DATABASE,
-    what="large outputs",
+    file=OUTPUTS,
+    what="outputs",
     logger=logger,
+    # Times in a file are seconds since 1970.
     sqlite=(
-        _TABLES.replace("TIMESTAMPTZ NOT NULL DEFAULT now()", "BIGINT NOT NULL")
-        .replace("TIMESTAMPTZ", "BIGINT")
+        _TABLES.replace("TIMESTAMPTZ NOT NULL DEFAULT now()", "REAL NOT NULL")
+        .replace("TIMESTAMPTZ", "REAL")
         .replace("BYTEA", "BLOB"),
     ),
-    postgresql=(_TABLES + "ALTER TABLE output_pages ALTER body SET STORAGE EXTERNAL;",),
-    setup=("PRAGMA auto_vacuum = FULL", "PRAGMA foreign_keys = ON", "PRAGMA secure_delete = ON"),
+    postgresql=(_TABLES + "ALTER TABLE output_pages ALTER body SET STORAGE EXTERNAL;\n    ",),
+    setup=(
+        "PRAGMA auto_vacuum = INCREMENTAL",
+        "PRAGMA foreign_keys = ON",
+        "PRAGMA secure_delete = ON",
+        "PRAGMA journal_size_limit = 0",
+    ),
 )
 
+MAX_KEPT: Final = 256
+"""Bounds the outputs of one client: a list of them is read whole."""
+
+ID_BYTES: Final = 24
+"""Sets the randomness in an output's id."""
+
 TIDY_SECONDS: Final = 60.0
-"""Passes between two removals of expired outputs; nobody can read an expired one before."""
+"""Passes at most between two removals of expired outputs; nobody can read an expired one before."""
 
 ASK_SECONDS: Final = 20.0
 """Bounds the time to write or read one output; 16 MiB take a tenth of a second."""
 
 CLOSE_SECONDS: Final = 5.0
-"""Bounds the wait at the end for the outputs that are still being written, and for the removal of what is in files."""
+"""Bounds the wait for what is still being written or removed at the end."""
 
 
 class KeptOutputs:
-    """Keeps the outputs of one front-end. Owns its thread, and in it the database.
+    """Keeps the outputs of one front-end. Owns its thread, and in it the file.
 
     Args:
-        settings: The caps; `total_bytes` is what all front-ends of the store keep together.
-        store: Where they are.
+        settings: The caps; `total_bytes` is what all front-ends keep together.
+        store: Where they are kept.
     """
 
     def __init__(self, settings: OutputSettings, store: Store) -> None:
-        self.settings = settings
+        self.settings: Final = settings
         self._store = store
-        self._database: Database | None = None
+        # In a file, outputs are of this front-end alone: those of another one may be another person's.
+        self._front = "" if store.is_shared else f"{secrets.token_hex(8)} "
+        self._file: Database | None = None
         self._thread = DaemonThread("cellblock-outputs")
-        self._own: dict[str, Kept] = {}
+        self._own: dict[str, tuple[Kept, float]] = {}
+        """Holds what was kept here, with its end on the loop's clock, oldest first."""
         self._changed = Listeners()
-        self._timer = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
-        if not store.is_shared and store.exists(TABLES):
-            self._thread.submit(self._remove, [])
+        self._timer: asyncio.TimerHandle | None = None
+        self._schedule()
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called whenever an output of this front-end has come or gone; the function that is returned
@@ -113,20 +130,20 @@ class KeptOutputs:
                 size=len(output.data),
                 pages=max(1, -(-len(output.data) // self.settings.page_bytes)),
                 made_at=time.time(),
-                expires_at=expires_at,
             )
             for output in outputs
         ]
         if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
             raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
         try:
-            await self._asked(self._write, made, [output.data for output in outputs])
+            gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
         except BaseException:
             # It may be written all the same.
             with contextlib.suppress(RuntimeError):
                 self._thread.submit(self._remove, [kept.output_id for kept in made])
             raise
-        self._own |= {kept.output_id: kept for kept in made}
+        self._own = {key: own for key, own in self._own.items() if key not in gone}
+        self._own |= {kept.output_id: (kept, expires_at) for kept in made}
         self._changed.tell()
         return made
 
@@ -138,37 +155,36 @@ class KeptOutputs:
             IndexError: It has fewer pages.
             OSError: It cannot be read.
         """
-        if not self._is_known(output_id):
-            raise NotKept
         kept, body = await self._asked(self._read, owner, output_id, page)
         if body is None:
             raise IndexError(kept.pages)
         return kept, body
 
     async def listed(self, owner: Owner) -> list[Kept]:
-        """Returns what is kept for a client, newest first; while PostgreSQL is away, what this front-end has."""
+        """Returns what is kept for a client, newest first; while PostgreSQL is away, what this front-end has kept."""
         try:
-            return [one for one in await self._asked(self._list, owner) if self._is_known(one.output_id)]
+            return await self._asked(self._list, owner)
         except OSError:
             return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
         """Returns what this front-end itself has kept for a client, newest first."""
         self._forget()
-        return [kept for kept in reversed(self._own.values()) if kept.owner == owner]
+        return [kept for kept, _ in reversed(self._own.values()) if kept.owner == owner]
+
+    async def open(self) -> None:
+        """Opens the file. Raises OSError."""
+        await self._asked(self._database)
 
     async def close(self) -> None:
-        """Ends the thread, and removes what is in files; what brokers share stays until it expires."""
-        self._timer.cancel()
-        own = [] if self._store.is_shared else list(self._own)
-        if not await self._thread.close(lambda: self._hang_up(own), CLOSE_SECONDS):
+        """Ends the thread, within `CLOSE_SECONDS`. What is in a file goes; what brokers share stays until it
+        expires."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not await self._thread.close(self._leave, CLOSE_SECONDS) and not self._store.is_shared:
             logger.warning("the kept outputs are not removed: the disk is too slow")
 
     # ---- inside ------------------------------------------------------------------------------------------
-
-    def _is_known(self, output_id: str) -> bool:
-        """Says whether an output may be this front-end's: the clients of two that share files may be called alike."""
-        return self._store.is_shared or output_id in self._own
 
     async def _asked(self, work: Callable[..., Any], *args: object) -> Any:
         try:
@@ -181,74 +197,82 @@ class KeptOutputs:
         except RuntimeError:
             raise OSError("the front-end is stopping") from None
 
-    def _forget(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for kept in list(self._own.values()):
-            if kept.expires_at > now:
-                return
-            del self._own[kept.output_id]
+    def _schedule(self) -> None:
+        seconds = min(TIDY_SECONDS, self.settings.expire_ms / 1000)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._tidy)
 
     def _tidy(self) -> None:
-        loop, before = asyncio.get_running_loop(), len(self._own)
-        self._timer = loop.call_later(TIDY_SECONDS, self._tidy)
-        self._thread.submit(self._remove, [])
+        self._schedule()
+        self._thread.submit(self._remove)
+        before = len(self._own)
         self._forget()
         if len(self._own) < before:
             self._changed.tell()
 
+    def _forget(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key, (_, expires_at) in list(self._own.items()):
+            if expires_at > now:
+                return
+            del self._own[key]
+
     # ---- inside: the thread ------------------------------------------------------------------------------
 
-    def _opened(self) -> Database:
-        if self._database is None:
-            self._database = self._store.database(TABLES)
-        return self._database
+    def _database(self) -> Database:
+        if self._store.is_shared:
+            return self._store.database(TABLES)
+        if self._file is None:
+            self._file = self._store.database(TABLES)
+        return self._file
 
-    def _write(self, made: Sequence[Kept], bodies: Sequence[bytes]) -> None:
-        sealed = [self._sealed(kept, data) for kept, data in zip(made, bodies, strict=True)]
-        database, size = self._opened(), sum(kept.on_disk for kept in made)
+    def _write(self, made: Sequence[Kept], bodies: Sequence[bytes]) -> list[str]:
+        """Writes outputs, and returns the ids of those that have gone for them."""
+        pages = [self._paged(kept, data) for kept, data in zip(made, bodies, strict=True)]
+        database, size = self._database(), sum(kept.on_disk for kept in made)
         principal = as_text(made[0].owner.principal)
         # One writer at a time: what all have kept stays under the caps.
         with database.transaction(TABLES.kind):
-            database.execute(f"DELETE FROM outputs WHERE expires <= {database.now}")
-            self._make_room(database, principal, self.settings.client_bytes - size, MAX_KEPT - len(made))
-            self._make_room(database, None, self.settings.total_bytes - size, None)
+            database.execute("DELETE FROM outputs WHERE expires <= now()")
+            client_left, total_left = self.settings.client_bytes - size, self.settings.total_bytes - size
+            gone = self._make_room(database, principal, client_left, MAX_KEPT - len(made))
+            gone += self._make_room(database, None, total_left, None)
             for kept in made:
                 database.execute(
                     "INSERT INTO outputs (id, principal, client, part, mime_type, size, pages, kept, made, expires) "
-                    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, {database.now}, {database.after_seconds})",
-                    *(kept.output_id, principal, as_text(kept.owner.client), kept.part, kept.mime_type),
+                    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, now(), {database.after_seconds})",
+                    *(kept.output_id, principal, self._client(kept.owner), kept.part, kept.mime_type),
                     *(kept.size, kept.pages, kept.on_disk, self.settings.expire_ms / 1000),
                 )
-            for pages in sealed:
-                database.execute_many("INSERT INTO output_pages VALUES (?, ?, ?)", pages)
+            for of_one in pages:
+                database.execute_many("INSERT INTO output_pages VALUES (?, ?, ?)", of_one)
+        return gone
 
-    def _make_room(self, database: Database, principal: str | None, left: int, most: int | None) -> None:
+    def _make_room(self, database: Database, principal: str | None, left: int, most: int | None) -> list[str]:
         """Removes the oldest outputs, of a principal or of all, until the others take `left` bytes and are `most`."""
-        database.execute(
+        rows = database.rows(
             "DELETE FROM outputs WHERE id IN (SELECT id FROM (SELECT id, sum(kept) OVER newer AS used, "
             "count(*) OVER newer AS number FROM outputs WHERE CAST(? AS TEXT) IS NULL OR principal = ? "
-            "WINDOW newer AS (ORDER BY made DESC, id)) AS counted WHERE used > ? OR number > ?)",
+            "WINDOW newer AS (ORDER BY made DESC, id)) AS counted WHERE used > ? OR number > ?) RETURNING id",
             *(principal, principal, left, 1 << 62 if most is None else most),
         )
+        return [output_id for (output_id,) in rows]
 
-    def _sealed(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
+    def _paged(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
         size = self.settings.page_bytes
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
-        return [
-            (
-                kept.output_id,
-                page,
-                self._store.sealed(_place(kept.owner, kept.output_id, page), data[start:end]),
-            )
-            for page, (start, end) in enumerate(itertools.pairwise(cuts), 1)
-        ]
+        pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
+        return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
+
+    def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
+        return self._store.sealed(_place(kept.owner, kept.output_id, page), body)
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
-        database = self._opened()
+        database = self._database()
         rows = database.rows(
-            f"SELECT {_shown(database)}, body FROM outputs LEFT JOIN output_pages ON output = id AND page = ? "
-            f"WHERE id = ? AND principal = ? AND client = ? AND expires > {database.now}",
-            *(page, as_text(output_id), as_text(owner.principal), as_text(owner.client)),
+            f"SELECT id, part, mime_type, size, pages, {database.epoch('made')}, body FROM outputs "
+            "LEFT JOIN output_pages ON output = id AND page = ? "
+            "WHERE id = ? AND principal = ? AND client = ? AND expires > now()",
+            *(page, as_text(output_id), as_text(owner.principal), self._client(owner)),
         )
         if not rows:
             raise NotKept
@@ -259,50 +283,65 @@ class KeptOutputs:
         return _kept(owner, shown), opened.decode()
 
     def _list(self, owner: Owner) -> list[Kept]:
-        database = self._opened()
+        database = self._database()
         rows = database.rows(
-            f"SELECT {_shown(database)} FROM outputs WHERE principal = ? AND client = ? "
-            f"AND expires > {database.now} ORDER BY made DESC, id",
-            *(as_text(owner.principal), as_text(owner.client)),
+            f"SELECT id, part, mime_type, size, pages, {database.epoch('made')} FROM outputs "
+            "WHERE principal = ? AND client = ? AND expires > now() ORDER BY made DESC, id",
+            *(as_text(owner.principal), self._client(owner)),
         )
         return [_kept(owner, row) for row in rows]
 
-    def _remove(self, output_ids: Sequence[str]) -> None:
-        """Removes these outputs, and what has expired; what cannot be removed now goes when it has expired."""
-        with contextlib.suppress(StoreError):
-            database = self._opened()
-            with database.transaction(TABLES.kind):
-                database.execute(f"DELETE FROM outputs WHERE expires <= {database.now}")
-                for output_id in output_ids:
-                    database.execute("DELETE FROM outputs WHERE id = ?", output_id)
+    def _client(self, owner: Owner) -> str:
+        return self._front + as_text(owner.client)
 
-    def _hang_up(self, own: Sequence[str]) -> None:
-        if self._database is not None:
-            self._remove(own)
-            self._database.close()
+    def _remove(self, output_ids: Sequence[str] = ()) -> None:
+        """Removes these outputs, and those that have expired."""
+        # What fails is done at the next turn.
+        with contextlib.suppress(StoreError):
+            database = self._database()
+            with database.transaction(TABLES.kind):
+                database.execute("DELETE FROM outputs WHERE expires <= now()")
+                database.execute_many("DELETE FROM outputs WHERE id = ?", [(one,) for one in output_ids])
+            database.give_back(0)
+
+    def _leave(self) -> None:
+        if self._file is None:
+            return
+        with contextlib.suppress(StoreError):
+            with self._file.transaction():
+                self._file.execute("DELETE FROM outputs WHERE client LIKE ?", f"{self._front}%")
+            self._file.give_back(0)
+        self._file.close()
 
 
 @contextlib.asynccontextmanager
 async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[KeptOutputs | None]:
-    """Keeps the outputs of a front-end while it serves; None when none are to be kept."""
+    """Keeps the outputs of a front-end while it serves; None when none are to be kept.
+
+    Raises:
+        ConfigError: The file for them cannot be made.
+    """
     if isinstance(store, LocalStore):
-        # What a killed daemon of an earlier version has left in files.
+        # What a killed daemon of an earlier version has left.
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(remove_stale, store.state_dir / OUTPUTS, OUTPUT_FILES)
-    is_off = settings.inline_bytes is None
-    # What a killed daemon has left expires also when the setting has been taken away since.
-    if is_off and (store.is_shared or not store.exists(TABLES)):
+            await asyncio.to_thread(remove_stale, store.state_dir / OUTPUTS_FOLDER, OUTPUT_FILES)
+    is_wanted = settings.inline_bytes is not None
+    if not is_wanted and (store.is_shared or not store.exists(TABLES)):
         yield None
         return
+    # Also where the setting has been taken away since: what is left there expires.
     kept = KeptOutputs(settings, store)
     try:
-        yield None if is_off else kept
+        if not store.is_shared:
+            try:
+                await kept.open()
+            except OSError as error:
+                why = error.strerror or error
+                hint = "Move it away, or use another --state-dir."
+                raise ConfigError(f"Outputs cannot be kept: {why}.", hint=hint) from None
+        yield kept if is_wanted else None
     finally:
         await kept.close()
-
-
-def _shown(database: Database) -> str:
-    return f"id, part, mime_type, size, pages, {database.epoch('made')}"
 
 
 def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
@@ -311,13 +350,4 @@ def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
 
 def _kept(owner: Owner, row: Sequence[Any]) -> Kept:
     output_id, part, mime_type, size, pages, made = row
-    return Kept(
-        output_id=output_id,
-        owner=owner,
-        part=part,
-        mime_type=mime_type,
-        size=size,
-        pages=pages,
-        made_at=float(made),
-        expires_at=0.0,
-    )
+    return Kept(output_id, owner, part, mime_type, size, pages, float(made))
