@@ -126,11 +126,9 @@ class FileShelf:
         return str(self._folder)
 
     def path(self, name: str) -> Path:
-        """Returns the file of a thing."""
         return self._folder / f"{self._stem(name) if self._stem else name}{_SUFFIX}"
 
     def where(self, name: str) -> str:
-        """Returns the file's path."""
         return str(self.path(name))
 
     def names(self) -> list[str]:

@@ -153,7 +153,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     if is_shown:
         board = Board(dashboard.recent_runs, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
-        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.count)
+        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None
     waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
     return Pages(
