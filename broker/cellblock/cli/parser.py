@@ -39,7 +39,6 @@ LOGIN_SECONDS: Final = 300
 
 
 def make_parser() -> Parser:
-    """Returns the parser of all commands and options."""
     parser = Parser(prog="cellblock", **shown(""))
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
@@ -65,7 +64,6 @@ def _add(commands: Commands, path: str, work: str | None = None) -> Parser:
 
 
 def _add_actions(commands: Commands, path: str) -> Commands:
-    """Adds a command that has commands below it."""
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 

@@ -53,7 +53,6 @@ class JournalSettings(Section):
         return any(mode != "off" for mode in (self.mode, *self.clients.values()))
 
     def for_client(self, principal: str) -> JournalMode:
-        """Returns which runs of one client are kept."""
         return self.clients.get(principal, self.mode)
 
 

@@ -16,9 +16,9 @@ from cellblock.base.questions import QuestionId
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.config.policy import PolicySettings
 from cellblock.policy.asking import Approver, EarlierQuestions, Question, Verdict
+from cellblock.policy.counts import Quotas
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants
-from cellblock.policy.quotas import Quotas
 from cellblock.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")

@@ -1,5 +1,5 @@
 """Reads where a daemon keeps its state from a configuration without the models: importing those takes longer than a
-relay has before its client's first answer.
+`connect` has before its client's first answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 
 def default_state_dir() -> Path:
-    """Returns the default state directory."""
     return Path(platformdirs.user_state_dir("cellblock"))
 
 
