@@ -457,27 +457,24 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise Refused(404)
 
 
-class CancellationsUnsaid(logging.Filter):
-    """Leaves out of a log that a request was cancelled: at the end that is our own doing."""
+@contextlib.contextmanager
+def cancellations_unsaid() -> Generator[None]:
+    """Leaves out of the web server's log, inside the block, that requests were cancelled: at the end that is our own
+    doing."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Says whether a log record is about anything but a cancelled answer."""
+    def is_said(record: logging.LogRecord) -> bool:
         kind = record.exc_info[0] if record.exc_info else None
         if kind is not None:
             return not issubclass(kind, asyncio.CancelledError)
         return not str(record.msg).startswith(CANCELS)
 
-
-@contextlib.contextmanager
-def cancellations_unsaid() -> Generator[None]:
-    """Leaves cancellations out of the web server's log inside the block."""
-    said, unsaid = logging.getLogger("uvicorn.error"), CancellationsUnsaid()
+    log = logging.getLogger("uvicorn.error")
     # In front of the filter that makes one line of a record, without its exception.
-    said.filters.insert(0, unsaid)
+    log.filters.insert(0, is_said)
     try:
         yield
     finally:
-        said.removeFilter(unsaid)
+        log.removeFilter(is_said)
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
