@@ -97,6 +97,7 @@ class Campaign:
         )
         self.faults = FleetFaults(self.fleet, random.Random(seed + 1), self.wrong)
         self.logs: dict[str, str] = {}
+        self.summary = ""
 
     async def run(self) -> None:
         """Runs it all; what is wrong is in `wrong`."""
@@ -120,6 +121,7 @@ class Campaign:
     def figures(self) -> dict[str, Any]:
         """Gives what a report needs."""
         return {
+            "fleet": self.summary,
             "faults": dict(self.faults.done.most_common()),
             "counts": dict(sorted(self.books.counts.items())),
             "what_was_done": self.faults.log,
