@@ -19,7 +19,7 @@ from benchmarks import harness
 from soak import report
 from soak.campaign import PARTS, Campaign
 from soak.fleet.campaign import Campaign as FleetCampaign
-from support.fleet.network import best_network
+from support.fleet.network import Loopback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +80,7 @@ def of_one(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple
 def of_fleet(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
     """The same of a fleet."""
     # Short, so that sockets fit under it.
-    with best_network() as network, tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
+    with Loopback() as network, tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
         campaign = FleetCampaign(Path(folder), network, seed=parsed.seed, seconds=parsed.minutes * 60)
         try:
             asyncio.run(campaign.run())

@@ -29,7 +29,7 @@ from soak.run_books import APPROVE, LOSSES, RunBooks
 from soak.watch import adopt_orphans, tracebacks
 from support.entries import CELLBLOCK, plain_server
 from support.fleet.fleet import Fleet, summary
-from support.fleet.network import Network
+from support.fleet.network import Loopback
 from support.fleet.parts import Broker
 from support.processes import alive, command_line, descendants
 from support.waits import until, until_found
@@ -71,7 +71,7 @@ class Campaign:
         seconds: Of load.
     """
 
-    def __init__(self, folder: Path, network: Network, *, seed: int, seconds: float) -> None:
+    def __init__(self, folder: Path, network: Loopback, *, seed: int, seconds: float) -> None:
         # A run ends with the connection of a client that waits for it.
         self.books = RunBooks(ENDS, {"CANCELLED"})
         self.wrong = self.books.wrong
