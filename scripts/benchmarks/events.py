@@ -100,7 +100,7 @@ def alone(count: int = 3_000) -> None:
 
 
 def _watchers(section: Any, folder: Path) -> list[Any]:
-    return [AuditLog(section.audit, folder), Tally(1000), Board(100)]
+    return [AuditLog(section.audit, folder), Tally(), Board(100)]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -22,7 +22,6 @@ from support.waits import until, within
 
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}, "approval_timeout_ms": 5_000},
-    "frontend": {"progress_interval_ms": 100},
     # Parked runs have tests of their own: here, people answer while the run has its process.
     "journal": {"park_after_ms": 30_000},
     "pool": {"warm": 2},

@@ -7,7 +7,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,7 @@ INLINE = 20_000
 SECTION: dict[str, Any] = {
     "outputs": {
         "inline_bytes": INLINE,
-        "preview_bytes": 500,
-        "page_bytes": 64 * KIB,
-        "client_bytes": 3 * MIB,
-        "total_bytes": 4 * MIB,
+        "total_bytes": 12 * MIB,
     },
     "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
     "max_message_bytes": MIB,
@@ -136,7 +133,7 @@ async def test_a_large_result_is_a_preview_and_pages(
         shown = response["result"]
         assert shown.startswith('[{"id":0,"name":"Zoë \\u202e𝄞')
         assert shown.endswith("…")
-        assert len(shown.encode()) <= 500 + len("…".encode())
+        assert len(shown.encode()) <= 2_000 + len("…".encode())
         (note,) = response["diagnostics"]
         assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
         assert f"inline_bytes = {INLINE}" in note["message"]
@@ -241,7 +238,7 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         for _ in range(6):
             links += links_of(await run(client, sized(MIB - 100)))
             files = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(file.stat().st_size for file in files) <= SECTION["outputs"]["client_bytes"]
+            assert sum(file.stat().st_size for file in files) <= SECTION["outputs"]["total_bytes"] // 4
         assert len(links) == 6
         assert "the oldest go first" in await gone(client, links[0].uri)
         assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
@@ -250,20 +247,20 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
-    """Two editors that each start `serve --stdio`: the disk holds `total_bytes`, and the oldest output has gone."""
-    config = write_config(tmp_path, {}, **SECTION)
+    """Editors that each start `serve --stdio`: the disk holds `total_bytes`, and the oldest output has gone."""
+    total = 4 * MIB
+    config = write_config(
+        tmp_path, {}, **SECTION | {"outputs": {"inline_bytes": INLINE, "total_bytes": total}}
+    )
     state = tmp_path / "s"
-    async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
-        made = [
-            links_of(await run(client, sized(900 * KIB)))[0].uri
-            for client in (one, other, one, other, one, other)
-        ]
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Client(stdio(config, state))) for _ in range(5)]
+        made = [links_of(await run(client, sized(900 * KIB)))[0].uri for client in clients]
         sizes = [file.stat().st_size for file in state.glob("outputs/*/*") if file.name != "lock"]
-        assert len(sizes) == 4 and sum(sizes) <= SECTION["outputs"]["total_bytes"]
-        for client, uri in ((one, made[0]), (other, made[1])):
-            with pytest.raises(MCPError, match="is not kept"):
-                await client.read_resource(uri)
-        assert len("".join(await pages_of(other, made[-1]))) == 900 * KIB + 2
+        assert len(sizes) == 4 and sum(sizes) <= total
+        with pytest.raises(MCPError, match="is not kept"):
+            await clients[0].read_resource(made[0])
+        assert len("".join(await pages_of(clients[-1], made[-1]))) == 900 * KIB + 2
 
 
 async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:

@@ -52,14 +52,13 @@ def section(park_after_ms: int) -> dict[str, Any]:
     return {
         "policy": {"default": {"approve": ["plain.give"]}},
         "journal": {"park_after_ms": park_after_ms},
-        "frontend": {"progress_interval_ms": 100},
     }
 
 
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that hold the runs whose clients are away."""
-    kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
+    kept = {"outputs": {"inline_bytes": 1024}}
     async with fleet(
         tmp_path_factory.mktemp("two"), postgres.database(), **section(600_000), **kept
     ) as found:

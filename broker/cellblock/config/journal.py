@@ -34,11 +34,8 @@ class JournalSettings(Section):
     """Sets how long a run may wait for nothing but a tool, in milliseconds. Then the broker stores the run, and its
     process ends until the answer comes. All runs are recorded for that. Null: runs keep their processes."""
 
-    parked_ttl_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
-    """Bounds how long a run waits for a person in all, in milliseconds. Then it ends without the answer."""
-
     expire_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
-    """Bounds how long a run is kept, in milliseconds."""
+    """Bounds how long a run waits for a person in all, and how long it is kept when it has ended, in milliseconds."""
 
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
     """Caps the disk space of all kept runs together, over all processes that share one state directory, in bytes. The

@@ -173,7 +173,7 @@ class GoingOn:
     @property
     def good_seconds(self) -> float:
         """Says for how many seconds a run stays parked at most."""
-        return self._keeper.settings.parked_ttl_ms / 1000
+        return self._keeper.settings.expire_ms / 1000
 
     # ---- inside --------------------------------------------------------------------------------------
 

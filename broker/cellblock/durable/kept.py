@@ -179,7 +179,7 @@ class Kept(KeptRun):
         # What servers ask is known where their calls are.
         self._asks = any(not question.is_of_server for question in parked.questions)
         self._client_waits = self.is_waited_for and not parked.questions
-        expires = time.time() + self._settings.parked_ttl_ms / 1000
+        expires = time.time() + self._settings.expire_ms / 1000
         self._head = replace(
             self._head,
             state="parked",

@@ -105,4 +105,7 @@ class Grantee:
     leaves: bool = False
 
 
+COMMAND_LINE: Final = "cli"
+"""Names the principal of the command line, of which a process runs one script."""
+
 EMBEDDING: Final = Grantee("embedding")

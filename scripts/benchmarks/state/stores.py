@@ -51,7 +51,7 @@ class Stores:
     def __init__(self, shared: SharedState, name: str) -> None:
         self.shared, self.name = shared, name
         self.journals = Journals(SharedPlace(shared), JournalSettings(mode="all"))
-        self.outputs = SharedOutputs(OutputSettings(page_bytes=PAGE_BYTES), shared)
+        self.outputs = SharedOutputs(OutputSettings(), shared)
         self.pins = PinStore(shared.rows)
         self.tokens = NamedTokens(shared.rows)
         self.counts = counts_of(Path(), shared)

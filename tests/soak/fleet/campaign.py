@@ -92,7 +92,7 @@ class Campaign:
                 "policy": {"default": {"approve": APPROVE}, "quotas": shared.quotas(self._most)},
                 "upstream": shared.UPSTREAM,
                 "journal": {"park_after_ms": 300},
-                "outputs": {"inline_bytes": INLINE_BYTES, "page_bytes": INLINE_BYTES},
+                "outputs": {"inline_bytes": INLINE_BYTES},
             },
             host_options=("--drain", 20),
         )

@@ -13,6 +13,9 @@ from cellblock.frontend.outputs.outputs_disk import on_disk
 ID_BYTES: Final = 24
 """Sets the randomness in an output's id."""
 
+PAGE_BYTES: Final = 32 * 1024
+"""Caps the content of one `resources/read`: about 8,000 tokens."""
+
 MAX_KEPT: Final = 256
 """Bounds the outputs of one client: a list of them is read whole."""
 

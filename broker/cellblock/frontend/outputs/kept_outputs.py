@@ -27,7 +27,16 @@ from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, Kept, NotKept, Output, OutputPlace, cut_at
+from cellblock.frontend.outputs.kept import (
+    ID_BYTES,
+    MAX_KEPT,
+    PAGE_BYTES,
+    Kept,
+    NotKept,
+    Output,
+    OutputPlace,
+    cut_at,
+)
 from cellblock.frontend.outputs.outputs_disk import write_within
 from cellblock.frontend.outputs.shared_outputs import SharedOutputs
 from cellblock_worker.base.folders import Folder, InTheWay
@@ -93,7 +102,7 @@ class KeptOutputs:
             raise NotKept
         if not 1 <= page <= kept.pages:
             raise IndexError(kept.pages)
-        size = self.settings.page_bytes
+        size = PAGE_BYTES
         try:
             return kept, await self._on_disk(_read, self._own.folder, output_id, (page - 1) * size, size)
         except (FileNotFoundError, InTheWay):
@@ -132,13 +141,15 @@ class KeptOutputs:
             part=output.part,
             mime_type=output.mime_type,
             size=size,
-            pages=max(1, -(-size // self.settings.page_bytes)),
+            pages=max(1, -(-size // PAGE_BYTES)),
             made_at=time.time(),
             expires_at=loop.time() + self.settings.expire_ms / 1000,
         )
         principal = owner.principal
         if kept.on_disk > self.settings.client_bytes:
-            raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
+            raise OSError(
+                f"{size} bytes are over a quarter of outputs.total_bytes = {self.settings.total_bytes}"
+            )
         own = [old for old in self._kept.values() if old.owner.principal == principal]
         while own and (
             len(own) >= MAX_KEPT or self._used[principal] + kept.on_disk > self.settings.client_bytes

@@ -20,7 +20,7 @@ from cellblock.base.shared_state import SharedState
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, Kept, NotKept, Output, cut_at
+from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, PAGE_BYTES, Kept, NotKept, Output, cut_at
 from cellblock.journal.run_rows import plain
 
 KIND: Final = "outputs"
@@ -92,14 +92,16 @@ class SharedOutputs:
                 part=output.part,
                 mime_type=output.mime_type,
                 size=len(output.data),
-                pages=max(1, -(-len(output.data) // self.settings.page_bytes)),
+                pages=max(1, -(-len(output.data) // PAGE_BYTES)),
                 made_at=time.time(),
                 expires_at=expires_at,
             )
             for output in outputs
         ]
         if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
-            raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
+            raise OSError(
+                f"{size} bytes are over a quarter of outputs.total_bytes = {self.settings.total_bytes}"
+            )
         await self._asked(self._write, made, [output.data for output in outputs])
         self._own |= {kept.output_id: kept for kept in made}
         self._changed.tell()
@@ -195,7 +197,7 @@ class SharedOutputs:
         )
 
     def _sealed(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
-        size = self.settings.page_bytes
+        size = PAGE_BYTES
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         return [
             (

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from cellblock.base.json import is_object
 from cellblock.base.shelf import Stamp
 from cellblock.config.auth import AuthSettings
-from cellblock.config.secrets.keyrings import Keyring, KeyringError
+from cellblock.config.secrets.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.definitions import file_stem
@@ -88,7 +88,7 @@ class LoginStore:
         state_dir: Cellblock's state directory.
         server: The server's name in `mcpServers`.
         url: Its URL there.
-        settings: Whether the keyring is used, and how long it is waited for.
+        settings: Whether the keyring is used.
     """
 
     def __init__(self, state_dir: Path, server: str, url: str, settings: AuthSettings) -> None:
@@ -96,7 +96,7 @@ class LoginStore:
         self.kept_in: str | None = None
         self._url = url
         self._settings = settings
-        self._keyring = Keyring(settings.keyring_timeout_ms / 1000)
+        self._keyring = Keyring(KEYRING_SECONDS)
 
     @property
     def where(self) -> str:

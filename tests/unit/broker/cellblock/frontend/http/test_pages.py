@@ -44,7 +44,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
-    tally = Tally(10)
+    tally = Tally()
     return Pages(View(Still(), tally, Board(10), "1"), Metrics(tally, Still()), clock=clock)
 
 
@@ -87,7 +87,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(Still(), Tally(1), Board(1), "1"), None, secure=True)
+    pages = Pages(View(Still(), Tally(), Board(1), "1"), None, secure=True)
     assert b"; Secure" in log_in(pages, code_of(pages))[1][b"set-cookie"]
 
 
@@ -183,9 +183,9 @@ def test_unknown_paths(pages: Pages, path: str) -> None:
 
 
 def test_what_is_off_has_no_path() -> None:
-    only_metrics = Pages(None, Metrics(Tally(1), Still()), open_metrics=True)
+    only_metrics = Pages(None, Metrics(Tally(), Still()), open_metrics=True)
     assert only_metrics.has(METRICS_PATH) and not only_metrics.has("/dashboard")
     assert only_metrics.is_open(METRICS_PATH)
-    no_metrics = Pages(View(Still(), Tally(1), Board(1), "1"), None)
+    no_metrics = Pages(View(Still(), Tally(), Board(1), "1"), None)
     assert no_metrics.has("/dashboard") and not no_metrics.has(METRICS_PATH)
     assert not no_metrics.has("/dashboards")
