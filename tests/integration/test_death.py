@@ -338,7 +338,7 @@ async def test_what_a_killed_broker_left_is_removed_by_the_next(tmp_path: Path) 
         (tmp_path / "script.js").write_text("globalThis.__codemode_result__ = 1;")
         async with cellblock(*arguments) as process:
             assert await within(process.wait()) == 0
-        assert not (state / "run").exists()
+        assert [*(state / "run").iterdir()] == []
     finally:
         shutil.rmtree(state, ignore_errors=True)
 

@@ -1,7 +1,8 @@
-"""A folder that Cellblock makes and removes has a mark in it and a lock, and nothing goes without both.
+"""A folder that Cellblock makes and removes has one file that is its mark and its lock, and nothing goes without both.
 
-The lock tells whether its process lives, in whatever pid namespace: a container's broker and its machine's may share a
-state folder. The mark holds the folder's name and inode, so that no copy of it, and no folder of others, has one.
+The lock (`flock`) tells whether its process lives, in whatever pid namespace: a container's broker and its machine's
+may share a state folder. The mark holds the folder's name and inode, so that no copy of it, and no folder of others,
+has one. What such folders stand in is made when it is missing, and stays.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay, is_known, remove_known
+from cellblock_worker.base.folders import Contents, Folder, InTheWay, remove_known
 
 logger = logging.getLogger("cellblock")
 
@@ -26,16 +27,10 @@ PREFIX: Final = "broker-"
 _NAME: Final = re.compile(PREFIX + "[a-z0-9_]{8}")
 
 LOCK_NAME: Final = "lock"
-"""Names the lock and mark of the folder that one process has."""
-
-MARK_NAME: Final = ".cellblock"
-"""Names the mark of a folder that processes share."""
+"""Names the file that is a folder's mark, and its lock as long as its process lives."""
 
 MARK_BYTES: Final = 1024
 """Caps what is read of a mark; one takes 100 bytes and the folder's name."""
-
-ATTEMPTS: Final = 10
-"""Caps the times in a row that the last of the other brokers may remove the shared folder just then."""
 
 SHORTAGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Names what the machine lacks, and no configuration mends."""
@@ -55,13 +50,7 @@ class OwnFolder:
 
     def __init__(self, parent: Path, contents: Contents) -> None:
         self._contents = contents
-        name = PREFIX + secrets.token_hex(4)
-        for _ in range(ATTEMPTS):
-            # The last of the other brokers may just be tidying up.
-            with contextlib.suppress(FileNotFoundError):
-                self._take(parent, name)
-                return
-        raise FileNotFoundError(errno.ENOENT, "removed as soon as it was made, again and again", str(parent))
+        self._take(parent, PREFIX + secrets.token_hex(4))
 
     @property
     def path(self) -> Path:
@@ -76,7 +65,7 @@ class OwnFolder:
             OSError: It cannot be made.
         """
         parent, folder, lock = self.parent, self.folder, self._lock
-        with shared_folder(parent.path) as now:
+        with Folder.inside(parent.path, make=True) as now:
             seen = now.look(folder.path.name)
         if seen is not None and os.path.samestat(seen, folder.stat()) and os.fstat(lock).st_nlink > 0:
             return
@@ -86,11 +75,9 @@ class OwnFolder:
         parent.close()
 
     def close(self) -> None:
-        """Removes the folder with what is ours in it, then gives up its lock; and the parent, when no broker's folder
-        is left in it."""
+        """Removes the folder with what is ours in it, then gives up its lock."""
         try:
             _remove(self.parent, self.folder, self._contents)
-            _give_back(self.parent)
         except OSError as error:
             logger.warning("%s is not removed: %s", self.path, error)
         finally:
@@ -100,7 +87,7 @@ class OwnFolder:
 
     def _take(self, parent: Path, name: str, was: os.stat_result | None = None) -> None:
         with contextlib.ExitStack() as stack:
-            within = stack.enter_context(shared_folder(parent))
+            within = stack.enter_context(Folder.inside(parent, make=True))
             made = within.make(name)
             if made:
                 stack.callback(_remove_new, within, name)
@@ -118,33 +105,12 @@ class OwnFolder:
             stack.pop_all()
 
 
-def shared_folder(path: Path) -> Folder:
-    """Opens a folder that brokers have theirs in; one that is made here is marked, and goes with the last of them.
-
-    Raises:
-        InTheWay: Something else has its name.
-        OSError: It cannot be opened, or made.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with Folder.named(path.parent) as above:
-        made = above.make(path.name)
-        folder = above.below(path.name)
-    if made:
-        try:
-            _mark(folder)
-        except BaseException:
-            folder.close()
-            raise
-    return folder
-
-
-def remove_stale(parent: Path, contents: Contents, *, unmarked: bool = False) -> None:
-    """Removes the folders of brokers that were killed, and `parent` when it was made for them and has nothing else.
+def remove_stale(parent: Path, contents: Contents) -> None:
+    """Removes the folders of brokers that were killed.
 
     Args:
         parent: What they are in; it need not be there.
         contents: What is in them.
-        unmarked: Those too that an earlier version has made, without marks: an empty lock, and not one unknown file.
 
     Raises:
         InTheWay: Something else has the parent's name.
@@ -155,14 +121,10 @@ def remove_stale(parent: Path, contents: Contents, *, unmarked: bool = False) ->
     except FileNotFoundError:
         return
     with folder:
-        # What this version has marked has nothing of an earlier one in it.
-        unmarked = unmarked and not _is_marked(folder, MARK_NAME)
         for name in folder.names():
-            if _NAME.fullmatch(name):
-                # Others come and go meanwhile, and what cannot be looked into is not ours.
-                with contextlib.suppress(OSError):
-                    _remove_if_stale(folder, name, contents, unmarked=unmarked)
-        _give_back(folder)
+            # Others come and go meanwhile, and what cannot be looked into is not ours.
+            with contextlib.suppress(OSError):
+                _remove_if_stale(folder, name, contents)
 
 
 def is_living(parent: Path, name: str) -> bool:
@@ -191,7 +153,7 @@ def own_folder(parent: Folder, name: str) -> Folder:
     if not _NAME.fullmatch(name):
         raise InTheWay(parent.path / name, "not a folder that Cellblock has made")
     folder = parent.below(name)
-    if not _is_marked(folder, LOCK_NAME):
+    if not _is_marked(folder):
         folder.close()
         raise InTheWay(folder.path, "not a folder that Cellblock has made")
     return folder
@@ -200,10 +162,8 @@ def own_folder(parent: Folder, name: str) -> Folder:
 # ---- inside ------------------------------------------------------------------------------------------------
 
 
-def _remove_if_stale(parent: Folder, name: str, contents: Contents, *, unmarked: bool) -> None:
-    with parent.below(name) as folder:
-        if not _is_marked(folder, LOCK_NAME) and not (unmarked and _is_of_earlier_version(folder, contents)):
-            return
+def _remove_if_stale(parent: Folder, name: str, contents: Contents) -> None:
+    with own_folder(parent, name) as folder:
         lock = folder.open(LOCK_NAME, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,16 +172,6 @@ def _remove_if_stale(parent: Folder, name: str, contents: Contents, *, unmarked:
                 _remove(parent, folder, contents)
         finally:
             os.close(lock)
-
-
-def _is_of_earlier_version(folder: Folder, contents: Contents) -> bool:
-    lock = folder.look(LOCK_NAME)
-    return (
-        lock is not None
-        and lock.st_size == 0
-        and stat.S_IMODE(folder.stat().st_mode) == 0o700
-        and is_known(folder, {LOCK_NAME: FILE, **contents})
-    )
 
 
 def _remove(parent: Folder, folder: Folder, contents: Contents) -> None:
@@ -241,32 +191,11 @@ def _remove_new(parent: Folder, name: str) -> None:
 
 
 def _remove_empty(parent: Folder, folder: Folder) -> None:
-    """Removes an empty folder, where it still has its name."""
+    # Only where it still has its name.
     name = folder.path.name
     seen = parent.look(name)
     if seen is not None and os.path.samestat(seen, folder.stat()):
         parent.remove(name, stat.S_IFDIR)
-
-
-def _give_back(folder: Folder) -> None:
-    """Removes a shared folder that was made for brokers, when it has nothing but its mark."""
-    if folder.names() != [MARK_NAME] or not _is_marked(folder, MARK_NAME):
-        return
-    folder.remove(MARK_NAME)
-    try:
-        with Folder.named(folder.path.parent) as above:
-            _remove_empty(above, folder)
-    except OSError:
-        # Another broker has its folder there since.
-        _mark(folder)
-
-
-def _mark(folder: Folder) -> None:
-    descriptor = folder.open(MARK_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        _write_mark(descriptor, folder)
-    finally:
-        os.close(descriptor)
 
 
 def _write_mark(descriptor: int, folder: Folder) -> None:
@@ -278,9 +207,9 @@ def _write_mark(descriptor: int, folder: Folder) -> None:
             raise
 
 
-def _is_marked(folder: Folder, name: str) -> bool:
+def _is_marked(folder: Folder) -> bool:
     with contextlib.suppress(OSError):
-        return folder.beginning(name, MARK_BYTES) == _mark_of(folder)
+        return folder.beginning(LOCK_NAME, MARK_BYTES) == _mark_of(folder)
     return False
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale, shared_folder
+from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale
 from cellblock.base.state_dir import RUN, SOCKET_NAME, SOCKETS, in_the_way
-from cellblock_worker.base.folders import InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 SOCKET_PATH_CAP: Final = 100
 """Bounds the path of a broker's socket: `sockaddr_un` holds 108 bytes on Linux and 104 on macOS, including the file's
@@ -36,11 +36,10 @@ class SocketDir:
 
     def __init__(self, state_dir: Path) -> None:
         parent = state_dir / RUN
-        short = len(str(parent)) + NAMES_BYTES <= SOCKET_PATH_CAP
         try:
-            if not short:
+            if len(str(parent)) + NAMES_BYTES > SOCKET_PATH_CAP:
                 parent = _shared_parent()
-            remove_stale(parent, SOCKETS, unmarked=not short)
+            remove_stale(parent, SOCKETS)
             self._own = OwnFolder(parent, SOCKETS)
         except OSError as error:
             if error.errno in SHORTAGES:
@@ -81,7 +80,7 @@ def _shared_parent() -> Path:
             f"The path of a socket in {parent} would be over {LONGEST_SOCKET_PATH} bytes.",
             hint="Set TMPDIR or --state-dir to a folder with a shorter path.",
         )
-    with shared_folder(parent) as folder:
+    with Folder.inside(parent, make=True) as folder:
         if folder.stat().st_mode & 0o077:
             raise InTheWay(parent, "not a private folder of this user")
     return parent

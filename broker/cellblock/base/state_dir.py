@@ -1,8 +1,7 @@
 """The state directory is checked here: whose it must be, what Cellblock puts into it, and what is done when it is used
 first.
 
-It may be any folder of the user's, with files of the user's own in it. A mark says that this version, or a later one,
-has been here. Without one, what is there is an earlier version's, recognised by its files, or it is somebody else's.
+It may be any folder of the user's, with files of the user's own in it. A mark says that Cellblock has been here.
 """
 
 from __future__ import annotations
@@ -16,12 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.own_folders import MARK_NAME, SHORTAGES, remove_stale
+from cellblock.base.own_folders import SHORTAGES
 from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay
 from cellblock_worker.host.deno_files import CONTENTS as DENO_FILES
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 
 logger = logging.getLogger("cellblock")
+
+MARK_NAME: Final = ".cellblock"
+"""Names the mark of a state directory."""
 
 RUN: Final = "run"
 """Names the folder in which each broker has a folder of its own, for its sockets."""
@@ -137,17 +139,11 @@ def _unusable(path: Path, error: OSError) -> ConfigError:
 
 
 def _begin(folder: Folder) -> None:
-    """Cleans up behind an earlier version, or sees that nobody else's files would be written to; and leaves the mark.
+    """Sees that nobody else's files would be written to, and leaves the mark.
 
-    Both once only: later, a folder without a mark of its own is somebody else's, whatever it looks like, and the names
-    of files are Cellblock's.
+    Once only: later, the names of files are Cellblock's.
     """
-    if _is_of_earlier_version(folder):
-        for name, contents in ((RUN, SOCKETS), (OUTPUTS, OUTPUT_FILES)):
-            # What is in the way there is told by whoever needs the name.
-            with contextlib.suppress(OSError):
-                remove_stale(folder.path / name, contents, unmarked=True)
-    else:
+    if not _begins_as_database(folder):
         _refuse_taken(folder)
     try:
         mark = folder.open(MARK_NAME, os.O_WRONLY | os.O_CREAT)
@@ -167,18 +163,6 @@ def _is_used(folder: Folder) -> bool:
     if said and not said.startswith(b"Cellblock "):
         raise InTheWay(folder.path / MARK_NAME, "not a mark that Cellblock has made")
     return bool(said)
-
-
-def _is_of_earlier_version(folder: Folder) -> bool:
-    """Says whether an earlier version's store, which begins as no text does, or its logs are in a folder that it has
-    made private.
-    """
-    if _begins_as_database(folder):
-        return True
-    with contextlib.suppress(OSError), folder.below(LOGS) as logs:
-        private = stat.S_IMODE(logs.stat().st_mode) == 0o700
-        return private and any(_LOG_FILE.fullmatch(name) and logs.holds(name, FILE) for name in logs.names())
-    return False
 
 
 def _refuse_taken(folder: Folder) -> None:

@@ -12,7 +12,7 @@ import webbrowser
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urljoin
+from urllib.parse import urljoin
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.cli.arguments import DEFAULT_ADDRESS, default_file
@@ -179,8 +179,7 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
 async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
     """Shows the daemon until the user has seen enough."""
     from cellblock.base.terminal import Painter
-    from cellblock.cli.top.overview import render
-    from cellblock.cli.top.screen import watch
+    from cellblock.cli.top import render, watch
 
     if parsed.json and not parsed.once:
         raise ConfigError("--json is of use only with --once.", hint="Add --once.")
@@ -188,19 +187,16 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
     async def ask() -> Any:
         return await ask_daemon(daemon, "GET", "/dashboard/state")
 
-    async def ask_run(run_id: str) -> Any:
-        return await ask_daemon(daemon, "GET", f"/dashboard/runs/{quote(run_id, safe='')}", absent=True)
-
     if parsed.once:
         await tell_not_started(daemon)
     if parsed.json:
         write_json(await ask())
-    elif parsed.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+    elif parsed.once or not sys.stdout.isatty():
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
         lines = render(await ask(), width, 0, Painter(sys.stdout))
         sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
     else:
-        await watch(ask, ask_run)
+        await watch(ask)
     return EXIT_OK
 
 

@@ -185,10 +185,9 @@ HELP: Final = {
     ),
     "top": Help(
         "show a running daemon in the terminal",
-        "Shows pool, queue, latencies, servers and runs of a running `cellblock serve --http`. The arrow keys or j "
-        "and k select a run, Enter opens it: its timeline, calls, diagnostics and console output. s shows what is "
-        "known of the servers' tools, ? all keys, Esc goes back, q quits.",
-        "cellblock top  # until q is pressed; ? shows the keys",
+        "Shows pool, servers and runs of a running `cellblock serve --http`, anew each second. `cellblock dashboard` "
+        "shows more of each.",
+        "cellblock top  # until Ctrl-C",
         "cellblock top --once --json | jq .pool  # for machines",
     ),
     "types": Help(

@@ -16,8 +16,8 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import with_state_dir
+from cellblock.cli.run_page import parts, title
 from cellblock.cli.streams import write_data, write_json
-from cellblock.cli.top.run_page import parts, title
 from cellblock.config.secrets.redaction import redacting
 from cellblock.config.settings import Settings
 from cellblock.durable.views import NO_END, head_data, shown
@@ -68,7 +68,7 @@ def show(parsed: argparse.Namespace) -> int:
         write_json(run)
         return EXIT_OK
     width = max(40, shutil.get_terminal_size((120, 24)).columns)
-    lines = [title(parsed.run, run, False)]
+    lines = [title(parsed.run, run)]
     for question in run.get("waitsFor", ()):
         lines += ["", *_question_lines(question, values=parsed.values)]
     for call in run.get("atWork", ()):

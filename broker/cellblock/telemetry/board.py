@@ -78,12 +78,11 @@ class Board(Watcher):
 
     def live(self) -> list[Data]:
         """Returns the runs under way, the oldest first, in short."""
-        shown = list(self._live.values())[:MAX_LIVE_SHOWN]
-        return [_short(_brief(live.run), live.logs[-1].message if live.logs else None) for live in shown]
+        return [_live_brief(one) for one in list(self._live.values())[:MAX_LIVE_SHOWN]]
 
     def recent(self) -> list[Data]:
         """Returns the runs that ended, the newest first, in short."""
-        return [_short(whole, None) for whole in self._recent]
+        return [_short(whole) for whole in self._recent]
 
     def run(self, run_id: str) -> Data | None:
         """Returns one run with its timeline and logs; None when it is not remembered."""
@@ -131,10 +130,17 @@ def _brief(run: RunFacts) -> Data:
     }
 
 
-def _short(data: Data, last_log: str | None) -> Data:
+def _live_brief(live: LiveRun) -> Data:
+    """Returns a run under way in short, with the call that it waits for, and what it has logged last."""
+    waits = next((call for call in reversed(live.run.calls) if not call.over), None)
+    called = {} if waits is None else {"call": f"{waits.server}.{waits.tool}"[:MAX_NAME_CHARS]}
+    logged = {"lastLog": live.logs[-1].message[:MAX_NAME_CHARS]} if live.logs else {}
+    return {**_brief(live.run), **called, **logged}
+
+
+def _short(whole: Data) -> Data:
     long = ("steps", "timeline", "logs", "diagnostics", "script")
-    short = {key: value for key, value in data.items() if key not in long}
-    return short if last_log is None else {**short, "lastLog": last_log[:MAX_NAME_CHARS]}
+    return {key: value for key, value in whole.items() if key not in long}
 
 
 def whole_run(live: LiveRun) -> Data:

@@ -264,21 +264,5 @@ def remove_folder(parent: Folder, name: str, contents: Contents) -> list[str]:
     return left
 
 
-def is_known(folder: Folder, contents: Contents) -> bool:
-    """Says whether a folder holds nothing but what is known. Raises OSError."""
-    for name in folder.names():
-        known = _known(name, contents)
-        if known is None or (isinstance(known, int) and not folder.holds(name, known)):
-            return False
-        if not isinstance(known, int):
-            try:
-                with folder.below(name) as inner:
-                    if not is_known(inner, known):
-                        return False
-            except InTheWay:
-                return False
-    return True
-
-
 def _known(name: str, contents: Contents) -> int | Contents | None:
     return next((known for pattern, known in contents.items() if re.fullmatch(pattern, name)), None)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.own_folders import MARK_NAME
-from cellblock.base.state_dir import in_the_way
+from cellblock.base.state_dir import MARK_NAME, in_the_way
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_named, read_private, write_private
 

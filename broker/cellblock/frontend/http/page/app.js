@@ -122,7 +122,7 @@ function show(state) {
   rate(state.perSecond);
   syncRows(byId("live"), state.live, (run) => run.id, runRow, (row, run) => cells(row, [
     row.cells[0].firstChild, run.state, [time(run.elapsedMs), "n"], [run.calls, "n"],
-    [run.lastLog ?? "", "", run.lastLog ?? ""],
+    [run.lastLog ?? run.call ?? "", "", run.lastLog ?? run.call ?? ""],
   ]));
   syncRows(byId("recent"), state.recent, (run) => run.id, runRow, (row, run) => cells(row, [
     row.cells[0].firstChild, [run.outcome, TEXTS[run.outcome] ?? "bad-text"],

@@ -12,14 +12,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base import own_folders
-from cellblock.base.own_folders import (
-    LOCK_NAME,
-    MARK_NAME,
-    OwnFolder,
-    own_folder,
-    remove_stale,
-    shared_folder,
-)
+from cellblock.base.own_folders import LOCK_NAME, OwnFolder, is_living, own_folder, remove_stale
 from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay
 
 CONTENTS: Contents = {"[0-9]+": FILE}
@@ -54,34 +47,26 @@ def parent(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_it_is_private_and_goes_with_its_parent_when_that_was_made_for_it(parent: Path) -> None:
+def test_it_is_private_and_goes_with_what_is_its_own(parent: Path) -> None:
     one, other = OwnFolder(parent, CONTENTS), OwnFolder(parent, CONTENTS)
-    assert names(parent) == sorted([MARK_NAME, one.path.name, other.path.name])
+    assert names(parent) == sorted([one.path.name, other.path.name])
     assert {path.stat().st_mode & 0o777 for path in (parent, one.path)} == {0o700}
     (one.path / "7").touch()
     one.close()
-    assert names(parent) == sorted([MARK_NAME, other.path.name])
+    assert names(parent) == [other.path.name]
     other.close()
-    assert not parent.exists()
-
-
-def test_a_parent_that_was_there_stays(parent: Path) -> None:
-    parent.mkdir()
-    OwnFolder(parent, CONTENTS).close()
     assert names(parent) == []
 
 
 def test_a_killed_ones_folder_goes_and_a_living_ones_stays(parent: Path) -> None:
     left = killed(parent)
     living = OwnFolder(parent, CONTENTS)
+    assert [is_living(parent, path.name) for path in (left, living.path)] == [False, True]
     remove_stale(parent, CONTENTS)
-    assert names(parent) == sorted([MARK_NAME, living.path.name])
-    assert not left.exists()
+    assert names(parent) == [living.path.name]
     living.close()
-    killed(parent)
-    remove_stale(parent, CONTENTS)
-    assert not parent.exists()
-    remove_stale(parent, CONTENTS)
+    assert names(parent) == []
+    remove_stale(parent / "none", CONTENTS)
 
 
 def test_what_others_put_into_it_stays_and_is_named(parent: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,50 +114,6 @@ def test_without_one_of_the_proofs_it_stays(parent: Path, tmp_path: Path, what: 
         own_folder(folder, left.name)
 
 
-def test_an_earlier_versions_folders_go_once_and_only_with_nothing_unknown(parent: Path) -> None:
-    for name, files in (
-        ("broker-killed_1", ["lock", "1"]),
-        ("broker-foreign1", ["lock", "1", "notes"]),
-        ("broker-no_lock1", ["1"]),
-        ("experiment", ["lock", "1"]),
-    ):
-        (parent / name).mkdir(parents=True, mode=0o700)
-        for file in files:
-            (parent / name / file).touch()
-    remove_stale(parent, CONTENTS)
-    assert len(names(parent)) == 4
-    remove_stale(parent, CONTENTS, unmarked=True)
-    assert names(parent) == ["broker-foreign1", "broker-no_lock1", "experiment"]
-    assert names(parent / "broker-foreign1") == ["1", "lock", "notes"]
-
-
-def test_a_marked_parent_has_nothing_of_an_earlier_version(parent: Path) -> None:
-    shared_folder(parent).close()
-    (parent / "broker-foreign1").mkdir()
-    (parent / "broker-foreign1" / LOCK_NAME).touch()
-    remove_stale(parent, CONTENTS, unmarked=True)
-    assert names(parent) == [MARK_NAME, "broker-foreign1"]
-
-
-def test_a_parent_that_goes_at_that_moment_is_made_again(
-    parent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries: list[Path] = []
-    opened = own_folders.shared_folder
-
-    def gone_at_first(path: Path) -> Folder:
-        folder = opened(path)
-        tries.append(path)
-        if len(tries) == 1:
-            shutil.rmtree(path)
-        return folder
-
-    monkeypatch.setattr(own_folders, "shared_folder", gone_at_first)
-    own = OwnFolder(parent, CONTENTS)
-    assert len(tries) == 2 and own.path.exists()
-    own.close()
-
-
 def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -183,7 +124,7 @@ def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pyte
     assert (own.path / LOCK_NAME).stat().st_size == 0
     remove_stale(parent, CONTENTS)
     own.close()
-    assert names(parent) == [MARK_NAME]
+    assert names(parent) == []
 
 
 def test_what_cannot_be_made_whole_leaves_nothing(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,23 +9,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.own_folders import MARK_NAME
-from cellblock.base.state_dir import check_state_dir, prepare_state_dir
+from cellblock.base.state_dir import MARK_NAME, check_state_dir, prepare_state_dir
 from cellblock.learning.store import Store
-
-
-def legacy(state: Path) -> None:
-    """As the version before marks left it when it was killed."""
-    for folder in ("logs", "run/broker-abc_1234", "outputs/broker-abc_1234"):
-        (state / folder).mkdir(parents=True)
-        (state / folder).chmod(0o700)
-    (state / "logs" / "host.log").touch()
-    for name in (
-        "run/broker-abc_1234/lock",
-        "outputs/broker-abc_1234/lock",
-        f"outputs/broker-abc_1234/{'x' * 32}",
-    ):
-        (state / name).touch()
 
 
 def names(folder: Path) -> list[str]:
@@ -94,33 +79,12 @@ def test_it_may_be_a_link_as_the_user_has_named_it(tmp_path: Path) -> None:
     assert names(tmp_path / "real") == [MARK_NAME, "logs"]
 
 
-def test_an_earlier_versions_is_cleaned_up_once(tmp_path: Path) -> None:
-    legacy(tmp_path)
-    (tmp_path / "run" / "mystuff").mkdir()
-    (tmp_path / "outputs" / "lost+found").mkdir()
-    prepare_state_dir(tmp_path)
-    assert (names(tmp_path / "run"), names(tmp_path / "outputs")) == (["mystuff"], ["lost+found"])
-    # What comes later and looks the same is not an earlier version's.
-    (tmp_path / "run" / "broker-abc_1234").mkdir(mode=0o700)
-    (tmp_path / "run" / "broker-abc_1234" / "lock").touch()
-    prepare_state_dir(tmp_path)
-    assert names(tmp_path / "run") == ["broker-abc_1234", "mystuff"]
-
-
-def test_a_link_there_is_left_to_whoever_needs_the_name(tmp_path: Path) -> None:
-    legacy(tmp_path)
-    (tmp_path / "outputs").rename(tmp_path / "elsewhere")
-    (tmp_path / "outputs").symlink_to(tmp_path / "elsewhere")
-    prepare_state_dir(tmp_path)
-    assert names(tmp_path / "elsewhere") == ["broker-abc_1234"] and names(tmp_path / "run") == []
-
-
-def test_its_store_alone_tells_an_earlier_version(tmp_path: Path) -> None:
-    legacy(tmp_path)
-    (tmp_path / "logs").chmod(0o755)
+def test_one_without_a_mark_that_has_a_store_is_cellblocks(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/host.log").touch()
     Store(tmp_path / "schemas.sqlite3").close()
     prepare_state_dir(tmp_path)
-    assert names(tmp_path / "run") == []
+    assert MARK_NAME in names(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["logs/host.log", "logs/upstream-files.log", "schemas.sqlite3"])

@@ -296,7 +296,7 @@ def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
     assert not other.lives("broker-00000000") and not other.lives("../x")
     other.close()
     one.close()
-    assert not other.lives(name) and not (tmp_path / "run").exists()
+    assert not other.lives(name) and [*(tmp_path / "run").iterdir()] == []
 
 
 def test_a_run_whose_tools_are_at_work_is_its_brokers_until_they_have_answered(

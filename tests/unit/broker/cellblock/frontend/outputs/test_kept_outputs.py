@@ -41,7 +41,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
     made = KeptOutputs(SETTINGS, tmp_path / "outputs")
     yield made
     await made.close()
-    assert "outputs" not in os.listdir(tmp_path)  # noqa: PTH208 - a plain look
+    assert os.listdir(tmp_path / "outputs") == []  # noqa: PTH208 - a plain look
 
 
 async def keep(kept: KeptOutputs, owner: Owner, text: str) -> Kept:

@@ -44,7 +44,7 @@ def test_the_oldest_of_all_folders_go(tmp_path: Path) -> None:
     assert outputs(tmp_path / "outputs") == {4, 1, 0}
     one.close()
     other.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "outputs").iterdir()) == []
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:

@@ -30,13 +30,10 @@ class Part(NamedTuple):
     lines: list[str]
 
 
-def title(run_id: str, run: Data | None, forgotten: bool) -> str:
+def title(run_id: str, run: Data) -> str:
     """Returns the first line, of plain text."""
-    if run is None:
-        return f"run {run_id}: {'no longer remembered by the daemon' if forgotten else 'asking the daemon…'}"
     state = run["outcome"] if run["state"] == "ended" else run["state"]
-    last = "  (no longer remembered by the daemon: as it was last seen)" if forgotten else ""
-    return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}{last}"
+    return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}"
 
 
 def parts(run: Data, width: int, paint: Painter) -> list[Part]:

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from cellblock.base.terminal import Painter, columns
-from cellblock.cli.top.run_page import parts, title
-from support.top_data import HOSTILE, bare, run_id, whole_run
+from cellblock.cli.run_page import parts, title
+from support.shown_runs import HOSTILE, bare, run_id, whole_run
 
 
 def lines_of(heading: str, width: int = 100, **options: int | bool) -> list[str]:
@@ -90,8 +90,5 @@ def test_facts_and_nothing_to_say() -> None:
 
 def test_titles() -> None:
     run = whole_run()
-    assert title(run_id(7), run, False) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
-    assert "no longer remembered" in title(run_id(7), run, True)
-    assert title("x", None, True) == "run x: no longer remembered by the daemon"
-    assert "asking" in title("x", None, False)
-    assert HOSTILE not in title("x", run, False)
+    assert title(run_id(7), run) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
+    assert HOSTILE not in title("x", run)

@@ -1,4 +1,4 @@
-"""What a daemon says to `cellblock top`, for tests: with texts that want to control the terminal."""
+"""What a daemon says of its runs, for tests: with texts that want to control the terminal."""
 
 from __future__ import annotations
 
