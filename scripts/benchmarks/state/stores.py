@@ -15,6 +15,7 @@ from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import OutputSettings
 from cellblock.daemon.assembly import counts_of
 from cellblock.frontend.outputs import shared_outputs
+from cellblock.frontend.outputs import shared_outputs
 from cellblock.frontend.outputs.shared_outputs import SharedOutputs
 from cellblock.journal import place, tables
 from cellblock.journal.journals import Journals
@@ -51,6 +52,8 @@ class Stores:
     def __init__(self, shared: SharedState, name: str) -> None:
         self.shared, self.name = shared, name
         self.journals = Journals(SharedPlace(shared), JournalSettings(mode="all"))
+        # Small outputs have pages, too.
+        setattr(shared_outputs, "PAGE_BYTES", PAGE_BYTES)  # noqa: B010
         self.outputs = SharedOutputs(OutputSettings(), shared)
         self.pins = PinStore(shared.rows)
         self.tokens = NamedTokens(shared.rows)
