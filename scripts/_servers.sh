@@ -6,9 +6,9 @@
 #   .servers/node/node_modules  the npm servers and clients of tests/servers/package-lock.json; the inspector's web
 #                               and terminal interfaces (80 MB) are overridden away, only its command line is used
 #   .servers/node/bin/node      the Node that runs them: from the wheel that the development tools bring along
-#   .servers/keyring            a GNOME keyring out of Debian's packages, unpacked, where the machine has none: no root
+#   .servers/keyring, haproxy   a GNOME keyring and HAProxy out of Debian's packages, unpacked, where the machine has none
 #
-# tests/support/public_servers.py and secret_service.py read these places.
+# tests/support/public_servers.py, secret_service.py and haproxy.py read these places.
 
 SERVERS="$ROOT/.servers"
 SERVER_PINS="$ROOT/tests/servers"
@@ -46,38 +46,45 @@ install_node_servers() {
   cat "$SERVER_PINS/package.json" "$SERVER_PINS/package-lock.json" >"$SERVERS/node/stamp"
 }
 
-# With what the machine lacks for it; where that is not to be had, the keyring's tests are skipped, and say so.
-KEYRING_PACKAGES=(gnome-keyring dbus-daemon)
-
-keyring_is_there() {
-  local unpacked="$SERVERS/keyring"
-  if command -v gnome-keyring-daemon >/dev/null && command -v dbus-daemon >/dev/null; then return; fi
-  command -v apt-get >/dev/null || return 0
-  [ "$(cat "$unpacked/stamp" 2>/dev/null)" = "${KEYRING_PACKAGES[*]}" ]
+# Debian's programs that a machine may lack: what is unpacked of their packages, without root and beside what is installed.
+# Where that is not to be had, the tests with them are skipped, and say so.
+has_all() {
+  local program
+  for program in "$@"; do
+    PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$program" >/dev/null || return
+  done
 }
 
-install_keyring() {
-  local unpacked="$SERVERS/keyring" package
-  keyring_is_there && return
-  say "unpacking a GNOME keyring for its tests (.servers/keyring.log)"
+# FOLDER PACKAGE… : whether .servers/FOLDER has them
+is_unpacked() {
+  command -v apt-get >/dev/null || return 0
+  [ "$(cat "$SERVERS/$1/stamp" 2>/dev/null)" = "${*:2}" ]
+}
+
+unpack() {
+  local unpacked="$SERVERS/$1" log="$SERVERS/$1.log" package
+  is_unpacked "$@" && return
+  say "unpacking ${*:2} for the tests ($log)"
   rm -rf "$unpacked"
   mkdir -p "$unpacked/debs/partial"
   if [ "$(id -u)" = 0 ] && [ -z "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ]; then
-    with_log "$SERVERS/keyring.log" timeout 300 apt-get update -qq || true
+    with_log "$log" timeout 300 apt-get update -qq || true
   fi
   # Only downloaded: neither root nor the lock of the machine's packages is needed.
-  if with_log "$SERVERS/keyring.log" timeout 300 apt-get install --download-only -y -qq --no-install-recommends \
-    -o Debug::NoLocking=1 -o Dir::Cache="$unpacked" -o Dir::Cache::archives="$unpacked/debs" "${KEYRING_PACKAGES[@]}"; then
+  if with_log "$log" timeout 300 apt-get install --download-only -y -qq --no-install-recommends \
+    -o Debug::NoLocking=1 -o Dir::Cache="$unpacked" -o Dir::Cache::archives="$unpacked/debs" "${@:2}"; then
     for package in "$unpacked"/debs/*.deb; do
       dpkg -x "$package" "$unpacked" || return
     done
     rm -rf "$unpacked/debs"
-    echo "${KEYRING_PACKAGES[*]}" >"$unpacked/stamp"
+    echo "${*:2}" >"$unpacked/stamp"
   else
-    say "no keyring could be had: its tests will be skipped"
+    say "${*:2} could not be had: the tests with it will be skipped"
   fi
 }
 
 python_servers_are_current || locked install_python_servers
 node_servers_are_current || locked install_node_servers
-keyring_is_there || locked install_keyring
+has_all gnome-keyring-daemon dbus-daemon || is_unpacked keyring gnome-keyring dbus-daemon ||
+  locked unpack keyring gnome-keyring dbus-daemon
+has_all haproxy || is_unpacked haproxy haproxy || locked unpack haproxy haproxy

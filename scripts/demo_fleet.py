@@ -72,8 +72,8 @@ def host_at_work(cluster: RayCluster) -> psutil.Process | None:
 
 def broker_of_the_run(fleet: Fleet) -> Broker:
     """Returns the broker to which the one run belongs."""
-    ((url,),) = fleet.database.rows("SELECT url FROM cellblock.brokers JOIN cellblock.runs ON owner = name")
-    return fleet.broker_at(url)
+    ((owner,),) = fleet.database.rows("SELECT owner FROM cellblock.runs")
+    return next(one for one in fleet.brokers if one.folder.parent.name == owner.partition(".")[0])
 
 
 def is_parked(fleet: Fleet) -> bool:

@@ -23,7 +23,7 @@ from support.feedback_page import PAGE, page
 
 def main(arguments: Sequence[str]) -> int:
     """Prints or writes; returns 0."""
-    arguing = parser("feedback", __doc__)
+    arguing = parser("bench feedback", __doc__)
     arguing.add_argument("--write", action="store_true", help="write the file")
     options = arguing.parse_args(arguments)
     cellblock = str(Path(sys.executable).parent / "cellblock")

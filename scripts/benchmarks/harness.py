@@ -8,15 +8,17 @@ import contextlib
 import json
 import os
 import platform
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import deno
 
@@ -27,18 +29,20 @@ ROOT: Final = Path(__file__).parents[2]
 SCRIPTS: Final = ROOT / "scripts"
 FIXTURES: Final = ROOT / "tests" / "fixtures"
 CATALOGS: Final = FIXTURES / "catalogs"
+CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 PLAIN_SERVER: Final = ROOT / "tests" / "servers" / "plain_server.py"
 MIB: Final = 1 << 20
 BOUND_SECONDS: Final = 60.0
 """Longest wait for anything that is over within a second on a quiet machine."""
 
+_SERVING: Final = re.compile(rb"https?://[^\s/]+:(\d+)/mcp")
 _T = TypeVar("_T")
 
 
 def parser(name: str, doc: str | None, **more: Any) -> argparse.ArgumentParser:
-    """Makes the parser of `scripts/bench NAME`, whose help is the module's docstring."""
+    """Makes the parser of `scripts/NAME`, or `scripts/bench NAME`, whose help is the module's docstring."""
     return argparse.ArgumentParser(
-        prog=f"scripts/bench {name}",
+        prog=f"scripts/{name}",
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **more,
@@ -97,22 +101,15 @@ def median_and(percent: int, values: Iterable[float]) -> tuple[float, float]:
     return statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-def median_of(
-    work: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Returns the median seconds of a plain call."""
-    return statistics.median(_timed(work, clock) for _ in range(times))
-
-
 def best_of(work: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Returns the least seconds of a plain call."""
-    return min(_timed(work, clock) for _ in range(times))
 
+    def timed() -> float:
+        began = clock()
+        work()
+        return clock() - began
 
-def _timed(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    began = clock()
-    work()
-    return clock() - began
+    return min(timed() for _ in range(times))
 
 
 async def seconds_of(work: Awaitable[object]) -> float:
@@ -131,14 +128,33 @@ def in_turns(ways: Mapping[str, Callable[[], _T]], rounds: int) -> dict[str, lis
     return found
 
 
-def ratios(title: str, found: Mapping[str, Sequence[float]], unit: str = "ms") -> None:
-    """Prints the median seconds of each way, and its ratio to the first."""
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    first = next(iter(medians.values()))
-    factor = {"ms": 1e3, "µs": 1e6}[unit]
-    print(title)
-    for name, median in medians.items():
-        print(f"  {name:46} {median * factor:9.2f} {unit}   ratio {median / first:.2f}")
+async def in_turns_async(ways: Mapping[str, Callable[[], Awaitable[_T]]], rounds: int) -> dict[str, list[_T]]:
+    """As `in_turns`, of what is awaited."""
+    found: dict[str, list[_T]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, measure in ways.items():
+            found[name].append(await measure())
+    return found
+
+
+class Targets:
+    """Judges figures by their bounds, and says so."""
+
+    def __init__(self) -> None:
+        self.are_met = True
+
+    def judge(self, what: str, measured: float, bound: float, unit: str) -> None:
+        """Prints a figure beside its bound."""
+        met = measured <= bound
+        self.are_met &= met
+        print(f"{what}: {measured:.3g} {unit}, at most {bound:g} ({'met' if met else 'MISSED'})")
+
+
+def configured(folder: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Path:
+    """Writes a configuration; `cellblock` are the sections of that key."""
+    file = folder / "cellblock.json"
+    file.write_text(json.dumps({"mcpServers": dict(servers or {}), "cellblock": cellblock}), "utf-8")
+    return file
 
 
 @contextlib.asynccontextmanager
@@ -148,11 +164,10 @@ async def broker(
     """Serves in this process with a state directory of its own; `cellblock` are the sections of that key."""
     # Here, so that a measurement of something smaller does not wait for the import.
     from cellblock import Broker
-    from cellblock.config.settings import parse_settings
 
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        raw = {"mcpServers": dict(servers or {}), "cellblock": {"state_dir": folder, **cellblock}}
-        async with Broker(parse_settings(raw), tools=list(tools)) as made:
+        config = configured(Path(folder), servers, **cellblock)
+        async with Broker.from_config(config, tools=list(tools), state_dir=Path(folder)) as made:
             yield made
 
 
@@ -161,3 +176,72 @@ async def warmed(of: Broker) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         while of.warm_workers < of.settings.cellblock.pool.warm:  # noqa: ASYNC110 - hosts say it now and then
             await asyncio.sleep(0.005)
+
+
+def as_daemon() -> None:
+    """Sets this process up as a daemon's: what a harness has imported is in no garbage collection of the broker."""
+    from cellblock.cli.serve import own_process
+
+    own_process()
+
+
+class Daemon(NamedTuple):
+    """A process that serves over HTTP, at a port of the loopback."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    state: Path
+    token: str
+
+
+@contextlib.contextmanager
+def daemon(
+    config: Path,
+    state: Path,
+    *options: str,
+    program: Sequence[str] = (str(CELLBLOCK),),
+    environment: Mapping[str, str] | None = None,
+) -> Generator[Daemon]:
+    """Serves by `cellblock serve --http`, and ends it with SIGTERM.
+
+    Args:
+        config: The configuration.
+        state: The state directory; its log goes beside it.
+        options: More of the command line.
+        program: Another `cellblock`, and what goes before it.
+        environment: More of its own.
+
+    Raises:
+        RuntimeError: It does not serve.
+    """
+    words = [*program, "serve", "--http", "127.0.0.1:0", "--config", str(config), "--state-dir", str(state)]
+    log = state.with_name(f"{state.name}.log")
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*words, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env={**os.environ, **(environment or {})},
+        )
+    try:
+        port = port_told_in(log, BOUND_SECONDS, process)
+        token = "" if "--no-auth" in options else (state / "token").read_text("ascii").strip()
+        yield Daemon(process, port, state, token)
+    finally:
+        process.terminate()
+        try:
+            process.wait(BOUND_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def port_told_in(log: Path, bound: float, process: subprocess.Popen[bytes] | None = None) -> int:
+    """Waits until a daemon has said where it serves. Raises RuntimeError."""
+    deadline = time.monotonic() + bound
+    while time.monotonic() < deadline and (process is None or process.poll() is None):
+        if (found := _SERVING.search(log.read_bytes())) is not None:
+            return int(found[1])
+        time.sleep(0.05)
+    raise RuntimeError(f"the daemon did not start: {log.read_bytes()[-2000:].decode(errors='replace')}")

@@ -29,10 +29,9 @@ from typing import Any, Final, Protocol
 
 import psutil
 
-from benchmarks.harness import parser, say
-from benchmarks.hostile.plain_client import TOOL, message_in, send
-from benchmarks.hostile.stage import STOP_BOUND_SECONDS, port_told_in
-from benchmarks.load.plain_http import META
+from benchmarks.client import META, TOOL, message_in, request_of, send
+from benchmarks.harness import parser, port_told_in, say
+from benchmarks.hostile.stage import STOP_BOUND_SECONDS
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
@@ -181,8 +180,7 @@ class Daemons:
         """Makes one request on a connection of its own; returns its answer, or None where there is none."""
         await self.up.wait()
         meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
-        params = {"name": TOOL, "arguments": arguments, "_meta": meta, **more}
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        body = request_of(TOOL, arguments, meta=meta, **more)
         try:
             token = (self.state / "token").read_text("ascii").strip()
             _, data = await asyncio.to_thread(
@@ -454,3 +452,7 @@ def main(arguments: Sequence[str]) -> int:
     if found.json is not None:
         found.json.write_text(json.dumps({**figures, "wrong": wrong}), "utf-8")
     return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

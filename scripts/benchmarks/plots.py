@@ -1,4 +1,4 @@
-"""Pictures as plain SVG, readable on light and dark pages: lines over a numbered axis, bars, and panels over time."""
+"""Pictures as plain SVG, readable on light and dark pages: bars, and panels over time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 Points = Sequence[tuple[float, float]]
-Series = dict[str, list[tuple[float, float]]]
 Mark = tuple[float, str]
 """Seconds, and what died then: host or upstream; anything else counts as a worker."""
 
 WIDTH: Final = 640
-HEIGHT: Final = 360
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 56
+TOP: Final = 40
 COLOURS: Final = ("#2f7ed8", "#d8632f", "#3a9d5d", "#8e5bd0", "#b8860b", "#c2407a", "#55707f")
 
 WIDE: Final = 960
@@ -45,38 +43,6 @@ class Panel:
     title: str
     lines: Sequence[Line]
     log: bool = False
-
-
-def lines(
-    title: str, x_label: str, y_label: str, series: Series, *, log_y: bool = False, even_x: bool = False
-) -> str:
-    """Draws a line chart. `even_x` spaces the x values evenly, in their order."""
-    if not any(series.values()):
-        return ""
-    xs = sorted({x for line in series.values() for x, _ in line})
-
-    def x_of(x: float) -> float:
-        share = xs.index(x) / max(1, len(xs) - 1) if even_x else (x - xs[0]) / ((xs[-1] - xs[0]) or 1)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-    y_of, marks = _axis([y for line in series.values() for _, y in line], TOP, HEIGHT - BOTTOM, log=log_y)
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts = [
-        _text(16, 24, title, css="t"),
-        _text(middle, HEIGHT - 12, x_label, anchor="middle"),
-        _text(16, HEIGHT / 2, y_label, anchor="middle", more=f' transform="rotate(-90 16 {HEIGHT / 2:.0f})"'),
-        *_grid(y_of, marks, LEFT, WIDTH - RIGHT),
-    ]
-    parts += [
-        _text(x_of(x), HEIGHT - BOTTOM + 18, f"{x:g}", anchor="middle")
-        for x in (xs if len(xs) <= 12 else xs[:: len(xs) // 8])
-    ]
-    for at, (name, points) in enumerate(series.items()):
-        colour, y = COLOURS[at % len(COLOURS)], TOP + 14 + 16 * at
-        parts.append(_curve(points, x_of, y_of, colour))
-        parts.append(f'<rect x="{LEFT + 10}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
-        parts.append(_text(LEFT + 26, y, name))
-    return _svg(WIDTH, HEIGHT, title, parts)
 
 
 def bars(

@@ -1,7 +1,7 @@
 """How soon capacity is back after a fault: from SIGKILL of a worker, the host or an upstream to the next good answer.
 
 Prints p50 and max beside yardsticks that are taken in turn with the faults: the
-start of a bare Deno, and of a Python that imports what a host needs at the least. Then the stages of a host's start.
+start of a bare Deno, and of a Python that imports what a host needs at the least.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import deno
 import psutil
 
 from benchmarks.harness import (
     BOUND_SECONDS,
     PLAIN_SERVER,
+    Targets,
     broker,
     median_and,
     parser,
-    seconds_of,
     table,
     warmed,
 )
 from cellblock import Broker, Observer
-from cellblock_worker.confinement import bubblewrap, confinement
-from cellblock_worker.confinement.selftest import run_selftest
 
 TARGET_SECONDS: Final = 1.0
 CALL: Final = """
@@ -112,7 +111,7 @@ async def measure(rounds: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty.js"
         empty.write_text("")
-        deno = [confinement.deno_binary(), *confinement.DENO_FLAGS, str(empty)]
+        deno_run = [deno.find_deno_bin(), "run", "--no-config", str(empty)]
         entry = {"command": sys.executable, "args": ["-I", str(PLAIN_SERVER)]}
         # One broker a round: the pauses of hosts that do not last are no part of the question.
         for _ in range(rounds):
@@ -121,7 +120,7 @@ async def measure(rounds: int) -> bool:
                 for name, fault in (("worker", _worker), ("upstream", _upstream), ("host", _host)):
                     await warmed(made)
                     seen[name].append(await fault(made))
-            seen["deno"].append(await _spawned(deno))
+            seen["deno"].append(await _spawned(deno_run))
             seen["python"].append(await _spawned([sys.executable, "-c", IMPORTS]))
         load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
         print(f"## From SIGKILL to the next good answer ({os.cpu_count()} cores, load {load})\n")
@@ -129,34 +128,15 @@ async def measure(rounds: int) -> bool:
         rows["yardstick: bare `deno run` of nothing"] = seen["deno"]
         rows[f'yardstick: bare `python -c "{IMPORTS}"`'] = seen["python"]
         _table("killed", rows)
-        await _stages(rounds)
-    met = True
+    targets = Targets()
     for name in ("worker", "host"):
-        slowest = max(seen[name])
-        met &= slowest < TARGET_SECONDS
-        verdict = "met" if slowest < TARGET_SECONDS else "MISSED"
-        print(f"\n{name}: {verdict} (longest {slowest:.2f} s, target {TARGET_SECONDS:g} s)")
-    return met
-
-
-async def _stages(rounds: int) -> None:
-    """The parts of a host's start, each alone."""
-    host_imports = [sys.executable, "-c", "import cellblock_worker.__main__"]
-    found = {"Python and the host's modules": [await _spawned(host_imports) for _ in range(rounds)]}
-    trials = found["trial of bubblewrap"] = []
-    for _ in range(rounds):
-        bubblewrap.try_out.cache_clear()
-        since = time.perf_counter()
-        confinement.use_isolation("auto")
-        trials.append(time.perf_counter() - since)
-    found["self-test"] = [await seconds_of(run_selftest(256)) for _ in range(rounds)]
-    print("\n## A host's start, stage by stage\n")
-    _table("stage", found)
+        targets.judge(f"{name}, the longest", max(seen[name]), TARGET_SECONDS, "s")
+    return targets.are_met
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns 0 when the targets are met, else 1."""
-    arguing = parser("recovery", __doc__)
+    arguing = parser("bench recovery", __doc__)
     arguing.add_argument("--rounds", type=int, default=10, help="faults of each kind (default 10)")
     rounds = arguing.parse_args(arguments).rounds
     logging.getLogger("cellblock").setLevel(logging.CRITICAL)

@@ -167,7 +167,7 @@ def print_shares(halves: Mapping[str, Sequence[Query]], ranks: Mapping[str, Rank
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the tables; returns whether the goals are met."""
-    arguing = parser("search", __doc__)
+    arguing = parser("bench search", __doc__)
     arguing.add_argument("--held-out", action="store_true", help="measure the half that is not tuned with")
     arguing.add_argument(
         "--fresh", action="store_true", help="measure the queries of the servers that came later"

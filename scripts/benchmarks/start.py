@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import PLAIN_SERVER, in_turns, parser
+from benchmarks.harness import PLAIN_SERVER, daemon, in_turns, parser
 
 PLAIN = [str(PLAIN_SERVER)]
 CELLBLOCK = [sys.executable, "-m", "cellblock.cli"]
@@ -58,7 +58,7 @@ STEPS = ("initialize", "tools/list", "run", "run that calls")
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the tables; returns whether the targets are met."""
-    arguing = parser("start", __doc__)
+    arguing = parser("bench start", __doc__)
     arguing.add_argument("--rounds", type=int, default=5)
     arguing.add_argument(
         "--slow", type=float, default=20.0, help="seconds that the slow server takes to start"
@@ -67,18 +67,15 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         served = serving(Path(folder), parsed.slow)
         commands = {YARDSTICK: [sys.executable, "-c", EMPTY], **served}
-        daemon, url = started_daemon(Path(folder))
-        try:
-            state = str(Path(folder) / "daemon")
-            commands["connect"] = [*CELLBLOCK, "connect", "--url", url, "--state-dir", state]
+        state = Path(folder) / "daemon"
+        with daemon(Path(folder) / "1.json", state) as running:
+            url = f"http://127.0.0.1:{running.port}/mcp"
+            commands["connect"] = [*CELLBLOCK, "connect", "--url", url, "--state-dir", str(state)]
             sessions = {
                 name: partial(session, command, calls=name != YARDSTICK) for name, command in commands.items()
             }
             found = in_turns(sessions, parsed.rounds)
             alone = in_turns(one_shots(Path(folder), served), parsed.rounds)
-        finally:
-            daemon.terminate()
-            daemon.wait()
     is_met = report(found)
     for name, took in alone.items():
         median = statistics.median(took)
@@ -129,20 +126,6 @@ def serving(folder: Path, slow: float) -> dict[str, list[str]]:
             *CELLBLOCK, "serve", "--stdio", "--config", str(file), "--state-dir", state,
         ]  # fmt: skip
     return commands
-
-
-def started_daemon(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """A daemon with the fast server, and where it serves."""
-    config = folder / "1.json"
-    options = ["--config", str(config), "--state-dir", str(folder / "daemon")]
-    process = subprocess.Popen(
-        [*CELLBLOCK, "serve", "--http", "127.0.0.1:0", *options], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "serving " in line:
-            return process, line.split("serving ")[1].strip()
-    raise SystemExit("the daemon did not start")
 
 
 def session(command: list[str], *, calls: bool) -> list[float]:

@@ -1,8 +1,8 @@
 """Measures what the model of a client is given, in tokens, beside the tools as their servers list them.
 
-The servers are those of `scripts/bench knowledge`, by their recorded lists of tools, with the output types that they
-declare; and catalogs of 50 and 200 tools, taken evenly from all recorded lists. What was observed is not counted: it is
-in no text that a client keeps. Prints Markdown.
+The servers are eight public ones, by their recorded lists of tools, with the output types that they declare; and
+catalogs of 50 and 200 tools, taken evenly from all recorded lists. What was observed is not counted: it is in no text
+that a client keeps. Prints Markdown.
 
 - *native, in the API*: the tools' JSON without blanks, as a client puts it before its model: name, description and
   input schema. *native, as listed*: with annotations and output schemas.
@@ -138,7 +138,7 @@ def counted(count: Tokens) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the table; returns 0."""
-    arguing = parser("tokens", __doc__)
+    arguing = parser("bench tokens", __doc__)
     arguing.add_argument("--encoding", choices=["o200k_base", "cl100k_base"], default="o200k_base")
     encoding: str = arguing.parse_args(arguments).encoding
     print(f"Tokens of {encoding}:\n\n{counted(Tokens(encoding))}")

@@ -28,10 +28,9 @@ from typing import Any, Final
 import psutil
 from mcp_types import INTERNAL_ERROR
 
+from benchmarks.client import HEADERS, META, TOOL, message_in
 from benchmarks.harness import parser, say
-from benchmarks.hostile.plain_client import TOOL, message_in
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
-from benchmarks.load.plain_http import HEADERS, META
 from cellblock.base.shared_state import SharedState
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.views import response_in
@@ -458,3 +457,7 @@ def main(arguments: Sequence[str]) -> int:
     if found.json is not None:
         found.json.write_text(json.dumps(figures), "utf-8")
     return 1 if any(one["wrong"] for one in figures.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

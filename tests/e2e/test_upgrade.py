@@ -18,7 +18,7 @@ BOUND_SECONDS = 900
 @pytest.mark.timeout(BOUND_SECONDS + 60)
 @pytest.mark.parametrize("order", ["hosts first", "brokers first"])
 def test_an_upgrade_part_by_part_loses_nothing(order: str) -> None:
-    words = [sys.executable, "-m", "benchmarks", "upgrade", "--minutes", "0.3", "--order", order]
+    words = [sys.executable, "-m", "benchmarks.upgrade", "--minutes", "0.3", "--order", order]
     paths = os.pathsep.join(str(ROOT / name) for name in ("scripts", "tests"))
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(

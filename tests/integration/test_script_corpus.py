@@ -1,4 +1,4 @@
-"""A sample of `scripts/bench warnings`: right scripts are not told anything, wrong ones are."""
+"""Right scripts are not told anything, wrong ones are: a sample of the script corpus."""
 
 from __future__ import annotations
 

@@ -54,7 +54,6 @@ async def served(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPa
         "state": {"url": "${env:CANARY_STATE_URL}", "key": "${env:CANARY_STATE_KEY}"},
         "auth": {"keyring": "off"},
         "typecheck": "off",
-        "replicas": {},
         "log": {"level": "debug"},
     }
     async with daemon(tmp_path, **section) as running:

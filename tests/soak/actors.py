@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from benchmarks.client import run_of
 from benchmarks.hostile.hostile_server import boxes
 from benchmarks.hostile.neighbours import Found, visit
-from benchmarks.hostile.plain_client import request_body
 from benchmarks.hostile.stage import ATTACKER, Stage
 from benchmarks.hostile.workloads import IDLE, SLEEPS
 from soak.books import Books
@@ -93,7 +93,7 @@ class Actors:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed + 1)
-        self._large = request_body(SLEEPS, None, boxes(META_BYTES))
+        self._large = run_of(SLEEPS, None, boxes(META_BYTES))
 
     async def neighbour(self, seconds: float) -> None:
         """Measures the quiet neighbour for so long."""
@@ -132,7 +132,7 @@ class Actors:
         return {
             "neighbours": {} if self.met is None else self.met.as_json(),
             "deeds": dict(self.deeds),
-            "endings": dict(self.stage.bill.endings),
+            "endings": dict(self.stage.endings),
         }
 
     async def _floods(self, until: float) -> None:

@@ -244,9 +244,7 @@ class Campaign:
         faults = self._faults = Faults(watch.broker, self._seed, self._began, until=mixed * HOST_SHARE)
         watching = [asyncio.create_task(work) for work in (watch.run(), self._progress())]
         deaths = asyncio.create_task(faults.run())
-        stage = Stage(
-            watch.broker.pid, self._cellblock.port, self._cellblock.token, self._work, self._go, self._stalls
-        )
+        stage = Stage(self._cellblock.port, self._cellblock.token, self._go)
         actors = self._actors = Actors(stage, self.books, self._seed, self._without)
         neighbour = asyncio.create_task(actors.neighbour(self._seconds))
         kills = asyncio.create_task(self._daemons_are_killed(watch, mixed * KILLS_SHARE))
@@ -270,7 +268,7 @@ class Campaign:
         if "kills" in self._without:
             return
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks", "kills", "--seconds", str(seconds)),
+            *(sys.executable, "-m", "benchmarks.kills", "--seconds", str(seconds)),
             *("--seed", str(self._seed), "--json", str(self._kills)),
             stdout=DEVNULL,
         )

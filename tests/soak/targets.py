@@ -2,7 +2,7 @@
 Pure.
 
 In the mixed part they are under way at once, so a row tells beside what something happened, not by whose fault; then
-each has its turn alone, as in `scripts/bench hostile`.
+each has its turn alone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from benchmarks.hostile.loop_watch import EVERY_SECONDS, NO_STALL, Stall
-from benchmarks.hostile.measure import STALL_MS, verdicts
-from benchmarks.hostile.neighbours import Visit
-from benchmarks.hostile.roles import BROKER
+from benchmarks.hostile.neighbours import BROKER, STALL_MS, Visit, verdicts
 from soak.figures import percentile
 from soak.watch import Sample
 

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.hostile.stage import port_told_in
+from benchmarks.harness import port_told_in
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 

@@ -12,7 +12,8 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
-    replicas            several daemons on one PostgreSQL, and a relay in front of them
+    replicas            several daemons on one PostgreSQL, and HAProxy in front of them
+    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them

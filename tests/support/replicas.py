@@ -1,27 +1,28 @@
-"""Several real daemons behind one address, and a relay in front of them."""
+"""Several real daemons behind one address, and HAProxy in front of them."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import socket
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellblock.base.state_keys import derived_key
-from cellblock.frontend.replicas.words import PURPOSE, Words
-from support.fleet.relay import Relay
+from support import haproxy
 from support.http_daemon import Daemon, daemon
+from support.waits import until_found, within
 
-KEY = bytes(range(32))
+KEY = b64encode(bytes(range(32))).decode()
 
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "pool": {"warm": 1},
-    "replicas": {},
 }
 
 
@@ -30,12 +31,12 @@ class Fleet:
     """Daemons that share a state, and their balancer."""
 
     daemons: list[Daemon]
-    balancer: Relay
+    port: int
     database: str
 
     def behind(self) -> Daemon:
         """The daemons as clients reach them."""
-        return replace(self.daemons[0], port=self.balancer.port)
+        return replace(self.daemons[0], port=self.port, tls=None)
 
 
 @contextlib.asynccontextmanager
@@ -45,23 +46,53 @@ async def fleet(
     *options: str,
     count: int = 2,
     tls: ssl.SSLContext | None = None,
+    balancer_tls: str = "",
     **cellblock: Any,
 ) -> AsyncGenerator[Fleet]:
     """So many daemons on one PostgreSQL, with the token of one state directory."""
-    state = {"url": database, "key": b64encode(KEY).decode()}
+    state = {"url": database, "key": KEY}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     async with contextlib.AsyncExitStack() as stack:
-        balancer = await stack.enter_async_context(Relay().serving())
-        http = {"allowed_hosts": [f"127.0.0.1:{balancer.port}"]}
-        section = {**SECTION, "state": state, **cellblock}
+        daemons: list[Daemon] = []
         # One after the other: the first one makes the token.
-        daemons = [
-            await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
-            for _ in range(count)
-        ]
-        balancer.targets = [(one.host, one.port) for one in daemons]
-        yield Fleet(daemons, balancer, database)
+        for number in range(count):
+            section = {**SECTION, "state": {**state, "broker": f"b{number}"}, **cellblock}
+            http = {"allowed_hosts": [f"127.0.0.1:{port}"]}
+            daemons.append(
+                await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
+            )
+        await stack.enter_async_context(_balancing(folder, port, daemons, balancer_tls))
+        yield Fleet(daemons, port, database)
 
 
-def words() -> Words:
-    """What signs as the daemons do."""
-    return Words([derived_key(KEY, PURPOSE, "", len(KEY))])
+@contextlib.asynccontextmanager
+async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: str) -> AsyncGenerator[None]:
+    """Balances by HAProxy inside the block."""
+    assert haproxy.PROGRAM is not None
+    brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
+    file, admin = folder / "haproxy.cfg", folder / "admin"
+    file.write_text(haproxy.configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(haproxy.PROGRAM, "-db", "-f", str(file)), env=os.environ | haproxy.ENVIRONMENT
+    )
+    try:
+        await until_found(lambda: _all_up(admin, len(daemons)), "HAProxy has found all brokers ready")
+        yield
+    finally:
+        process.kill()
+        await within(process.wait())
+
+
+async def _all_up(admin: Path, count: int) -> bool:
+    try:
+        reader, writer = await asyncio.open_unix_connection(admin)
+    except OSError:
+        return False
+    try:
+        writer.write(b"show stat\n")
+        rows = (await within(reader.read())).decode().splitlines()
+    finally:
+        writer.close()
+    return sum(row.startswith("brokers,b") and row.split(",")[17] == "UP" for row in rows) >= count

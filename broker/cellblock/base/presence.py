@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cellblock.base import key_check
@@ -42,11 +42,13 @@ class Presence:
         server: PostgreSQL.
         tables: The migrations of what this broker keeps there, by kind; they are made when it is reached.
         keys: The ids of its keys, of which others must accept the first; empty: it has none.
+        broker: Begins the name.
 
     Attributes:
         name: What the runs of this broker are written down under.
         server: PostgreSQL.
         unusable: Why nothing that is there may be used; None: it may, as far as is known.
+        rival: Why the name under which this broker serves is not its own; None: it is, or it serves under none.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class Presence:
         server: PostgresServer,
         tables: Mapping[str, Sequence[str]] | None = None,
         keys: Sequence[str] = (),
+        broker: str = "broker",
     ) -> None:
-        self.name: Final = f"broker-{secrets.token_hex(8)}"
+        self.name: Final = f"{broker}.{secrets.token_hex(8)}"
         self.server: Final = server
         self.unusable: Unusable | None = None
         self._tables, self._keys = tables or {}, keys
@@ -67,24 +70,18 @@ class Presence:
         self._answered = time.monotonic()
         self._session = 0
         self._free: dict[str, tuple[int, float]] = {}
-        self._beside: Callable[[Connection, int], None] | None = None
+        self.rival: str | None = None
+        self._served = ""
+        self._is_named = False
         self._thread = threading.Thread(target=self._serve, name="cellblock-presence", daemon=True)
 
     def start(self) -> None:
         """Starts the thread that connects to PostgreSQL."""
         self._thread.start()
 
-    def does_beside(self, work: Callable[[Connection, int], None]) -> None:
-        """Has work done in the thread, with the session that holds the lock, at each look at PostgreSQL.
-
-        Args:
-            work: Takes the connection, and the number of the session: locks of an earlier one are gone. It raises
-                StoreError, or what `named_errors` words, where the session is of no use.
-        """
-        self._beside = work
-
-    def wake(self) -> None:
-        """Has PostgreSQL looked at at once."""
+    def serves_as(self, name: str) -> None:
+        """Holds a name, too, under which clients' sessions are served: of several brokers one has it."""
+        self._served, self.rival = name, f"it is not known yet whether another broker has the name {name}"
         self._woken.set()
 
     @property
@@ -96,9 +93,10 @@ class Presence:
         return f"PostgreSQL has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else None
 
     @property
-    def was_reached(self) -> bool:
-        """Says whether PostgreSQL was reached once."""
-        return self._session > 0
+    def may_serve(self) -> bool:
+        """Says whether a balancer may send anything here: PostgreSQL was reached once, what is there may be used, and
+        nobody else has the name."""
+        return self._session > 0 and self.unusable is None and self.rival is None
 
     def hold(self) -> None:
         """Waits until the lock is held for the first time.
@@ -158,15 +156,29 @@ class Presence:
             connection.execute(b"SET lock_timeout = 0; SET statement_timeout = 0")
             connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(self.name),))
             self._check(connection)
+            self._is_named = False
             self._session += 1
             self._came()
             while not self._closing.is_set():
-                if self._beside is not None and self.unusable is None:
-                    self._beside(connection, self._session)
+                self._hold_name(connection)
                 self._woken.wait(BEAT_SECONDS)
                 self._woken.clear()
                 self._check(connection)
                 self._answered = time.monotonic()
+
+    def _hold_name(self, connection: Connection) -> None:
+        if not self._served or self._is_named:
+            return
+        number = lock_number(f"serves as {self._served}")
+        ((self._is_named,),) = connection.execute(b"SELECT pg_try_advisory_lock(%s)", (number,)).fetchall()
+        rival = f"another broker has the name {self._served}: give each its own in state.broker"
+        if self._is_named:
+            if self.rival == rival:
+                logger.error("the name %s is this broker's now", self._served)
+            self.rival = None
+        elif self.rival != rival:
+            logger.error("%s; until then this one is not ready", rival)
+            self.rival = rival
 
     def _check(self, connection: Connection) -> None:
         """Makes the tables, and finds out whether they may be used, with the keys of this broker. Raises StoreError:

@@ -42,14 +42,15 @@ class SharedState:
         self._checked = False
         self._turn = threading.Lock()
 
-    def start(self, tables: Mapping[str, Sequence[str]]) -> Presence:
+    def start(self, tables: Mapping[str, Sequence[str]], broker: str = "broker") -> Presence:
         """Becomes a broker's, until `close`: it connects, and follows what others write.
 
         Args:
             tables: The migrations of what else the broker keeps there, by kind.
+            broker: Its name, as `state.broker`.
         """
         self.server.open()
-        self.presence = Presence(self.server, {**TABLES, **tables}, self.keys.ids)
+        self.presence = Presence(self.server, {**TABLES, **tables}, self.keys.ids, broker)
         self.presence.start()
         self.rows.start()
         return self.presence

@@ -23,7 +23,6 @@ from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import reading, shared_rows, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
-from cellblock.daemon.assembly import SINGLES, singles_of
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
@@ -126,10 +125,6 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
     logins = kept_logins(section.auth, rows or settings.state_dir)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
-    shared = section.state.opened() if server in section.singles else None
-    if shared is not None:
-        # A second one must not be: it is asked where it is.
-        shared.start(SINGLES)
     registry = Registry(
         {server: config},
         (),
@@ -138,7 +133,6 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
         log_dir=log_dir,
         apart=apart,
         logins=logins,
-        singles=singles_of(section, shared),
     )
     registry.start()
     try:
@@ -153,8 +147,6 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
     finally:
         await registry.close()
         await apart.close()
-        if shared is not None:
-            shared.close()
 
 
 def _chosen(

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pydantic.alias_generators import to_camel
 
@@ -180,9 +179,7 @@ async def examine(
                     report.missing.append(LARGE_BODIES_UNCAPPED)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-                way = broker.registry.way_to(server.config_name)
-                through = "" if way is None else f", through {way.broker} at {urlsplit(way.url).netloc}"
-                report.servers[server.server_id] = f"connected{through}, {len(server.tools)} tools{left_out}"
+                report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"
                 report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"

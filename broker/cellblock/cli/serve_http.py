@@ -7,13 +7,10 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cellblock import __version__
-from cellblock.base.database import StoreError
-from cellblock.base.errors import ConfigError
 from cellblock.base.tasks import beside
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
@@ -34,11 +31,6 @@ from cellblock.telemetry.view import View
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
-if TYPE_CHECKING:
-    from cellblock.frontend.replicas.lending import Lending
-    from cellblock.frontend.replicas.replicas import Replicas
-    from cellblock.frontend.replicas.words import Words
-
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
 
@@ -47,27 +39,15 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
     """Makes the front-end that the options of `serve` name; its token is read, and its address taken.
 
     Raises:
-        ConfigError: As `HttpFrontend`, or the broker's replicas could not reach it.
+        ConfigError: As `HttpFrontend`.
     """
-    address, replicas = Address.parse(parsed.http), section.replicas
-    if replicas is not None and replicas.url is None and address.ip.is_unspecified:
-        raise ConfigError(
-            f"Other brokers cannot reach this one at {address.host}.",
-            hint="Give cellblock.replicas.url.",
-        )
-    own_hosts: tuple[str, ...] = ()
-    if replicas is not None and replicas.url is not None:
-        from cellblock.frontend.replicas.passing import host_header
-
-        own_hosts = (host_header(replicas.url),)
     options = HttpOptions(
-        address=address,
+        address=Address.parse(parsed.http),
         token_file=parsed.token_file or state_dir / FILE_NAME,
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
         config=parsed.config,
-        own_hosts=own_hosts,
     )
     return HttpFrontend(section.http, options)
 
@@ -83,20 +63,23 @@ async def serve_http(
     section = settings.cellblock
     try:
         async with Broker(settings) as broker:
+            name = ""
+            if broker.presence is not None:
+                name = section.state.broker_name
+                broker.presence.serves_as(name)
             _drain_on_signals(front, hangups)
             async with (
                 following(broker, parsed, load, hangups),
                 _ending_when_idle(front, broker, parsed),
-                _replicas(front, broker) as replicas,
             ):
                 await front.serve(
                     broker,
                     version=__version__,
-                    ready=lambda busy: _ready(broker, section, replicas, busy),
+                    ready=lambda busy: _ready(broker, section, busy),
                     trouble=lambda: _trouble(broker, section),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
-                    replicas=replicas,
+                    broker=name,
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.
@@ -105,12 +88,10 @@ async def serve_http(
         front.close()
 
 
-def _ready(broker: Broker, section: CellblockSettings, replicas: Replicas | None, busy: bool) -> bool:
+def _ready(broker: Broker, section: CellblockSettings, busy: bool) -> bool:
     """Says whether a balancer may send anything here."""
     presence = broker.presence
-    if presence is not None and (not presence.was_reached or presence.unusable is not None):
-        return False
-    if replicas is not None and not replicas.ready:
+    if presence is not None and not presence.may_serve:
         return False
     # Busy or not: without a host, what is sent here waits, and another broker may have one.
     has_workers = bool(broker.hosts) and (busy or broker.is_warm)
@@ -127,6 +108,8 @@ def _trouble(broker: Broker, section: CellblockSettings) -> str | None:
     presence = broker.presence
     if presence is not None and presence.unusable is not None:
         return str(presence.unusable)
+    if presence is not None and presence.rival is not None:
+        return presence.rival
     if presence is not None and presence.trouble is not None:
         return "PostgreSQL is away"
     if broker.hosts or _runs_none(section):
@@ -150,46 +133,6 @@ async def _ending_when_idle(
 
     async with beside(watch(), name="idle watch") if parsed.until_idle else contextlib.nullcontext():
         yield
-
-
-@contextlib.asynccontextmanager
-async def _replicas(front: HttpFrontend, broker: Broker) -> AsyncGenerator[Replicas | None]:
-    """Enters a broker among its replicas, where it has any.
-
-    Raises:
-        ConfigError: The key that they share is not there.
-    """
-    section = broker.settings.cellblock
-    if section.replicas is None or broker.presence is None:
-        yield None
-        return
-    from cellblock.frontend.replicas.passing import Passing
-    from cellblock.frontend.replicas.replicas import replicas
-
-    passing = Passing(section.http.max_connections, section.replicas.name)
-    url = section.replicas.url or front.base_url
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            entering = replicas(broker, broker.presence, url, passing, partial(_lending, broker))
-            found = await stack.enter_async_context(entering)
-        except StoreError as error:
-            raise ConfigError(
-                f"Replicas need the key that they share: {error}.", hint="Give state.key."
-            ) from None
-        # Only now can others come here for what this broker has.
-        if (singles := broker.registry.singles) is not None:
-            singles.take(url)
-        yield found
-
-
-def _lending(broker: Broker, words: Words) -> Lending | None:
-    """Makes what lends servers to other brokers, where some exist once."""
-    section = broker.settings.cellblock
-    if not section.singles:
-        return None
-    from cellblock.frontend.replicas.lending import Lending
-
-    return Lending(broker, broker.replica, words, section.http, section.max_message_bytes)
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:

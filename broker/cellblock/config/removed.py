@@ -47,6 +47,11 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "frontend.first_reference_chars": "Cellblock uses 12,000",
     "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
     "upstream.servers.*.connect_timeout_ms": "Cellblock uses upstream.connect_timeout_ms",
+    "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
+    "upstream.servers.*.single": Kept(
+        False,
+        "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
+    ),
     "pool.max_warm": "Cellblock uses twice pool.warm",
     "pool.idle_after_ms": "Cellblock uses 60,000",
     "pool.client_queue_size": "Cellblock uses half of pool.queue_size",

@@ -142,10 +142,6 @@ class UpstreamServerSettings(Section):
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
     call's time. Absent: only each run's own bound holds."""
 
-    single: bool = False
-    """Says whether the server exists once among brokers that share a PostgreSQL: one of them has it, and the others go
-    through that one (docs/howto-replicas.md). It wants `replicas`. A broker that is alone has each server once."""
-
 
 class UpstreamSettings(Section):
     """Bounds what upstream servers may take, in milliseconds and bytes."""
@@ -174,17 +170,12 @@ class UpstreamSettings(Section):
     max_concurrent_calls: Positive = 32
     """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
 
-    @property
-    def single(self) -> frozenset[str]:
-        """Names the servers that exist once among several brokers."""
-        return frozenset(name for name, own in self.servers.items() if own.single)
-
     def for_server(self, server: str) -> UpstreamSettings:
         """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
-        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls", "single"})
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
         return self.model_copy(update=given)
 
 

@@ -50,7 +50,7 @@ from cellblock.config.sections import (
     UpstreamSettings,
 )
 from cellblock.config.server import SERVER_KEYS, ServerConfig
-from cellblock.config.state import ReplicaSettings, StateSettings
+from cellblock.config.state import StateSettings
 
 TypecheckMode = Literal["off", "after", "before"]
 
@@ -84,9 +84,6 @@ class CellblockSettings(RunSettings):
     auth: AuthSettings = AuthSettings()
     pins: PinSettings = PinSettings()
     http: HttpSettings = HttpSettings()
-    replicas: ReplicaSettings | None = None
-    """Makes this broker one of several behind one address; when absent, it is alone."""
-
     outputs: OutputSettings = OutputSettings()
     hosts: HostSettings = HostSettings()
     log: LogSettings = LogSettings()
@@ -109,28 +106,6 @@ class CellblockSettings(RunSettings):
     tools: list[str] = Field(default_factory=list[str])
     """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
     functions, or single functions (`package.module:function`)."""
-
-    @model_validator(mode="after")
-    def _replicas_share_state(self) -> CellblockSettings:
-        if self.replicas is not None and not self.state.is_shared:
-            raise ValueError("replicas know each other by a PostgreSQL: name it in state.url")
-        if self.replicas is not None and not self.journal.parks:
-            raise ValueError("replicas hand on runs that wait for people: journal cannot be off")
-        return self
-
-    @model_validator(mode="after")
-    def _singles_are_reached(self) -> CellblockSettings:
-        if self.singles and self.replicas is None:
-            raise ValueError(
-                f"upstream.servers.{min(self.singles)}.single: of brokers that share a PostgreSQL, one has the server, "
-                "and the others must reach that one: give replicas, {} or with the url of this broker"
-            )
-        return self
-
-    @property
-    def singles(self) -> frozenset[str]:
-        """Names the servers that exist once among brokers which share a PostgreSQL; empty where this one is alone."""
-        return self.upstream.single if self.state.is_shared else frozenset()
 
 
 class Settings(BaseModel):

@@ -1,15 +1,15 @@
-"""Settings of state say where brokers keep what they share, and those of replicas how they reach each other."""
+"""Settings of state say where brokers keep what they share."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
+from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from cellblock.base.loopback import is_loopback
 from cellblock.config.sections import Section
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class StateSettings(Section):
     other_key: str | None = None
     """Names a second key that is accepted beside `key`, to read older data while brokers change their key one after
     the other: the next key at first, then the previous one."""
+
+    broker: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")] | None = None
+    """Names this broker among those that share a PostgreSQL, each by a name of its own. The ids of its sessions begin
+    with `NAME.`, by which a balancer finds the broker of a session. Absent: the name of the host."""
 
     @field_validator("key", "other_key")
     @classmethod
@@ -66,39 +70,14 @@ class StateSettings(Section):
         return SharedState(self.url, self.keys)
 
     @property
+    def broker_name(self) -> str:
+        """Returns the name of this broker."""
+        return self.broker or re.sub("[^A-Za-z0-9-]", "-", gethostname()).strip("-")[:63] or "broker"
+
+    @property
     def keys(self) -> tuple[bytes, ...]:
         """Returns the keys that are given; the first is the one that this broker seals with."""
         return tuple(_decoded(key) for key in (self.key, self.other_key) if key is not None)
-
-
-class ReplicaSettings(Section):
-    """Makes this broker one of several behind one address, which find each other in the PostgreSQL of `state.url`.
-    Each answers requests for its own sessions and runs, and passes the others on."""
-
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+/?$")] | None = None
-    """Names the URL at which the other brokers reach this one alone, such as `https://${env:POD_IP}:7433`. Absent:
-    the address that it listens on. `http` is for the loopback alone. The environment variable `SSL_CERT_FILE` names
-    your own authority for `https`."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")] | None = None
-    """Sets the name in each broker's certificate, such as `cellblock.example.com`, because nobody issues a
-    certificate for a pod's address. Absent: the host of its `url`."""
-
-    @field_validator("url")
-    @classmethod
-    def _is_closed(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        parts = urlsplit(url)
-        try:
-            _ = parts.port
-        except ValueError:
-            raise ValueError("its port cannot be read: an IPv6 address stands in brackets") from None
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ValueError(
-                "requests would be passed on with clients' tokens in the clear: give an https URL"
-            )
-        return url
 
 
 def _decoded(key: str) -> bytes:

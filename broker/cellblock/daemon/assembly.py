@@ -12,16 +12,14 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base import claims, count_rows
+from cellblock.base import count_rows
 from cellblock.base.count_rows import CountRows
 from cellblock.base.postgresql import PostgresDatabase
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import COUNTS, LOGS, prepare_state_dir
-from cellblock.base.state_keys import derived_key
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config.sections import MIB
@@ -44,14 +42,10 @@ if TYPE_CHECKING:
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.upstream.registry import Registry
-    from cellblock.upstream.single import Singles
     from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
 
 logger = logging.getLogger("cellblock")
-
-SINGLES: Final = {claims.KIND: claims.MIGRATIONS}
-"""Holds the tables of servers that exist once."""
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -187,7 +181,7 @@ async def start_reach(
     start_watchers(section.audit, section.traces, state_dir, events, stack)
     presence = None
     if shared is not None:
-        presence = shared.start(_tables(section))
+        presence = shared.start(_tables(), section.state.broker_name)
         stack.callback(shared.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
@@ -212,7 +206,6 @@ async def start_reach(
         reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),
         refine=ToolRefiner(section.schemas, overlays),
         logins=kept_logins(section.auth, state_dir if shared is None else shared.rows),
-        singles=singles_of(section, shared),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
@@ -226,39 +219,18 @@ async def start_reach(
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
 
 
-def singles_of(section: CellblockSettings, shared: SharedState | None) -> Singles | None:
-    """Returns what is known of the servers that exist once among several brokers, of a process that has its presence;
-    None where there are none."""
-    if shared is None or shared.presence is None or not section.singles or section.replicas is None:
-        return None
-    from cellblock.frontend.replicas.words import PURPOSE, Words, way_to
-    from cellblock.upstream.single import Singles
-
-    words = Words([derived_key(key, PURPOSE, "", len(key)) for key in shared.keys.keys])
-    held = claims.Claims(shared.presence, sorted(section.singles))
-    way = partial(way_to, words, held.broker, section.replicas.name)
-    return Singles(held, way, partial(words.address, held.broker))
-
-
-def _tables(section: CellblockSettings) -> dict[str, Sequence[str]]:
+def _tables() -> dict[str, Sequence[str]]:
     """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
     from cellblock.frontend.outputs import shared_outputs
     from cellblock.journal import place, tables
     from cellblock.learning import store
 
-    found: dict[str, Sequence[str]] = {
+    return {
         count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
         store.KIND: store.MIGRATIONS,
         shared_outputs.KIND: shared_outputs.MIGRATIONS,
     }
-    if section.replicas is not None:
-        from cellblock.frontend.replicas import brokers
-
-        found[brokers.KIND] = brokers.MIGRATIONS
-    if section.singles:
-        found |= SINGLES
-    return found
 
 
 async def start_executor(

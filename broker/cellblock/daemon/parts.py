@@ -87,7 +87,6 @@ class Parts:
         self._workers: Workers | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
-        self.replica = ""
         self._keeper: Keeper | None = None
         self._parked: ParkedRuns | None = None
         self.presence: Presence | None = None
@@ -283,8 +282,6 @@ class Parts:
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._registry, self._workers = reach.registry, reach.workers
-        if self._settings.cellblock.replicas is not None:
-            self.replica = reach.owner.name
         self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
         self._keeper, self.presence = reach.keeper, reach.presence
         notify()

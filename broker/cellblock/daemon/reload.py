@@ -67,12 +67,6 @@ def keeping(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
             # What is restricted meanwhile is in force.
             servers[name] = before.under_rules_of(config)
             kept.append(f"server {name} goes on as it was: {config.missing}")
-    # Whether a server exists once is known from the start on: until then it is as it was, or not there.
-    for name in old.cellblock.singles ^ new.cellblock.singles:
-        if servers.pop(name, None) is not None:
-            if name in old.servers:
-                servers[name] = old.servers[name]
-            kept.append(f"server {name} waits for a restart: upstream.servers.{name}.single has changed")
     return (new.model_copy(update={"servers": servers}) if kept else new), kept
 
 

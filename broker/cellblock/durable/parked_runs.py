@@ -245,11 +245,6 @@ class ParkedRuns(GoingOn):
         """Parks the runs that wait for people and for nothing else, as `Executor.park_waiting`."""
         return await self._runs.park_waiting(away=away)
 
-    async def holder(self, run_id: str) -> str:
-        """Names the broker that goes on with a run; empty where none does. Raises StoreError."""
-        owned = await self._journals.asked(lambda store: store.owned(), [])
-        return dict(owned).get(run_id, "")
-
     async def stop(self, run_id: str, principal: str) -> bool:
         """Ends a parked run, or one that goes on without a client, whose last calls may have been made; another broker
         that has it is asked to. Says whether there was one. Raises StoreError."""

@@ -16,7 +16,6 @@ from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, error_text, kind_of, unwrap
 from cellblock.upstream.incoming import (
     ASKS_TOO_MUCH,
-    CALL,
     NO_PLACE,
     PASSED_ON,
     TOO_LARGE_START,
@@ -64,8 +63,6 @@ def lighten(facts: Facts, raw: bytes) -> Lightened:
         if form is None:
             return _failed(message.id, NO_PLACE)
         parse_text, box, method = form
-        if method == CALL:
-            return _whole(message, facts["token"])
         if method is not None:
             return _passed(message, facts["token"], method)
         return _value(message, facts["token"], parse_text, box)
@@ -98,16 +95,6 @@ def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: st
     except payload.PayloadError as error:
         said, body = {"kind": "value", "no_form": str(error)}, b""
     return {"what": "value", "id": message.id, **said}, [small, body]
-
-
-def _whole(message: types.JSONRPCResponse, token: str) -> Lightened:
-    """Keeps the result of a call as it came, but for where its `isError` stands: another broker reads it."""
-    if message.result.get("resultType") == "input_required":
-        return _failed(message.id, ASKS_TOO_MUCH)
-    rest = {key: part for key, part in message.result.items() if key != "isError"}
-    body = b",".join((to_json(bool(message.result.get("isError"))), to_json(rest)[1:-1]))
-    small = _response(message.id, {"content": [], "_meta": {VALUE_KEY: token}})
-    return {"what": "value", "id": message.id, "kind": "result"}, [small, body]
 
 
 def _passed(message: types.JSONRPCResponse, token: str, method: str) -> Lightened:

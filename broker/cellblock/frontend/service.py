@@ -129,11 +129,6 @@ class RunService(Protocol):
         """Gives the sessions with servers."""
         ...
 
-    @property
-    def replica(self) -> str:
-        """Names the broker among those that share its state; empty where it is alone."""
-        ...
-
     async def call_tool(
         self,
         server: ServerEntry,

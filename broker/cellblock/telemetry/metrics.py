@@ -30,7 +30,6 @@ _POOL: Final = (
 _CALLS: Final = ("server", "tool", "outcome")
 _CALL_TIME: Final = "Tool calls, from the script's to its answer."
 _ENDS: Final = "Workers that had a script and were killed, by reason; `finished`: after its end."
-_HERE: Final = "Whether this broker has a server that exists once among several."
 _CONNECTS: Final = "Attempts to connect to a server."
 
 
@@ -99,11 +98,6 @@ class Metrics:
 
         up = counted({server["id"]: server["state"] == "ready" for server in servers})
         yield family(Gauge, "upstream_up", "Whether a server is connected.", ["server"], up)
-        singles = counted(
-            {server["id"]: server["single"]["here"] for server in servers if "single" in server}
-        )
-        if singles:
-            yield family(Gauge, "upstream_single_here", _HERE, ["server"], singles)
         yield family(Gauge, "upstream_tools", "Tools that scripts can call.", ["server"], by_server("tools"))
         yield family(Counter, "upstream_connects", _CONNECTS, ["server"], by_server("attempts"))
 

@@ -16,7 +16,6 @@ from cellblock.config.settings import PoolSettings
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.tally import Histogram, Tally
 from cellblock.upstream.registry import Registry
-from cellblock.upstream.session import UpstreamSession
 from cellblock.workers.pool.pool import Pool
 
 SERIES_SECONDS: Final = 60
@@ -89,7 +88,6 @@ class BrokerFacts:
                     "tools": len(entry.tools) if entry else 0,
                     "withheld": len(entry.withheld) if entry else 0,
                     "attempts": attempts,
-                    **_holder(registry.sessions.get(name)),
                 }
             )
         return rows
@@ -178,15 +176,6 @@ class View:
         if now - self._knowledge[0] >= KNOWLEDGE_SECONDS:
             self._knowledge = (now, self._facts.knowledge())
         return self._knowledge[1]
-
-
-def _holder(session: UpstreamSession | None) -> Data:
-    """Says of a server that exists once which broker has it, and whether it is this one."""
-    if session is None or session.single is None:
-        return {}
-    place, claim = session.place, session.single.holder
-    is_here = place is not None and place.way is None
-    return {"single": {"here": is_here, "broker": None if claim is None or claim.ended else claim.broker}}
 
 
 def _latency(histogram: Histogram | None) -> Data:

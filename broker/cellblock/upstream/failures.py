@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
-from cellblock.base.json import is_object
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.incoming import NO_ANSWER, TOO_LARGE_START
 from cellblock.upstream.message_cap import is_too_large
@@ -22,12 +21,6 @@ HTTP_REFUSED: Final = "Server returned an error response"
 
 HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
 """Repeats the SDK's words for an HTTP refusal, its words for a 404 included."""
-
-MOVED: Final = "cellblock: the server is handed on, and was not asked"
-"""Words the JSON-RPC error of a call that a broker does not begin any more."""
-
-CARRIED: Final = "cellblock/failure"
-"""Names what one broker tells another of a failed call, in the data of a JSON-RPC error."""
 
 _METHOD_NOT_FOUND: Final = -32601
 
@@ -124,50 +117,6 @@ def refused(
         f"{server} answered {tool} with HTTP {status}.",
         hint="Check whether the call took effect before you repeat it.",
     )
-
-
-def not_taken(server: str, tool: str, status: int) -> ToolCallError:
-    """Says that the broker which has a server has not taken a call."""
-    return ToolCallError(
-        f"The broker that has {server} has not taken {tool}: HTTP {status}.",
-        hint="Try again in a moment.",
-        certainty=Certainty.NOT_STARTED,
-    )
-
-
-def is_elsewhere(error: MCPError, refusal: int | None) -> bool:
-    """Says whether another broker has not begun a call, because it has the server no more."""
-    return error.message == MOVED or session_gone(error, refusal)
-
-
-def as_data(error: ToolCallError) -> dict[str, Any]:
-    """Returns what another broker needs of a failed call, as JSON data."""
-    return {
-        CARRIED: {
-            "message": error.message,
-            "hint": error.hint,
-            "certainty": error.certainty.value,
-            "summary": error.summary,
-            "code": error.rpc_code,
-            "login": isinstance(error, AuthenticationFailed),
-        }
-    }
-
-
-def carried(error: MCPError) -> ToolCallError | None:
-    """Returns the failure that another broker tells of, as it was there; None where it is none."""
-    told: object = error.error.data.get(CARRIED) if is_object(error.error.data) else None
-    if not is_object(told):
-        return None
-    kind = AuthenticationFailed if told.get("login") else ToolCallError
-    failure = kind(
-        str(told.get("message")),
-        hint=str(told.get("hint")),
-        certainty=Certainty(told.get("certainty")),
-        summary=str(told.get("summary")),
-    )
-    failure.rpc_code = told.get("code")
-    return failure
 
 
 def no_result(server: str, tool: str) -> ToolCallError:

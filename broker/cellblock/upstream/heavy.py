@@ -12,7 +12,6 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -30,7 +29,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
 from cellblock.base.kept import Newest
 from cellblock.learning.observation import Kind
-from cellblock.upstream.incoming import CALL, PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
+from cellblock.upstream.incoming import PASSED_ON, TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
 from cellblock.upstream.lines import KEPT_BYTES, answered_id
 
@@ -108,11 +107,6 @@ def key_of(server: str) -> str:
     return f"server:{server}"
 
 
-as_it_came: ContextVar[bool] = ContextVar("cellblock_as_it_came", default=False)
-"""Says, in the context of a call, that its result is for another broker, and stays as it came if it is large: the
-value's bytes are then those of the result behind its opening `{"isError":`."""
-
-
 class _Call(NamedTuple):
     tool: str
     bill: Bill | None
@@ -153,8 +147,7 @@ class HeavyMessages:
             return
         if message.method == "tools/call":
             name: object = message.params.get("name")
-            whole = CALL if as_it_came.get() else None
-            self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get(), whole)
+            self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get())
         elif message.method in PASSED_ON:
             self._calls[message.id] = _Call("", paying.get(), message.method)
 

@@ -30,8 +30,6 @@ ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
 
-CALL: Final = "tools/call"
-
 MAX_DEPTH: Final = 200
 """Bounds the nesting of a message, as the fast parser does; the SDK cannot handle much more."""
 

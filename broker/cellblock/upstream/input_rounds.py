@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp import MCPError
@@ -17,9 +17,6 @@ from cellblock.base.errors import ToolCallError
 from cellblock.journal.parked import Round, pack_round
 from cellblock.journal.replies import KINDS, result_of
 from cellblock.upstream.outstanding import current_origin, in_round
-
-RUN_KEY: Final = "cellblock/run"
-"""Names the place of a run's name, in the `_meta` of a call that another broker makes."""
 
 _HINT = "Call a tool that needs no user input."
 
@@ -35,7 +32,6 @@ async def call_tool(
     tool: str,
     arguments: dict[str, object],
     progress: ProgressFnT | None,
-    run: str | None = None,
 ) -> types.CallToolResult:
     """Calls a tool, and again with answers for as long as it asks for input.
 
@@ -45,7 +41,6 @@ async def call_tool(
         tool: Canonical tool name.
         arguments: In the form that the SDK takes.
         progress: Told the server's reports; None asks for none.
-        run: Names the run to another broker; None where there is none to be told.
 
     Raises:
         ToolCallError: It asked for what cannot be had, or without end.
@@ -56,8 +51,6 @@ async def call_tool(
         params = types.CallToolRequestParams(
             name=tool, arguments=arguments, input_responses=answers, request_state=state
         )
-        if run is not None:
-            params.meta = {RUN_KEY: run}
         return await session.send_request(
             types.CallToolRequest(params=params), _answer, progress_callback=progress
         )

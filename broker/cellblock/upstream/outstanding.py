@@ -99,11 +99,6 @@ class Routing:
     _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
     _asking: int = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """Says whether the server has calls under way."""
-        return bool(self._calls)
-
     @contextmanager
     def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
         """Surrounds one call, whose bound is `clock`."""

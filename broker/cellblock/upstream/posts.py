@@ -118,7 +118,6 @@ class ServerClient(httpx2.AsyncClient):
         headers: Of every request.
         auth: Puts credentials on each.
         tls: As httpx2 takes it.
-        transport: Sends them, with bounds of its own; None: as httpx2 does.
     """
 
     def __init__(
@@ -126,10 +125,9 @@ class ServerClient(httpx2.AsyncClient):
         headers: dict[str, str],
         auth: httpx2.Auth | None,
         tls: ssl.SSLContext,
-        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
-        super().__init__(headers=headers, auth=auth, timeout=timeout, verify=tls, transport=transport)
+        super().__init__(headers=headers, auth=auth, timeout=timeout, verify=tls)
 
     async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
         """Sends as the client does; for a request that is over, an answer without a body, which leaves the SDK nothing

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
-from cellblock.base.tasks import TaskSet, at_most
+from cellblock.base.tasks import at_most
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.catalog.requests import CAPABILITIES, Kind, RequestEntry
@@ -28,7 +28,6 @@ from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
-from cellblock.upstream.single import Singles, Way
 
 if TYPE_CHECKING:
     from cellblock.upstream.auth.bearer import Login
@@ -76,7 +75,6 @@ class Registry:
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login.
         apart: Reads what servers send and is too large for the loop.
-        singles: Knows where the servers are that exist once among several brokers; None where this one is alone.
         on_change: Called when the catalogs have been replaced.
 
     Raises:
@@ -95,10 +93,8 @@ class Registry:
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
         logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
-        singles: Singles | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.singles: Final = singles
         self._on_change = on_change
         self._settings = settings
         self._max_message_bytes = max_message_bytes
@@ -127,7 +123,6 @@ class Registry:
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
-        self._beginning = TaskSet()
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
         self._paths = self._module_paths()
@@ -186,17 +181,13 @@ class Registry:
             removed=[name for name in old if name not in wanted],
             ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
         )
-        # Two of these must not be: runs in flight go on with the new one.
-        again = [name for name in change.changed if old[name].single is not None]
         for name in (*change.changed, *change.removed):
-            if name in again:
-                continue
             key = (name, self._numbers.pop(name))
             self._retired[key] = old[name]
             change.retired.append(key)
         self.servers = servers
         self.sessions = {
-            name: old[name] if name in kept or name in again else self._new_session(name, config)
+            name: old[name] if name in kept else self._new_session(name, config)
             for name, config in wanted.items()
         }
         self._paths = self._module_paths()
@@ -205,10 +196,7 @@ class Registry:
         if self._reviewer is not None and pins is not None:
             self._reviewer.use(pins)
         for name in (*change.added, *change.changed):
-            if name in again and (work := self.restart(name)) is not None:
-                self._beginning.start(work)
-            else:
-                self.sessions[name].start()
+            self.sessions[name].start()
         if self._recalling is not None:
             self._recalling.cancel()
         self._recalling = asyncio.create_task(self.recall())
@@ -296,7 +284,6 @@ class Registry:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
-        self._beginning.cancel()
         sessions = [*self.sessions.values(), *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
 
@@ -354,21 +341,6 @@ class Registry:
         if session is not None:
             await session.unfollow(uri)
 
-    def lendable(self, server: str) -> UpstreamSession | None:
-        """Returns the session with a server that exists once among several brokers; None of any other."""
-        session = self.sessions.get(server)
-        return session if session is not None and session.single is not None else None
-
-    def way_to(self, server: str) -> Way | None:
-        """Returns the way to the broker that has a server which exists once; None where this one has it, or none."""
-        session = self.lendable(server)
-        return None if session is None or session.place is None else session.place.way
-
-    async def give_up_singles(self) -> None:
-        """Has the servers that exist once handed on to other brokers; bounded."""
-        if self.singles is not None:
-            await self.singles.given_up()
-
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
@@ -410,7 +382,6 @@ class Registry:
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set()),
             on_update=lambda uri: tell(self._on_update, name, uri),
-            single=None if self.singles is None else self.singles.of(name),
         )
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
@@ -454,7 +425,7 @@ class Registry:
             facts = session.facts or self._last_known.get(name)
             if facts is not None:
                 known[path] = self._entry(name, facts)
-            if (session.state is State.READY or session.moves) and path in known:
+            if session.state is State.READY and path in known:
                 servers[path] = known[path]
             else:
                 unavailable[path] = session.reason or session.state.value

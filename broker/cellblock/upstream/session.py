@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
-from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.catalog.requests import SUBSCRIBE, Kind
 from cellblock.config.secrets.redaction import Redactor
@@ -36,7 +35,6 @@ from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.programs import missing_command
 from cellblock.upstream.requester import NOBODY, CallOrigin
 from cellblock.upstream.server_log import ServerLog, wanted_level
-from cellblock.upstream.single import HANDED_ON, MOVE_SECONDS, Moved, Place, Single, Way, while_true
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
 
@@ -79,11 +77,6 @@ class UpstreamSession:
         prepare: Waited for before facts are taken over.
         followed: The URIs whose updates are wanted; a later session of the server is given the same set.
         on_update: Called with the URI when one of these has changed.
-        single: Says where the server is, of one that exists once among several brokers; None for any other.
-
-    Attributes:
-        single: As given.
-        place: Where the server is now; None for one that is always here, or while it is nowhere.
     """
 
     def __init__(
@@ -100,13 +93,8 @@ class UpstreamSession:
         prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
         followed: set[str] | None = None,
         on_update: Callable[[str], object] | None = None,
-        single: Single | None = None,
     ) -> None:
         self.name = name
-        self.single = single
-        self.place: Place | None = None
-        self._way: Way | None = None
-        self._moves_until = 0.0
         self.state = State.CONNECTING
         self.reason = "still connecting"
         self.facts: ServerFacts | None = None
@@ -172,23 +160,6 @@ class UpstreamSession:
         return self._client
 
     @property
-    def is_shut_out(self) -> bool:
-        """Says whether the server has refused this broker for want of a login."""
-        return self._is_shut_out
-
-    @property
-    def call_seconds(self) -> float:
-        """Bounds the time of one call of the server."""
-        return self._settings.call_timeout_ms / 1000
-
-    @property
-    def moves(self) -> bool:
-        """Says whether the server is on its way to another broker, or to this one: calls wait for it."""
-        if self._client is not None or not self._moves_until:
-            return False
-        return asyncio.get_running_loop().time() < self._moves_until
-
-    @property
     def stale(self) -> bool:
         """Says whether the server has announced a change of its tools that is not read yet."""
         return not self._fresh.is_set()
@@ -242,9 +213,7 @@ class UpstreamSession:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
-        # Of two calls of one run, the broker that has the server may ask for either.
-        run = None if self._way is None or origin.who is None else f"{id(origin.who):x}"
-        send = partial(call_tool, run=run) if is_tool else self._ask
+        send = call_tool if is_tool else self._ask
         if self._places is None:
             return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
@@ -274,8 +243,6 @@ class UpstreamSession:
         origin: CallOrigin,
     ) -> Any:
         """Calls a tool by `send`; `left` is what waiting for a turn has left of `call_bound`."""
-        if self.moves:
-            left -= await self._moved(left)
         client = self._client
         if client is None:
             login = self._login.trouble() if self._login is not None and self._is_shut_out else None
@@ -290,13 +257,6 @@ class UpstreamSession:
                     )
         except MCPError as error:
             refusal = call.refusal if call is not None else None
-            if self._way is not None and failures.is_elsewhere(error, refusal):
-                # Nothing was begun: it is asked where it is now.
-                self._lose(client)
-                now = asyncio.get_running_loop().time()
-                self._moves_until = now + MOVE_SECONDS
-                left = max(0.0, (clock.when() or now) - now)
-                return await self._call(send, tool, value, left, call_bound, origin)
             raise self._mcp_failure(client, tool, error, refusal) from None
         except TimeoutError:
             raise failures.timed_out(self.name, tool, call_bound) from None
@@ -332,25 +292,20 @@ class UpstreamSession:
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             self.attempts += 1
-            self._refusal, self._ready_at, is_elsewhere = None, None, False
+            self._refusal, self._ready_at = None, None
             self._move(State.CONNECTING, self.reason)
             try:
-                await self._in_place()
+                await self._connect_and_serve()
                 why = self._cut or _CLOSED_BY_SERVER
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 why = self._cut or self._why_unconnected(error)
-                is_elsewhere |= isinstance(error, Moved)
             finally:
                 self._client = None
             if self._closing:
                 return
             now = asyncio.get_running_loop().time()
-            if self._ready_at is not None and (is_elsewhere or self._way is not None):
-                self._moves_until = now + MOVE_SECONDS
             if self._refusal is not None and (why in failures.HTTP_REFUSALS or self._config.type == "sse"):
                 why = f"the server refused the connection: HTTP {self._refusal}"
-                if self._way is not None:
-                    why = f"{self._way.broker}, which has it, does not lend it: HTTP {self._refusal}"
                 if self._login is not None and self._refusal in (401, 403):
                     problem, hint = self._login.trouble()
                     why += f"{f'; {problem}' if problem else ''}; {hint}"
@@ -358,26 +313,12 @@ class UpstreamSession:
             self._cut = None
             self._move(State.WAITING, why)
             pause = backoff.pause(now - self._ready_at if self._ready_at is not None else 0.0)
-            if self.single is not None:
-                await self.single.changed(pause, self._login.stamp if self._login is not None else str)
-            elif self._login is None:
+            if self._login is None:
                 await asyncio.sleep(pause)
             else:
                 await self._login.changed(pause)
 
-    async def _in_place(self) -> None:
-        """Connects to the server and serves calls, where the server is."""
-        if self.single is None:
-            await self._connect_and_serve()
-            return
-        async with self.single.turn(self._leave, lambda: self._routing.is_busy) as self.place:
-            try:
-                await self._connect_and_serve()
-            finally:
-                self.place = None
-
     async def _connect_and_serve(self) -> None:
-        way = self._way = None if self.place is None else self.place.way
         ended = self._ended = asyncio.Event()
         heavy = self._heavy = self._large.for_server(self.name)
         passed_on = self._settings.passed_on
@@ -393,7 +334,6 @@ class UpstreamSession:
                     on_cut=self._note_cut,
                     heavy=heavy,
                     auth=self._login,
-                    way=way,
                 ),
                 message_handler=self._on_message,
                 logging_callback=self._on_log,
@@ -402,12 +342,10 @@ class UpstreamSession:
                 sampling_callback=self._routing.sample if "sampling" in passed_on else None,
                 list_roots_callback=self._routing.roots if "roots" in passed_on else None,
                 cache=None,
-                # Requests go back on the way in sessions only.
-                mode="auto" if way is None else "legacy",
             )
             async with contextlib.AsyncExitStack() as stack:
                 await self._begin(client, stack)
-                self._client, self._moves_until = client, 0.0
+                self._client = client
                 self._ready_at = asyncio.get_running_loop().time()
                 self._is_shut_out = False
                 self._move(State.READY, "")
@@ -527,18 +465,6 @@ class UpstreamSession:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _moved(self, bound: float) -> float:
-        """Waits for a server that moves, as long as a call may, and returns the seconds."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await while_true(lambda: self.moves, bound * (1 - LEFT_SHARE))
-        return loop.time() - began
-
-    def _leave(self) -> None:
-        """Offers the server to no further call: it is handed on."""
-        self._client, self._moves_until = None, asyncio.get_running_loop().time() + MOVE_SECONDS
-        self._move(State.WAITING, HANDED_ON)
-
     def _lose(self, client: Client) -> None:
         """Offers a client that is known to be dead to no further call: what was never sent must be told as that."""
         if self._client is client:
@@ -566,7 +492,7 @@ class UpstreamSession:
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
         ended = isinstance(error, MCPError) and failures.is_closed(error)
-        if not ended or self._config.command is None or self._way is not None:
+        if not ended or self._config.command is None:
             return self._why(error)
         return f"it ended by itself{f'; it said: {self._said}' if self._said else ' and did not say why'}"
 
@@ -587,19 +513,13 @@ class UpstreamSession:
         self._cut = why
 
     def _mcp_failure(self, client: Client, tool: str, error: MCPError, refusal: int | None) -> ToolCallError:
-        if self._way is not None and (carried := failures.carried(error)) is not None:
-            if isinstance(carried, AuthenticationFailed):
-                carried.login = self.needed_login
-            return carried
         if failures.session_gone(error, refusal):
             # Every later call would be refused too: a new session is needed.
             self._lose(client)
             return failures.forgotten(self.name, tool)
-        if failures.is_closed(error) or (self._way is not None and error.code == failures.CONNECTION_CLOSED):
+        if failures.is_closed(error):
             self._lose(client)
             return failures.closed(self.name, tool, self._cut)
-        if self._way is not None and refusal is not None:
-            return failures.not_taken(self.name, tool, refusal)
         if error.message == failures.HTTP_REFUSED and refusal is not None:
             login = self._login.trouble() if self._login is not None else None
             return failures.refused(self.name, tool, refusal, login, self.needed_login)

@@ -24,7 +24,6 @@ from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lenience import restore, soften
 from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
-from cellblock.upstream.single import LARGE_HEADER, Way, WayTransport
 from cellblock.upstream.stdio import stdio_transport
 from cellblock.upstream.tls import tls_context
 
@@ -106,7 +105,6 @@ class HttpWatch:
     on_status: Callable[[int], None]
     cut: Callable[[str], None]
     tls: ssl.SSLContext
-    way: Way | None
 
     def sse_client(
         self,
@@ -132,12 +130,6 @@ class HttpWatch:
     async def _put_in(self, request: httpx2.Request) -> None:
         """Puts large inputs into a request where tokens stand for them."""
         pieces = self.heavy.splices.spliced(request.content) if request.method == "POST" else []
-        if len(pieces) > 1 and self.way is not None:
-            # The other broker is not to read it either: it gets the message with the token, and the input behind it.
-            start, whole, end = pieces
-            token = request.content[len(start) + 1 : -len(end) - 1]
-            request.headers[LARGE_HEADER] = f"{token.decode()} {len(request.content)}"
-            pieces = [request.content, whole]
         if len(pieces) > 1:
             request.stream = httpx2.ByteStream(b"".join(pieces))
             request.headers["content-length"] = str(sum(map(len, pieces)))
@@ -165,7 +157,6 @@ async def open_transport(
     on_cut: Callable[[str], None],
     heavy: HeavyMessages,
     auth: httpx2.Auth | None = None,
-    way: Way | None = None,
 ) -> AsyncGenerator[Streams, None]:
     """Opens the transport that a server's configuration asks for.
 
@@ -179,7 +170,6 @@ async def open_transport(
         on_cut: Told why Cellblock ends a connection itself.
         heavy: Reads what is too large for the loop; of this connection alone.
         auth: Puts credentials on each HTTP request.
-        way: Leads to the broker that has the server, and is taken in place of what the configuration asks for.
 
     Raises:
         OSError: The process cannot be started.
@@ -191,12 +181,12 @@ async def open_transport(
         ended.set()
 
     async with AsyncExitStack() as stack:
-        if config.command is not None and way is None:
+        if config.command is not None:
             opened = stdio_transport(
                 config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
             )
         else:
-            tls, url = await asyncio.to_thread(tls_context), config.url if way is None else way.url
+            tls, url = await asyncio.to_thread(tls_context), config.url
             assert url is not None
             watch = HttpWatch(
                 heavy=heavy,
@@ -204,18 +194,13 @@ async def open_transport(
                 on_status=on_status,
                 cut=cut,
                 tls=tls,
-                way=way,
             )
-            if config.type == "sse" and way is None:
+            if config.type == "sse":
                 opened = sse_client(
                     url, headers=dict(config.headers), httpx_client_factory=watch.sse_client, auth=auth
                 )
             else:
-                if way is None:
-                    made = ServerClient(dict(config.headers), auth, tls)
-                else:
-                    made = ServerClient(dict(way.headers), None, tls, WayTransport(way.name))
-                client = await stack.enter_async_context(made)
+                client = await stack.enter_async_context(ServerClient(dict(config.headers), auth, tls))
                 watch.hear(client)
                 opened = streamable_http_client(url, http_client=client, max_sse_event_size=max_message_bytes)
         read, write = await stack.enter_async_context(opened)

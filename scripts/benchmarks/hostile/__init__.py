@@ -1,4 +1,1 @@
-"""Hostile measures what runs of honest neighbours take beside hostile workloads: `bash scripts/bench hostile`.
-
-In: the names of workloads. Out: a table, in Markdown with `--out`. Start at `__main__`, then `measure`.
-"""
+"""Hostile has what attackers of a soak do, and the honest neighbours that are measured beside: `bash scripts/soak`."""

@@ -8,15 +8,22 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from benchmarks.hostile.plain_client import call
-from benchmarks.load.record import Latencies
+from benchmarks.client import response_in, run_of, send
+from benchmarks.drive import Latencies
 from benchmarks.load.scenarios import NO_IMPORT
 
 CLIENTS: Final = 4
 """Each at an address of its own, so that to the broker they are four."""
+
+BROKER: Final = "broker"
+P99_MS: Final = 60.0
+STALL_MS: Final = 100.0
+BROKER_MIB: Final = 400.0
+"""Bound a neighbour's p99, the longest stall of the broker's loop, and the broker's memory beside an attack."""
 
 LAST_BOUND_SECONDS: Final = 40.0
 """For an answer, and after the last run was due for all that are still to be made."""
@@ -114,7 +121,10 @@ NATIVE: Final = "no program"
 
 def _trivial(port: int, token: str, address: str) -> str:
     try:
-        answer = call(port, token, NO_IMPORT.code, address=address, bound=LAST_BOUND_SECONDS)
+        status, data = send(port, token, run_of(NO_IMPORT.code), address=address, bound=LAST_BOUND_SECONDS)
+        if status != http.client.OK:
+            return f"HTTP {status}"
+        answer = response_in(data)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"{type(error).__name__}: {str(error)[:100]}"
     if answer.get("result") == [NATIVE]:
@@ -122,3 +132,13 @@ def _trivial(port: int, token: str, address: str) -> str:
     if answer.get("result") == NO_IMPORT.gives:
         return ""
     return str([entry.get("code") for entry in answer.get("diagnostics", [])])
+
+
+def verdicts(beside: Mapping[str, Any], failed_alone: int, failed: int) -> dict[str, str]:
+    """Each target in words."""
+    met = {
+        f"p99 ≤ {P99_MS:g} ms": beside["p99_ms"] <= P99_MS and failed <= failed_alone,
+        f"no stall over {STALL_MS:g} ms": beside["stall_ms"] <= STALL_MS,
+        f"broker under {BROKER_MIB:g} MiB": beside["peak_mib"][BROKER] < BROKER_MIB,
+    }
+    return {target: "met" if is_met else "not met" for target, is_met in met.items()}

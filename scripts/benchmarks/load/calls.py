@@ -5,17 +5,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mcp import Client
 
-from benchmarks.harness import PLAIN_SERVER
+from benchmarks.harness import PLAIN_SERVER, broker
 from benchmarks.load import yardsticks
 from benchmarks.load.fronts import RAW_SERVER, Embedded
 from benchmarks.load.scenarios import LOCAL, PLAIN, Scenario
-from cellblock import Broker
-from cellblock.config.settings import parse_settings
 
 LIMITS: Final = {"maxToolCalls": 400, "timeoutMs": 20_000}
 CALLS: Final = 200
@@ -59,33 +56,29 @@ class Calls(NamedTuple):
     parallel: float
 
 
-async def measure(front: Embedded, folder: Path, *, rounds: int) -> Calls:
+async def measure(front: Embedded, *, rounds: int) -> Calls:
     """All of it, in turns.
 
     Args:
         front: With the tools and the plain server of the scenarios.
-        folder: For the state of another broker, whose one server is made with the SDK.
         rounds: Of 200 calls of each kind; the figures are medians over them.
     """
-    config = {
-        "mcpServers": {"sdk": {"command": sys.executable, "args": [str(RAW_SERVER), "stdio"]}},
-        "cellblock": {"state_dir": str(folder / "calls")},
-    }
+    servers = {"sdk": {"command": sys.executable, "args": [str(RAW_SERVER), "stdio"]}}
     local: list[float] = []
     plain: list[Beside] = []
     sdk: list[Beside] = []
     parallel: list[float] = []
     async with (
-        Broker(parse_settings(config)) as other,
+        broker(servers) as other,
         yardsticks.raw_sdk("-I", str(PLAIN_SERVER)) as raw_plain,
         yardsticks.raw_sdk(str(RAW_SERVER), "stdio") as raw_sdk,
     ):
         await other.settled()
         for _ in range(rounds):
             local.append(await _p50(front, LOCAL, "tools.noop({})"))
-            plain.append(Beside(await _p50(front, PLAIN, "echo({})"), await _raw(raw_plain, "echo")))
+            plain.append(Beside(await _p50(front, PLAIN, "echo({})"), await raw_p50(raw_plain, "echo")))
             sdk.append(
-                Beside(await _p50(Embedded(other), SDK, "nothing({})"), await _raw(raw_sdk, "nothing"))
+                Beside(await _p50(Embedded(other), SDK, "nothing({})"), await raw_p50(raw_sdk, "nothing"))
             )
             got = await _result(front, Scenario("", PARALLEL_CALLS, LIMITS))
             parallel.append((got["total"] - 1.0) / got["slowest"])
@@ -101,7 +94,8 @@ async def _p50(front: Embedded, imports: str, call: str) -> float:
     return (await _result(front, Scenario("", code, LIMITS)))["p50"]
 
 
-async def _raw(client: Client, tool: str) -> float:
+async def raw_p50(client: Client, tool: str) -> float:
+    """p50 of the SDK's call in milliseconds."""
     times: list[float] = []
     for _ in range(CALLS):
         at = time.perf_counter()

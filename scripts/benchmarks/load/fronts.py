@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import socket
+import os
+import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-import anyio
 from mcp import Client, StdioServerParameters, stdio_client
 
-from benchmarks.harness import SCRIPTS
-from benchmarks.load.plain_http import PlainClient
-from benchmarks.load.scenarios import Scenario, configuration
+from benchmarks import processes
+from benchmarks.client import PlainClient
+from benchmarks.harness import CELLBLOCK, SCRIPTS, configured, daemon
+from benchmarks.load.scenarios import SERVERS, Scenario
 from cellblock import Broker
-from cellblock.config.settings import load_settings
-from cellblock_worker.host.host import STATUS_INTERVAL_SECONDS
 
-CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")
 ENVIRONMENT: Final = {"PYTHONPATH": str(SCRIPTS)}
 CLIENT: Final = "loadtest"
 
-START_SECONDS: Final = 30.0
-"""From a server's spawn to its port."""
-
-STOP_SECONDS: Final = 15.0
-"""For its shutdown."""
+CALM_SECONDS: Final = 1.0
+CALM_SHARE: Final = 0.02
+"""A daemon has rested when all its processes have used less than this of a core for so long: nothing boots."""
 
 REST_BOUND_SECONDS: Final = 60.0
 """For a dozen boots, on a machine that has much else to do."""
@@ -71,11 +66,8 @@ class Embedded:
         return answer
 
     async def rested(self) -> None:
-        """As `Front.rested`: as the host says of itself after now."""
-        async with asyncio.timeout(REST_BOUND_SECONDS):
-            await asyncio.sleep(STATUS_INTERVAL_SECONDS)
-            while (pool := self.broker.facts().pool())["booting"] or pool["warm"] < pool["warmWanted"]:  # noqa: ASYNC110 - hosts say it now and then
-                await asyncio.sleep(0.02)
+        """As `Front.rested`: its host and workers are calm."""
+        await calm(self.pid)
 
 
 class Plain:
@@ -124,8 +116,22 @@ class Served:
         return cast("Mapping[str, Any]", result.structured_content or {})
 
     async def rested(self) -> None:
-        """As `Front.rested`, by time alone: what the daemon's host says does not come out."""
-        await asyncio.sleep(2 * STATUS_INTERVAL_SECONDS)
+        """As `Front.rested`."""
+        await calm(self.pid)
+
+
+async def calm(pid: int) -> None:
+    """Waits until a process and all below it have next to nothing to do. Raises TimeoutError."""
+    async with asyncio.timeout(REST_BOUND_SECONDS):
+        used = -1.0
+        while used < 0 or used > CALM_SHARE * CALM_SECONDS:
+            before = _used(pid)
+            await asyncio.sleep(CALM_SECONDS)
+            used = sum(now - before.get(one, 0.0) for one, now in _used(pid).items())
+
+
+def _used(pid: int) -> dict[int, float]:
+    return {one.pid: processes.cpu_seconds(one.pid) for one in processes.tree(pid)}
 
 
 def arguments_of(scenario: Scenario) -> dict[str, Any]:
@@ -135,18 +141,15 @@ def arguments_of(scenario: Scenario) -> dict[str, Any]:
 
 def write_config(folder: Path, **pool: Any) -> Path:
     """Writes the configuration of all fronts, with further settings of the pool."""
-    config = configuration()
-    config["cellblock"]["pool"].update(pool)
-    config["cellblock"]["state_dir"] = str(folder / "state")
-    file = folder / "cellblock.json"
-    file.write_text(json.dumps(config), "utf-8")
-    return file
+    pool = {"queue_size": 512, **pool}
+    state = str(folder / "state")
+    return configured(folder, SERVERS, tools=["benchmarks.load.scenarios"], pool=pool, state_dir=state)
 
 
 @contextlib.asynccontextmanager
 async def embedded(folder: Path, **pool: Any) -> AsyncGenerator[Embedded]:
     """A broker in this process, with further settings of the pool."""
-    async with Broker(load_settings(write_config(folder, **pool))) as broker:
+    async with Broker.from_config(write_config(folder, **pool)) as broker:
         await broker.settled()
         yield Embedded(broker)
 
@@ -161,49 +164,35 @@ async def over_stdio(folder: Path, **pool: Any) -> AsyncGenerator[Served]:
     )
     bare = StdioServerParameters(command=sys.executable, args=[str(RAW_SERVER), "stdio"])
     async with Client(stdio_client(parameters)) as client, Client(stdio_client(bare)) as raw:
-        yield Served("serve --stdio", client, 0, raw)
+        yield Served("serve --stdio", client, os.getpid(), raw)
 
 
 @contextlib.asynccontextmanager
 async def over_http(folder: Path, **pool: Any) -> AsyncGenerator[Served]:
     """`cellblock serve --http` on a free port of the loopback and a client of it."""
-    options = ["--no-auth", "--config", str(write_config(folder, **pool))]
-    async with (
-        _listening(lambda port: [str(CELLBLOCK), "serve", "--http", f"127.0.0.1:{port}", *options]) as (
-            ours,
-            pid,
-        ),
-        _listening(lambda port: [sys.executable, str(RAW_SERVER), "http", str(port)]) as (theirs, _),
-        Client(f"http://127.0.0.1:{ours}/mcp") as client,
-        Client(f"http://127.0.0.1:{theirs}/mcp") as raw,
+    config = write_config(folder, **pool)
+    with (
+        daemon(config, folder / "state", "--no-auth", environment=ENVIRONMENT) as ours,
+        raw_server() as theirs,
+        contextlib.closing(PlainClient(ours.port)) as plain,
+        contextlib.closing(PlainClient(theirs)) as plain_raw,
     ):
-        with (
-            contextlib.closing(PlainClient(ours)) as plain,
-            contextlib.closing(PlainClient(theirs)) as plain_raw,
+        async with (
+            Client(f"http://127.0.0.1:{ours.port}/mcp") as client,
+            Client(f"http://127.0.0.1:{theirs}/mcp") as raw,
         ):
-            yield Served("serve --http", client, pid, raw, Plain(plain, plain_raw))
+            yield Served("serve --http", client, ours.process.pid, raw, Plain(plain, plain_raw))
 
 
 FRONTS: Final = {"embedded": embedded, "stdio": over_stdio, "http": over_http}
 
 
-@contextlib.asynccontextmanager
-async def _listening(command: Callable[[int], list[str]]) -> AsyncGenerator[tuple[int, int]]:
-    """Starts a server on a free port; gives port and process id once it takes connections, and stops it at the end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = await anyio.open_process(command(port), env=ENVIRONMENT, stdin=None, stdout=None, stderr=None)
-    try:
-        with anyio.fail_after(START_SECONDS):
-            while True:
-                with contextlib.suppress(OSError):
-                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-                    break
-                await anyio.sleep(0.05)
-        yield port, process.pid
-    finally:
-        with contextlib.suppress(ProcessLookupError):
+@contextlib.contextmanager
+def raw_server() -> Generator[int]:
+    """Starts the server of the SDK alone; gives its port."""
+    with subprocess.Popen([sys.executable, str(RAW_SERVER), "http"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
             process.terminate()
-        with anyio.move_on_after(STOP_SECONDS, shield=True):
-            await process.wait()

@@ -1,10 +1,11 @@
 """An MCP server of the SDK alone, with one tool that does nothing: what a front-end costs before it has any work.
 
-Usage: raw_server.py stdio | raw_server.py http PORT
+Usage: raw_server.py stdio | raw_server.py http, which prints its port
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 
@@ -47,8 +48,11 @@ def main() -> None:
     if sys.argv[1] == "stdio":
         anyio.run(over_stdio)
     else:
-        app = server.streamable_http_app()
-        uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning")
+        # The socket is made here, so that its port can be told before anybody asks.
+        listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        print(listening.getsockname()[1], flush=True)
+        config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+        uvicorn.Server(config).run([listening])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from benchmarks import harness, plots
+from benchmarks import harness
 from benchmarks.load import sweep
 from benchmarks.load.targets import Verdict
 
@@ -25,10 +25,7 @@ def read(file: Path) -> Result:
         found: object = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise NoResult(f"{file} cannot be read: {error}") from None
-    if (
-        not isinstance(found, dict)
-        or not {"machine", "quick", "targets", "stages", "worker", "sweep", "flat"} <= found.keys()
-    ):
+    if not isinstance(found, dict) or not {"machine", "quick", "targets", "sweep"} <= found.keys():
         raise NoResult(f"{file} is no JSON result of scripts/loadtest")
     return cast("Result", found)
 
@@ -50,13 +47,11 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 
 
 def write(result: Result, folder: Path, name: str) -> list[Path]:
-    """Writes NAME.json, NAME.md and the pictures NAME-*.svg; gives the files."""
-    pictures = {part: text for part, text in pictures_of(result).items() if text}
-    text = markdown(result, [f"{name}-{part}.svg" for part in pictures])
-    return harness.write(folder, name, result, text, **pictures)
+    """Writes NAME.json and NAME.md; gives the files."""
+    return harness.write(folder, name, result, markdown(result))
 
 
-def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
+def markdown(result: Result) -> str:
     """The whole result for people."""
     about = result["machine"]
     text = [
@@ -78,42 +73,17 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
             f"| {row['target']} | {row['what']} | {row['measured']:.3g}{unit} | {row['bound']:.3g}{unit} "
             f"| {met} | {row['detail']} |"
         )
-    if result.get("floor"):
-        text += _floor_table(result["floor"])
-    stages = [(name, value) for part in ("stages", "worker") for name, value in result[part].items()]
-    if stages:
-        text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
-        text += [f"| {name} | {value:.2f} |" for name, value in stages]
     if result["sweep"]:
         text += _sweep_table(result["sweep"])
-    if result["flat"]:
-        text += [
-            "\n## Private memory over many runs\n",
-            "| reuse | runs | broker MiB | host MiB | largest worker MiB |",
-            "|---|---:|---:|---:|---:|",
-            *(
-                f"| {row.get('reuse', 'never')} | {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} "
-                f"| {row.get('worker_mib', 0.0):.1f} |"
-                for row in result["flat"]
-            ),
-        ]
-    text += ["", *(f"![{name}]({name})\n" for name in pictures)]
-    return "\n".join(text)
+    if rates := result.get("rates"):
+        text += ["\n## Runs a second of one broker, trivial script\n", _plain_table(rates)]
+    if memory := result.get("memory"):
+        text += ["\n## Memory of a daemon and all below it (PSS)\n", _plain_table(memory)]
+    return "\n".join([*text, ""])
 
 
-def _floor_table(rows: Sequence[Result]) -> list[str]:
-    return [
-        "\n## The thinnest chain of the same parts\n",
-        "Python, ZeroMQ, Python, pipes and a warm Deno process for one run, without any of Cellblock: nothing is "
-        "checked, capped, logged or looked at. Isolated: with bubblewrap and the seccomp filter.\n",
-        "| target | what | thin | isolated | Cellblock | bound |",
-        "|---|---|---:|---:|---:|---:|",
-        *(
-            f"| {row['target']} | {row['what']} | {row['thin']:.3g} | {row['isolated']:.3g} | {row['ours']:.3g} "
-            f"| {row['bound']:.3g} |"
-            for row in rows
-        ),
-    ]
+def _plain_table(rows: Sequence[Result]) -> str:
+    return harness.table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
 def _sweep_table(rows: Sequence[Result]) -> list[str]:
@@ -158,26 +128,6 @@ def _way(row: Result) -> str:
 def _load(row: Result) -> tuple[Any, ...]:
     """What names a load, whichever way it went."""
     return row["scenario"], row["clients"], row.get("arrival", "closed"), row.get("principals", 1)
-
-
-def pictures_of(result: Result) -> dict[str, str]:
-    """Rate and p99 of the trivial script against clients, each way a line, and where the time of a run goes."""
-    rate: plots.Series = {}
-    tail: plots.Series = {}
-    for row in result["sweep"]:
-        name, clients = _way(row), float(row["clients"])
-        if _load(row) == ("trivial", row["clients"], "closed", 1):
-            rate.setdefault(name, []).append((clients, float(row["per_second"])))
-        elif _load(row) == ("trivial", row["clients"], "paced", 1):
-            tail.setdefault(name, []).append((clients, float(row["latency"]["p99_ms"])))
-    stages = [(name, float(value)) for name, value in result["stages"].items()]
-    return {
-        "throughput": plots.lines(
-            "Throughput, trivial script", "clients", "runs per second", rate, even_x=True
-        ),
-        "tail": plots.lines("p99 latency, paced", "clients", "ms", tail, log_y=True, even_x=True),
-        "stages": plots.bars("Where the time of one warm run goes", stages, "ms") if stages else "",
-    }
 
 
 def compare(new: Result, old: Result) -> str:

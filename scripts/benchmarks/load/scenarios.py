@@ -106,9 +106,5 @@ SCRIPTS: Final = {name: importing(name, body.js, body.gives) for name, body in B
 TRIVIAL: Final = SCRIPTS["trivial"]
 
 
-def configuration() -> dict[str, Any]:
-    """The configuration that all fronts use: the plain server, and the Python tools by module."""
-    return {
-        "mcpServers": {"plain": {"command": sys.executable, "args": ["-I", str(PLAIN_SERVER)]}},
-        "cellblock": {"tools": ["benchmarks.load.scenarios"], "pool": {"queue_size": 512}},
-    }
+SERVERS: Final[dict[str, Any]] = {"plain": {"command": sys.executable, "args": ["-I", str(PLAIN_SERVER)]}}
+"""Has the upstream server of all fronts."""

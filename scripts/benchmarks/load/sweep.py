@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from benchmarks.load import tree
-from benchmarks.load.drive import LEAD_SECONDS, Outcome, closed, paced
+from benchmarks import processes
+from benchmarks.drive import LEAD_SECONDS, Outcome, closed, paced
 from benchmarks.load.fronts import CLIENT, Embedded, Front
 from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
 
@@ -98,9 +98,9 @@ def _cpu(front: Front, outcome: Outcome) -> tuple[float, float, float]:
     """CPU seconds so far of the machine, of the broker in this process without what is the harness's own there, and of
     its host; a daemon behind a front-end is not taken apart."""
     if not isinstance(front, Embedded):
-        return tree.busy_seconds(), 0.0, 0.0
+        return processes.busy_seconds(), 0.0, 0.0
     own = outcome.own_seconds + front.own_seconds
-    return tree.busy_seconds(), time.process_time() - own, tree.cpu_seconds(front.pid)
+    return processes.busy_seconds(), time.process_time() - own, processes.cpu_seconds(front.pid)
 
 
 def medians(turns: Sequence[Any]) -> Any:

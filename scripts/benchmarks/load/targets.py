@@ -9,14 +9,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.load import calls, fronts, neighbours, sweep, tree, yardsticks
-from benchmarks.load.drive import Outcome, spaced
-from benchmarks.load.scenarios import TRIVIAL
+from benchmarks import processes
+from benchmarks.drive import Outcome, spaced
+from benchmarks.harness import MIB, say, seconds_of
+from benchmarks.load import calls, fronts, sweep, yardsticks
+from benchmarks.load.scenarios import TRIVIAL, Scenario
 
-MIB: Final = 1 << 20
 REST_SECONDS: Final = 0.06
 """Between the runs of a single client: an agent thinks far longer."""
 
@@ -35,7 +35,17 @@ BOUNDS: Final = {
 }
 CPU_MS: Final = {"broker": 0.7, "host": 0.4, "worker": 1.0}
 
-Say = Callable[[str], None]
+NEIGHBOURS: Final = 8
+KNOWN_SECONDS: Final = 1.0
+"""From the first noisy run to the first quiet one beside them."""
+STOP_SECONDS: Final = 30.0
+
+CPU_BOMB: Final = Scenario("CPU bomb", "for (;;);", {"timeoutMs": 2000, "maxCpuMs": 1000})
+MEMORY_BOMB: Final = Scenario(
+    "allocation bomb",
+    "const kept = []; for (;;) kept.push(new Uint8Array(1 << 20).fill(7));",
+    {"timeoutMs": 2000},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +69,12 @@ class Targets:
     """Measures the targets one after the other.
 
     Args:
-        folder: A scratch folder.
         bare: The bare process yardstick.
         quick: A tenth of the samples.
-        say: Takes a line of progress.
     """
 
-    def __init__(self, folder: Path, bare: yardsticks.BareDeno, *, quick: bool, say: Say) -> None:
-        self._folder, self._bare, self._quick, self._say = folder, bare, quick, say
+    def __init__(self, bare: yardsticks.BareDeno, *, quick: bool) -> None:
+        self._bare, self._quick = bare, quick
         # The p99 of a hundred runs would be its slowest.
         self._quiet = 30 if quick else 300
 
@@ -75,72 +83,52 @@ class Targets:
         found: list[Verdict] = []
         steps = [self._calls, self._neighbours]
         if mode == NEVER:
-            steps = [self._calls, self._weight, self._burst, self._neighbours]
+            steps = [self._calls, self._memory, self._burst, self._neighbours]
         for step in steps:
-            self._say(f"target, reuse {mode}: {(step.__doc__ or '').splitlines()[0]}")
+            say(f"target, reuse {mode}: {(step.__doc__ or '').splitlines()[0]}")
             found += await step(front)
             await asyncio.sleep(1.0)
         return [replace(one, what=_in(mode, one.what)) for one in found]
 
     async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
         """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
-        found = await calls.measure(front, self._folder, rounds=2 if self._quick else 9)
+        found = await calls.measure(front, rounds=2 if self._quick else 9)
+        beside = {"a plain server": found.plain, "a server of the SDK": found.sdk}
         return [
             Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.2, "ms", ""),
             *(
-                Verdict(
-                    "3b",
-                    f"call of a stdio server / raw SDK call, {what}",
-                    one.ours / one.raw,
-                    1.5,
-                    "",
-                    f"{one.ours:.2f} ms / {one.raw:.2f} ms",
-                )
-                for what, one in (("a plain server", found.plain), ("a server of the SDK", found.sdk))
+                Verdict("3b", f"call of a stdio server / raw SDK call, {what}", one.ours / one.raw, 1.5, "",
+                        f"{one.ours:.2f} ms / {one.raw:.2f} ms")
+                for what, one in beside.items()
             ),
             Verdict("3c", "(20 calls at once - 1 ms) / the slowest", found.parallel, 1.3, "", ""),
-        ]
+        ]  # fmt: skip
 
-    async def _weight(self, front: fronts.Embedded) -> list[Verdict]:
-        """5. What a worker, the host and the broker weigh."""
+    async def _memory(self, front: fronts.Embedded) -> list[Verdict]:
+        """5. What a worker, the host and the broker take."""
         await asyncio.sleep(REFILL_SECONDS)
-        known = set(tree.workers())
+        known = set(processes.workers())
         boots: list[float] = []
         bare: list[float] = []
         # In turns: an hour, or another's work on the machine, changes either by more than what they differ by.
         for _ in range(8 if self._quick else 40):
             await front.run(TRIVIAL)
             await asyncio.sleep(BOOT_SECONDS)
-            fresh = set(tree.workers()) - known
+            fresh = set(processes.workers()) - known
             known |= fresh
-            boots += [cpu for pid in fresh if (cpu := tree.cpu_seconds(pid))]
+            boots += [cpu for pid in fresh if (cpu := processes.cpu_seconds(pid))]
             bare.append(await self._bare.cpu_seconds(1, rest=REST_SECONDS))
-        warm = tree.workers()
-        memory = statistics.median(tree.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
-        pair = (tree.private_bytes(os.getpid()) + tree.private_bytes(front.pid)) / MIB
+        warm = processes.workers()
+        memory = statistics.median(processes.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
+        pair = (processes.private_bytes(os.getpid()) + processes.private_bytes(front.pid)) / MIB
         boot, other = statistics.median(boots) * 1000, statistics.median(bare) * 1000
         said = f"{boot:.1f} ms against {other:.1f} ms, {len(boots)} times in turns"
+        what = "private memory of broker and host"
         return [
-            Verdict(
-                "5a",
-                "CPU of a worker's boot / of a bare deno run",
-                boot / other,
-                1.25,
-                "",
-                said,
-            ),
-            Verdict(
-                "5b", "private memory of an idle warm worker", memory, 12.0, "MiB", f"{len(warm)} workers"
-            ),
-            Verdict(
-                "5c",
-                "private memory of broker and host",
-                pair,
-                120.0,
-                "MiB",
-                "with this harness in the broker",
-            ),
-        ]
+            Verdict("5a", "CPU of a worker's boot / of a bare deno run", boot / other, 1.25, "", said),
+            Verdict("5b", "private memory of an idle warm worker", memory, 12.0, "MiB", f"{len(warm)} workers"),
+            Verdict("5c", what, pair, 120.0, "MiB", "with this harness in the broker"),
+        ]  # fmt: skip
 
     async def _burst(self, front: fronts.Embedded) -> list[Verdict]:
         """6. A burst of twice the pool after idling, and what idling costs."""
@@ -156,34 +144,41 @@ class Targets:
             burst = Outcome()
 
             async def one(burst: Outcome = burst) -> None:
-                started = time.perf_counter()
-                await front.run(TRIVIAL)
-                burst.latencies.add(time.perf_counter() - started)
+                burst.latencies.add(await seconds_of(front.run(TRIVIAL)))
 
             await asyncio.gather(*(one() for _ in range(size)))
             tails.append(burst.latencies.at(99))
-        bare = Outcome()
-        await spaced(self._bare, count=20, pause=REST_SECONDS, outcome=bare)
-        spawn = bare.latencies.at(50)
-        tail = statistics.median(tails)
+        bare = await spaced(self._bare, count=20, pause=REST_SECONDS)
+        spawn, tail = bare.latencies.at(50), statistics.median(tails)
+        said = f"{tail:.0f} ms / {spawn:.0f} ms"
         return [
-            Verdict(
-                "6a",
-                f"p99 of a burst of {size} / bare deno run",
-                tail / spawn,
-                2.5,
-                "",
-                f"{tail:.0f} ms / {spawn:.0f} ms",
-            ),
+            Verdict("6a", f"p99 of a burst of {size} / bare deno run", tail / spawn, 2.5, "", said),
             Verdict("6b", "CPU of an idle daemon", statistics.median(idle) * 100, 0.5, "%", "of one core"),
         ]
 
     def _own_cpu(self, front: fronts.Embedded) -> float:
-        return sum(tree.cpu_seconds(pid) for pid in (os.getpid(), front.pid, *tree.workers()))
+        return sum(map(processes.cpu_seconds, (os.getpid(), front.pid, *processes.workers())))
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
         """7. A quiet client beside noisy ones at their caps."""
-        return [_beside(await neighbours.quiet_p99(front, count=self._quiet, pause=REST_SECONDS))]
+
+        async def quiet() -> float:
+            run = partial(front.run, TRIVIAL, client="quiet")
+            return (await spaced(run, count=self._quiet, pause=REST_SECONDS)).latencies.at(99)
+
+        async def noise(number: int) -> None:
+            while not over.is_set():
+                await front.run(CPU_BOMB if number % 2 else MEMORY_BOMB, client=f"noisy {number}")
+
+        alone, over = await quiet(), asyncio.Event()
+        tasks = [asyncio.create_task(noise(number)) for number in range(NEIGHBOURS)]
+        await asyncio.sleep(KNOWN_SECONDS)
+        beside = await quiet()
+        over.set()
+        await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        said = f"{beside:.1f} ms beside {NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
+        what = "p99 of a quiet client beside noisy ones / alone"
+        return [Verdict("7", what, beside / alone, 2.0, "", said)]
 
 
 def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:
@@ -219,10 +214,9 @@ def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:
                 "ms", f"{calls:.1f} ms and {over:.1f} ms"),
     ]  # fmt: skip
     if mode != NEVER:
+        used = saturated["cpu_ms"]
         found += [
-            Verdict(
-                "2c", f"CPU of a saturated run, {part}", saturated["cpu_ms"].get(part, 0.0), bound, "ms", ""
-            )
+            Verdict("2c", f"CPU of a saturated run, {part}", used.get(part, 0.0), bound, "ms", "")
             for part, bound in CPU_MS.items()
         ]
     return [replace(one, what=_in(mode, one.what)) for one in found]
@@ -230,13 +224,6 @@ def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:
 
 def _in(mode: str, what: str) -> str:
     return what if mode == NEVER else f"{what}; reuse {mode}"
-
-
-def _beside(figures: tuple[float, float]) -> Verdict:
-    alone, beside = figures
-    what = "p99 of a quiet client beside noisy ones / alone"
-    said = f"{beside:.1f} ms beside {neighbours.NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
-    return Verdict("7", what, beside / alone, 2.0, "", said)
 
 
 async def front_cost(front: fronts.Served, embedded: fronts.Embedded, *, count: int) -> list[Verdict]:

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.drive import LEAD_SECONDS, Outcome, closed
 from benchmarks.harness import ROOT, SCRIPTS, machine, say, write
-from benchmarks.load.drive import LEAD_SECONDS, Outcome, closed
 from benchmarks.load.scenarios import BODIES, ROWS, Body
 from benchmarks.peers import report
 from benchmarks.peers.hostile import LOOPS, NOT_THERE, try_loop

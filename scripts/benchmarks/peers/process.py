@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.harness import BOUND_SECONDS, MIB
-from benchmarks.load.tree import tree
+from benchmarks.processes import tree
 
 MOST_BYTES: Final = 3072 * MIB
 """Of a system's processes together while it runs what is hostile: more could be the machine's end."""

@@ -76,7 +76,6 @@ class Campaign:
         self._chance = random.Random(seed)
         self._seconds = seconds
         self._most = shared.quota_of(seconds)
-        self._absent: set[int] = set()
         self.fleet = Fleet(
             folder,
             network,
@@ -85,12 +84,11 @@ class Campaign:
             capacity=4,
             servers={
                 "ledger": plain_server("--ledger", folder / "ledger.jsonl"),
-                **shared.servers(folder / "ledger.jsonl", folder / "alone"),
+                **shared.servers(folder / "ledger.jsonl"),
             },
             settings={
                 "typecheck": "off",
                 "policy": {"default": {"approve": APPROVE}, "quotas": shared.quotas(self._most)},
-                "upstream": shared.UPSTREAM,
                 "journal": {"park_after_ms": 300},
                 "outputs": {"inline_bytes": INLINE_BYTES},
             },
@@ -134,7 +132,6 @@ class Campaign:
         clients = Clients(
             self.fleet, self.books, self._chance, stop, stop + BACK_SECONDS, await self._other_token()
         )
-        self._absent = clients.absent
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
@@ -147,7 +144,6 @@ class Campaign:
             for part in self.fleet.parts:
                 await asyncio.to_thread(part.wait, BACK_SECONDS)
             await self._drained()
-            await self._is_handed_over(clients)
             await self._is_used_up(clients)
             for task in beside:
                 task.cancel()
@@ -194,27 +190,6 @@ class Campaign:
                 return
             await asyncio.sleep(0.5)
 
-    async def _is_handed_over(self, clients: Clients) -> None:
-        """Kills the broker that has the server that exists once: another one has it then."""
-        first = await asyncio.to_thread(shared.owner, self.fleet)
-        (other,) = (one for one in self.fleet.brokers if one is not first)
-        await asyncio.to_thread(first.kill)
-
-        async def is_there() -> bool:
-            told = (await clients.share(other.served)).get("told", {})
-            return (
-                told.get(str(shared.CALLED)) == "made"
-                and await asyncio.to_thread(shared.owner, self.fleet) is other
-            )
-
-        try:
-            await until_found(is_there, "the server that exists once is handed over", BACK_SECONDS, pause=1.0)
-            self.books.counts["handed_over_at_the_end"] += 1
-        except AssertionError as error:
-            self.wrong.append(str(error))
-        await asyncio.to_thread(first.start)
-        await asyncio.to_thread(first.wait, BACK_SECONDS)
-
     async def _is_used_up(self, clients: Clients) -> None:
         """Has each broker asked for calls until the quota is used up there, too."""
         for broker in self.fleet.brokers:
@@ -247,9 +222,8 @@ class Campaign:
             responses = {head.id: _response(store, head.id) for head in heads}
         ledger = fleet.ledger()
         self.books.settle(ledger, heads, lambda run_id: responses[run_id])
-        self.wrong += shared.breaches(ledger, self._most, self._absent, self.books.counts)
+        self.wrong += shared.breaches(ledger, self._most, self.books.counts)
         self.books.counts["quota"] = self._most
-        ((self.books.counts["single_taken"],),) = fleet.database.rows(shared.TAKEN)
         for what, statement in LEFT.items():
             # The server finds out in seconds that a broker is gone whose link was cut when it died.
             with contextlib.suppress(AssertionError):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from benchmarks.hostile.plain_client import message_in
+from benchmarks.client import message_in
 from cellblock.journal.rows import Head
 from soak.fleet import shared
 from soak.run_books import RunBooks, script
@@ -52,9 +52,6 @@ class Clients:
         until: When no new request is begun, by the monotonic clock.
         over: When nobody comes back any more.
         other: The token of another principal.
-
-    Attributes:
-        absent: Numbers the runs that ended at their imports: they have made no call.
     """
 
     def __init__(
@@ -68,7 +65,6 @@ class Clients:
         self._over = over
         self._other = other
         self._number = 0
-        self.absent: set[int] = set()
         self._sessions: deque[str] = deque(maxlen=KEPT)
         self._words: deque[tuple[dict[str, Any], dict[str, Any]]] = deque(maxlen=KEPT)
         self._runs: deque[str] = deque(maxlen=KEPT)
@@ -130,7 +126,7 @@ class Clients:
     # ---- what brokers have together ----------------------------------------------------------------------
 
     async def sharing(self) -> None:
-        """Calls the server that exists once, and what is counted, in one run after the other."""
+        """Calls what is counted, in one run after the other."""
         while time.monotonic() < self._until:
             await self._pause()
             await self.share(self._served)
@@ -149,10 +145,6 @@ class Clients:
             self._counts["told_to_try_again"] += 1
             return {}
         response = answer.get("result", {}).get("structuredContent")
-        if response is not None and shared.is_away(response):
-            self.absent.add(number)
-            self._counts["single_not_there"] += 1
-            return {}
         self._books.take(answer)
         result = (response or {}).get("result") or {}
         for code in result.get("codes", {}).values():

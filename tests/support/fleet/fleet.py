@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock_worker.wire.keys import make_key_file
+from support import haproxy
 from support.certificates import certificate
 from support.entries import ledger, plain_server, write_config
 from support.fleet.network import Network
@@ -23,7 +24,6 @@ from support.fleet.parts import (
     Database,
     Host,
     Part,
-    haproxy,
 )
 from support.http_daemon import Daemon
 from support.postgresql import PORT
@@ -103,7 +103,7 @@ class Fleet:
         self.balancer = Balancer(
             network.place("balancer"),
             folder / "balancer",
-            haproxy() if balancer == "" else balancer,
+            haproxy.PROGRAM if balancer == "" else balancer,
             tls=network.needs_tls,
         )
         self.database = Database(network.place("database"))
@@ -150,11 +150,6 @@ class Fleet:
         """The brokers as clients reach them, through the balancer: its `client()`, `ask()` and `url`."""
         way = self.network.way(None, self.balancer.place, BALANCER_PORT)
         return self.brokers[0].at(way.rpartition(":")[0], BALANCER_PORT)
-
-    def broker_at(self, written: str) -> Broker:
-        """The broker of an address as brokers write it down: its URL, and behind that the tag that signs it."""
-        way = written.partition(" ")[0].rpartition("/")[2]
-        return next(one for one in self.brokers if self.network.way(None, one.place, BROKER_PORT) == way)
 
     def ledger(self) -> list[dict[str, Any]]:
         """What the upstream servers of all brokers have recorded, each call that was made."""
@@ -208,16 +203,11 @@ class Fleet:
 
     def _config(self, place: Any, folder: Path) -> Path:
         url = self.database.url_by(self.network.way(place, self.database.place, PORT))
-        scheme = "https" if self._tls else "http"
-        own: dict[str, Any] = {"url": f"{scheme}://{self.network.way(None, place, BROKER_PORT)}"}
-        if self._tls:
-            own["name"] = NAME
         balancer = self.balancer.place
         known = [self.network.way(None, balancer, BALANCER_PORT), f"{balancer.address}:{BALANCER_PORT}"]
         sections: dict[str, Any] = {
             "auth": {"keyring": "off"},
-            "state": {"url": url, "key": "${env:FLEET_STATE_KEY}"},
-            "replicas": own,
+            "state": {"url": url, "key": "${env:FLEET_STATE_KEY}", "broker": folder.name},
             "http": {"allowed_hosts": known},
             "hosts": {
                 "local": False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from support import haproxy
 from support.entries import CELLBLOCK
 from support.fleet.network import Place
 from support.http_daemon import Daemon
@@ -300,10 +300,8 @@ class Host(Part):
 
 
 class Balancer(Part):
-    """HAProxy, or a relay where there is none: gives each connection to the next of the brokers.
-
-    HAProxy asks `/readyz` of each twice a second, and leaves out who is not ready. The relay leaves out who does not
-    answer at all.
+    """HAProxy, with the rules that are shipped; or a relay where there is none, which gives each connection to the next
+    of the brokers, and so can serve no sessions. It leaves out who does not answer at all.
 
     Args:
         place: Where.
@@ -318,9 +316,8 @@ class Balancer(Part):
         self.targets: list[str] = []
         self._tls = tls
         self._out: set[int] = set()
-        for name in ("LD_LIBRARY_PATH",):
-            if name in os.environ:
-                self.environment[name] = os.environ[name]
+        if program is not None:
+            self.environment |= haproxy.ENVIRONMENT
 
     @property
     def kind(self) -> str:
@@ -330,29 +327,12 @@ class Balancer(Part):
         where = f"{self.place.address}:{BALANCER_PORT}"
         if self.program is None:
             return [sys.executable, "-m", "support.fleet.relay", where, *self._in()]
-        check = "check inter 500ms fall 2 rise 1" + (" check-ssl verify none" if self._tls else "")
         file = self.folder / "haproxy.cfg"
-        lines = [
-            "global",
-            f"  stats socket {self.folder / 'admin'} mode 600 level admin",
-            "defaults",
-            "  mode tcp",
-            "  timeout connect 2s",
-            "  timeout client 15m",
-            "  timeout server 15m",
-            "  retries 2",
-            "  option redispatch 1",
-            "frontend in",
-            f"  bind {where}",
-            "  default_backend brokers",
-            "backend brokers",
-            "  balance roundrobin",
-            "  option httpchk",
-            f"  http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host {where}",
-            "  http-check expect status 200",
-            *(f"  server b{number} {one} {check}" for number, one in enumerate(self.targets)),
-        ]
-        file.write_text("\n".join([*lines, ""]), "utf-8")
+        brokers = {f"b{number}": one for number, one in enumerate(self.targets)}
+        tls = "ssl verify none" if self._tls else ""
+        file.write_text(
+            haproxy.configured(where, brokers, tls=tls, admin=str(self.folder / "admin")), "utf-8"
+        )
         return [self.program, "-db", "-f", str(file)]
 
     def start(self) -> None:
@@ -438,8 +418,3 @@ class Database:
 
     def close(self) -> None:
         self.server.close()
-
-
-def haproxy() -> str | None:
-    """The machine's HAProxy, if it has one."""
-    return shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")

@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import harness
+from benchmarks import harness, kills, upgrade
+from benchmarks.load import __main__ as load
+from support.entries import plain_server
 
-NAMES = bench.measurements()
+OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "kills": kills.main}
 
 
-def test_all_are_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_most_ten_are_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main([]) == bench.main(["--help"]) == 0
     out = capsys.readouterr().out
     listed = {
         line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("  ")
     }
-    assert list(listed) == list(NAMES) and {"caps", "hostile", "load", "store"} <= listed.keys()
+    assert list(listed) == sorted(bench.NAMES) and len(bench.NAMES) <= 10
 
 
 def test_an_unknown_name_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,19 +29,21 @@ def test_an_unknown_name_is_refused_in_words(capsys: pytest.CaptureFixture[str])
     assert "no measurement 'speed'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", bench.NAMES)
 def test_each_explains_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main([name, "--help"])
     assert ended.value.code == 0
-    assert f"scripts/{'loadtest' if name == 'load' else f'bench {name}'}" in capsys.readouterr().out
+    assert f"scripts/bench {name}" in capsys.readouterr().out
+    doc = importlib.import_module(f"benchmarks.{name}").__doc__
+    assert doc and doc.splitlines()[0].endswith((".", "?")), "its first line is its line in the list"
 
 
-def test_every_line_stands_alone() -> None:
-    for name, file in NAMES.items():
-        package = "" if file.parent == bench.HERE else ".__main__"
-        doc = importlib.import_module(f"benchmarks.{name}{package}").__doc__
-        assert doc and doc.splitlines()[0].endswith("."), f"{file}: its first line is its line in the list"
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_do_the_others(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        OTHERS[name](["--help"])
+    assert ended.value.code == 0 and f"usage: scripts/{name}" in capsys.readouterr().out
 
 
 def test_turns_and_percentiles() -> None:
@@ -53,7 +57,32 @@ def test_turns_and_percentiles() -> None:
     assert harness.median_and(100, [3.0]) == (3.0, 3.0)
 
 
+def test_a_missed_target_is_said_and_remembered(capsys: pytest.CaptureFixture[str]) -> None:
+    targets = harness.Targets()
+    targets.judge("p50", 2.0, 2.0, "ms")
+    assert targets.are_met
+    targets.judge("p99", 3.0, 2.0, "ms")
+    targets.judge("max", 1.0, 2.0, "ms")
+    assert not targets.are_met
+    assert [line.rpartition("(")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "met)",
+        "MISSED)",
+        "met)",
+    ]
+
+
 def test_a_result_is_written_with_its_pictures(tmp_path: Path) -> None:
     files = harness.write(tmp_path / "new", "soak", {"a": 1}, "# Soak\n", _="<svg/>", tail="<svg/>")
     assert [file.name for file in files] == ["soak.json", "soak.md", "soak.svg", "soak-tail.svg"]
     assert all(file.read_text("utf-8") for file in files)
+
+
+@pytest.mark.slow
+def test_a_daemon_is_started_and_ended_and_one_that_does_not_start_says_why(tmp_path: Path) -> None:
+    config = harness.configured(tmp_path, {"plain": plain_server()})
+    with harness.daemon(config, tmp_path / "s") as served:
+        assert served.token and served.port and served.process.poll() is None
+    assert served.process.returncode == 0
+    config.write_text("{", "utf-8")
+    with pytest.raises(RuntimeError, match="did not start"), harness.daemon(config, tmp_path / "s"):
+        pass

@@ -1,5 +1,5 @@
-"""The parts of `scripts/bench hostile`: its watch sees a stall, its neighbours count from when they were due, its
-servers and its attacker do what they are there for, and its words follow the figures."""
+"""The hostile parts of `scripts/soak`: the watch sees a stall, neighbours count from when they were due, servers and
+attacker do what they are there for, and words follow the figures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hostile import __main__ as hostile
-from benchmarks.hostile import loop_watch, measure, neighbours, plain_client, stage, table
+from benchmarks import client, harness
+from benchmarks.hostile import loop_watch, neighbours, stage
 from cellblock import Broker
 from security.native.harness import Native, let_loose
 from support.entries import settings
@@ -112,7 +112,7 @@ def test_neighbours_go_on_until_enough_runs_count() -> None:
     not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
 )
 def test_neighbours_are_served_by_a_daemon_without_servers(tmp_path: Path) -> None:
-    with stage.stage(tmp_path, {}, {}, tmp_path / "go", None) as daemon:
+    with harness.daemon(harness.configured(tmp_path), tmp_path / "s") as daemon:
         found = neighbours.visit(daemon.port, daemon.token, runs=4, rate=100.0)
     assert (found.took.count, found.failures, found.unsent) == (4, [], 0)
 
@@ -144,62 +144,14 @@ async def test_the_attacker_sends_notices_of_the_size_it_is_told(native_workers:
 def test_a_response_is_found_in_json_and_in_events(events: bool) -> None:
     data = json.dumps({"result": {"structuredContent": {"result": 3}}}).encode()
     body = b"event: message\r\ndata: " + data + b"\r\n\r\n" if events else data
-    assert plain_client.response_in(body) == {"result": 3}
+    assert client.response_in(body) == {"result": 3}
     with pytest.raises(ValueError, match="no response"):
-        plain_client.response_in(b'{"error": {}}')
+        client.response_in(b'{"error": {}}')
 
 
 def test_words_follow_the_figures() -> None:
     good = {"p99_ms": 60.0, "stall_ms": 100.0, "peak_mib": {"broker": 399.0}}
-    assert set(measure.verdicts(good, 0, 0).values()) == {"met"}
-    assert list(measure.verdicts(good, 0, 1).values()) == ["not met", "met", "met"]
+    assert set(neighbours.verdicts(good, 0, 0).values()) == {"met"}
+    assert list(neighbours.verdicts(good, 0, 1).values()) == ["not met", "met", "met"]
     bad = {"p99_ms": 61.0, "stall_ms": 101.0, "peak_mib": {"broker": 400.0}}
-    assert set(measure.verdicts(bad, 0, 0).values()) == {"not met"}
-
-
-def row_of(**targets: str) -> dict[str, Any]:
-    """A row of the result whose neighbours alone met but the targets named `alone`."""
-    names = "p50_ms p99_ms max_ms stall_ms stall_cpu_ms stall_coreless_ms broker_cpu_s"
-    figures = dict.fromkeys(names.split(), 1.5)
-    watched = {**figures, "failed": 0, "unsent": 2, "peak_mib": {"broker": 90.4, "host": 40.0}}
-    billed = {
-        "runs": 3,
-        "cpu_ms": 7,
-        "wall_ms": 9_000,
-        "peak_mib": 30.0,
-        "endings": {"result": 3},
-        "unfinished": 0,
-    }
-    row = {"workload": "w", "says": "s", "alone": watched, "beside": watched, "billed": billed}
-    alone = {name: "not met" if name == "always" else "met" for name in targets}
-    return {**row, "targets": targets, "targets_alone": alone}
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "code"),
-    [
-        (row_of(p99="met", always="not met"), ["--check"], 0),
-        (row_of(p99="not met"), ["--check"], 1),
-        (row_of(p99="not met"), [], 0),
-    ],
-    ids=["what they miss alone", "what they met alone", "not asked"],
-)
-def test_a_check_fails_for_what_the_neighbours_met_alone(
-    row: dict[str, Any],
-    options: list[str],
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(hostile, "_measured", lambda *_: ([row], [], []))
-    assert hostile.main(["--runs", "2", *options]) == code
-    assert ("not met beside w: p99" in capsys.readouterr().err) == bool(code)
-
-
-def test_the_table_has_a_row_for_each_workload() -> None:
-    about = dict.fromkeys(("cores", "memory_gib", "system", "python", "deno", "load_average_before"), "?")
-    row = row_of(**{"broker under 400 MiB": "met"})
-    result = {"machine": {**about, "date": "2026-01-01T00"}, "runs": 5, "workloads": [row]}
-    text = table.markdown({**result, "left_out": ["x: no compiler"], "not_measured": []})
-    assert "| `w` | 1.5 (1.5) |" in text and "0 (0), 2 unsent" in text and "90 (90)" in text
-    assert "7 ms CPU, 30 MiB for 3 runs of 3.0 s: 3 result" in text and "- left out: x: no compiler" in text
+    assert set(neighbours.verdicts(bad, 0, 0).values()) == {"not met"}

@@ -299,14 +299,13 @@ def test_the_configurations_of_the_page_fit_the_pods(number: int, monkeypatch: p
     (endpoint,) = monitor["spec"]["endpoints"]
     assert "relabelings" not in endpoint, "each broker is asked, at its own address"
     if single:
-        assert section.replicas is None and not section.state.is_shared
-        assert asked_as in section.http.allowed_hosts
+        assert not section.state.is_shared
     else:
-        assert section.replicas is not None and section.state.is_shared
-        assert section.replicas.url == f"https://{asked_as}"
-        assert section.replicas.name == endpoint["tlsConfig"]["serverName"]
+        assert section.state.is_shared and section.state.broker is None, "a pod's name is its host's"
+        assert the("Service", "cellblock")["spec"]["sessionAffinity"] == "ClientIP"
         service = the("Service", "cellblock")["metadata"]
-        assert section.replicas.name == f"{service['name']}.{service['namespace']}.svc"
+        assert endpoint["tlsConfig"]["serverName"] == f"{service['name']}.{service['namespace']}.svc"
+    assert asked_as in section.http.allowed_hosts
 
 
 def rendered(part: str) -> list[Object]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Generator, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +39,6 @@ from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
 if TYPE_CHECKING:
-    from cellblock.frontend.replicas.lending import Lending, Shown
-    from cellblock.frontend.replicas.replicas import Replicas, Route
     from cellblock.policy.counts import Counts
 
 LIVE_PATH: Final = "/livez"
@@ -120,8 +118,7 @@ class Gate:
         trouble: Says what is wrong with what several brokers share.
         pages: The dashboard and the metrics; None where there are none.
         config: Stands for the configuration, for relays that have one of their own.
-        replicas: The brokers that have the requests that are not this one's; None where it is alone.
-        counts: Counts, with those, how often clients ask.
+        counts: Counts how often clients ask, with the brokers that share it; None where this one is alone.
     """
 
     def __init__(
@@ -139,12 +136,10 @@ class Gate:
         trouble: Callable[[], str | None] = lambda: None,
         pages: Pages | None,
         config: str = "",
-        replicas: Replicas | None = None,
         counts: Counts | None = None,
     ) -> None:
         self._app = app
-        self._replicas, self._counts = replicas, counts if replicas is not None else None
-        self._read = READ if replicas is None else READ | replicas.headers
+        self._counts = counts
         self._settings = settings
         self._apart = apart
         self._places = places
@@ -242,7 +237,7 @@ class Gate:
         """Answers one request."""
         if scope["type"] != "http":
             return
-        headers, path = _headers_of(scope, self._read), scope["path"]
+        headers, path = _headers_of(scope), scope["path"]
         try:
             origin, site = headers.get(b"origin"), headers.get(FETCH_SITE_HEADER)
             # An image or a script of a page brings no Origin, and would learn whether a daemon is here.
@@ -253,9 +248,6 @@ class Gate:
                 page = self._public_page(scope)
             elif self._pages is not None and self._pages.has(path):
                 page = await self._page(self._pages, scope, headers, receive)
-            elif (asked := self._lent(path, headers)) is not None:
-                await self._lend(*asked, scope, headers, receive, send)
-                return
             else:
                 access = await self._authenticate(headers)
                 if path != MCP_PATH:
@@ -360,13 +352,8 @@ class Gate:
             # The SDK would take the first of two.
             raise Refused(400)
         self._prove(scope, access)
-        route = None
-        if self._replicas is not None:
-            route = self._replicas.route(scope, headers, session)
-            session = route.session
-        is_here = route is None or route.to is None
         opener = Program(_principal(access), "" if access is None else access.client_id)
-        name = None if session is None or not is_here else self._sessions.begin(session, opener)
+        name = None if session is None else self._sessions.begin(session, opener)
         now, place = asyncio.get_running_loop().time, None
 
         async def follow(message: Message) -> None:
@@ -379,65 +366,31 @@ class Gate:
                     for key, value in message.get("headers", ()):
                         if key.lower() == SESSION_HEADER:
                             self._sessions.opened(place, value, opener, now())
-                if self._replicas is not None:
-                    message = self._replicas.named(message)
             await send(message)
 
         try:
-            if self.closed and is_here:
+            if self.closed:
                 # It has not begun; a session ends with its daemon, and its client begins a new one.
                 raise busy(503, DRAIN_RETRY_SECONDS) if session is None else Refused(404)
-            client = name or self._client(scope, access, route)
+            client = name or self._client(scope, access)
             # A session is at one broker.
             self._take(client, elsewhere=name is None)
             # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
-            if self.draining and is_here and session is None and version is None:
+            if self.draining and session is None and version is None:
                 raise busy(503, DRAIN_RETRY_SECONDS)
             if access is not None:
                 scope["user"] = AuthenticatedUser(access)
             is_old = version is None or version.decode("latin-1") in SESSION_VERSIONS
-            if session is None and is_here and is_old:
+            if session is None and is_old:
                 place = self._sessions.reserve(opener, now())
                 if place is None:
                     raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
             owner = Owner(opener.principal, client)
-            await self._carry(scope, headers, owner, receive, send, follow, route)
+            await self._carry(scope, headers, owner, receive, send, follow)
         finally:
             self._sessions.forget(place)
-            if session is not None and is_here:
+            if session is not None:
                 self._sessions.end(session, now())
-
-    def _lent(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[Lending, Shown] | None:
-        """Returns what a broker shows for a server that is lent. All else is answered as any path: nobody without the
-        key learns that servers are lent here."""
-        lending = None if self._replicas is None else self._replicas.lending
-        if lending is None or (shown := lending.shown(path, headers)) is None:
-            return None
-        return lending, shown
-
-    async def _lend(
-        self,
-        lending: Lending,
-        shown: Shown,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Answers a request of another broker, which shows so itself."""
-        lent, owner = await lending.asked(shown)
-        if not self._places.prove(scope.get("client"), owner.client):
-            raise busy(503, CONNECTION_RETRY_SECONDS)
-        if scope["method"] not in METHODS:
-            raise Refused(405)
-
-        with self._in_flight(scope, owner) as (exchange, charge):
-            if scope["method"] == "POST":
-                raw = await read_body(headers, receive, lending.settings, charge)
-                self._awaits(exchange)
-                receive = giving(lending.taken(scope, headers, raw), receive)
-                del raw
-            await lent(scope, receive, send)
 
     async def _carry(
         self,
@@ -447,22 +400,15 @@ class Gate:
         receive: Receive,
         send: Send,
         follow: Send,
-        route: Route | None,
     ) -> None:
         is_post = scope["method"] == "POST"
         with self._in_flight(scope, owner) as (exchange, charge):
-            raw = await read_body(headers, receive, self._settings, charge) if is_post else b""
             if is_post:
-                self._awaits(exchange)
-            if (
-                self._replicas is not None
-                and route is not None
-                and await self._replicas.passes_on(route, headers, scope, raw, exchange, receive, send)
-            ):
-                return
-            if is_post:
+                raw = await read_body(headers, receive, self._settings, charge)
+                self._posts.add(exchange)
+                self._quiet.clear()
                 receive = giving(await decodable(raw, charge, owner.client, self._apart), receive)
-            del raw
+                del raw
             await self._app(scope, receive, follow)
 
     @contextlib.contextmanager
@@ -479,10 +425,6 @@ class Gate:
             self._carried -= 1
             self._seen_at = asyncio.get_running_loop().time()
             self.no_longer_awaits(exchange)
-
-    def _awaits(self, exchange: Exchange) -> None:
-        self._posts.add(exchange)
-        self._quiet.clear()
 
     def _prove(self, scope: Scope, access: AccessToken | None) -> None:
         """Notes that the connection of a request is no stranger's any more."""
@@ -502,17 +444,14 @@ class Gate:
         if elsewhere and self._counts is not None:
             self._counts.note(f"requests {client}", partial(self._rates.charge, client))
 
-    def _client(self, scope: Scope, access: AccessToken | None, route: Route | None = None) -> str:
+    def _client(self, scope: Scope, access: AccessToken | None) -> str:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.
         who = NO_ONE if access is None else access.subject or access.client_id
         address = scope.get("client")
-        came_from = address[0] if address else ""
-        if route is not None and route.address is not None:
-            came_from = route.address
-        if self._replicas is not None and access is not None and access.subject is not None:
-            # Addresses are the balancer's, and whichever broker it comes to knows it by its token.
+        if self._counts is not None and access is not None and access.subject is not None:
+            # Of several brokers, addresses are the balancer's, and whichever it comes to knows it by its token.
             return f"http {who}"
-        return f"http {who} {came_from}"
+        return f"http {who} {address[0] if address else ''}"
 
 
 def _principal(access: AccessToken | None) -> str:
@@ -523,10 +462,10 @@ def _principal(access: AccessToken | None) -> str:
     return access.subject or TOKEN_HOLDER
 
 
-def _headers_of(scope: MutableMapping[str, Any], read: Collection[bytes]) -> dict[bytes, bytes]:
+def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     """Picks the headers that decide; one that is given twice decides for nobody."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in read:
+        if name in READ:
             found[name] = b"%b, %b" % (found[name], value) if name in found else value
     return found

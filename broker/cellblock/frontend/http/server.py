@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import mcp_types as types
 import uvicorn
@@ -36,15 +36,13 @@ from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
+from cellblock.frontend.http.session_names import SessionNames
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.http.token import OwnTokens, ensure_tokens
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
-
-if TYPE_CHECKING:
-    from cellblock.frontend.replicas.replicas import Replicas
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -76,8 +74,6 @@ class HttpOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     config: str | None = None
-    own_hosts: Sequence[str] = ()
-    """Lists the `Host` headers by which other brokers reach this one."""
 
 
 class _Server(uvicorn.Server):
@@ -135,7 +131,7 @@ class HttpFrontend:
         try:
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
-            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts, *options.own_hosts]
+            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
             self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
@@ -195,7 +191,7 @@ class HttpFrontend:
         trouble: Callable[[], str | None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
         pages: Pages | None = None,
-        replicas: Replicas | None = None,
+        broker: str = "",
     ) -> bool:
         """Serves until `stop`, then drains.
 
@@ -206,7 +202,7 @@ class HttpFrontend:
             trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
-            replicas: The brokers that have the requests that are not this one's.
+            broker: Names this broker to a balancer; empty where it is alone.
 
         Returns:
             Whether all that was in flight ended by itself.
@@ -229,7 +225,7 @@ class HttpFrontend:
             max_sessions=self._settings.max_sessions,
         )
         gate = self._gate = Gate(
-            manager.handle_request,
+            SessionNames(manager.handle_request, broker) if broker else manager.handle_request,
             self._settings,
             apart=service.apart,
             places=self._places,
@@ -241,8 +237,7 @@ class HttpFrontend:
             trouble=trouble,
             pages=pages,
             config=config_mark(self._options.config),
-            replicas=replicas,
-            counts=service.counts,
+            counts=service.counts if service.shared is not None else None,
         )
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -259,7 +254,7 @@ class HttpFrontend:
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(gate, on_serving)
             with cancellations_unsaid():
-                return await self._until_drained(server.open(kept), service, manager, gate, web, replicas)
+                return await self._until_drained(server.open(kept), service, manager, gate, web)
 
     async def _until_drained(
         self,
@@ -268,7 +263,6 @@ class HttpFrontend:
         manager: StreamableHTTPSessionManager,
         gate: Gate,
         web: _Server,
-        replicas: Replicas | None,
     ) -> bool:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         fresh = asyncio.create_task(self._keep_keys_fresh())
@@ -279,12 +273,9 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
-                # At once: others wait for what exists once, while the rest of this takes its time.
-                handing_on = asyncio.create_task(service.registry.give_up_singles(), name="singles")
-                if replicas is not None:
-                    # Before others are told: what they are asked for then must be where they can take it.
+                if service.shared is not None:
+                    # Other brokers take what clients come back for.
                     await service.parked_runs.park(away=True)
-                    await replicas.drain()
                 server.end_streams()
                 drained = await gate.drain(
                     self._settings.drain_ms / 1000,
@@ -292,7 +283,6 @@ class HttpFrontend:
                     lambda: service.parked_runs.park(away=False),
                     service.parked_runs.quiet,
                 )
-                await handing_on
                 self._drained = True
                 if not drained:
                     logger.warning("runs in flight are ended: the time to drain is over")

@@ -37,17 +37,14 @@ class RequestStates:
         keys: Gives the key that all brokers of a state directory share, and those that are accepted beside it. Raises
             StoreError where there is none: then words are signed with a key of this process, and good here alone.
         clock: Gives Unix time in seconds.
-        broker: Names this broker to others that share the key; empty where there are none.
     """
 
     def __init__(
         self,
         keys: Callable[[], Awaitable[Sequence[bytes]]],
         clock: Callable[[], float] = time.time,
-        broker: str = "",
     ) -> None:
         self._give_keys = keys
-        self._broker = broker
         self._clock = clock
         self._keys: Sequence[bytes] = ()
 
@@ -61,8 +58,6 @@ class RequestStates:
             seconds: For how long it is good.
         """
         payload = [run_id, number, digest_of(principal), int(self._clock() + seconds) + 1]
-        if self._broker:
-            payload.append(self._broker)
         data = json.dumps(payload, separators=(",", ":")).encode()
         return f"{VERSION}.{text_of(data)}.{text_of(next(await self._tags(data)))}"
 
@@ -71,15 +66,11 @@ class RequestStates:
         old."""
         if (found := await self._signed_in(word)) is None:
             return None
+        # Earlier releases signed their broker's name, too.
         run_id, number, whose, until, *_ = found
         if not hmac.compare_digest(whose, digest_of(principal)) or self._clock() > until:
             return None
         return run_id, number
-
-    async def broker_in(self, word: str) -> str | None:
-        """Returns the broker that has signed a word; None where none is named, and for one that is forged."""
-        found = await self._signed_in(word)
-        return None if found is None or len(found) < 5 else found[4]
 
     async def _signed_in(self, word: str) -> list[Any] | None:
         """Returns what is signed in a word; None for one that is forged."""

@@ -44,7 +44,7 @@ Outcome = RunResponse | types.InputRequiredResult | Task
 
 def states_of(service: RunService) -> RequestStates:
     """Returns what signs and reads the words of a broker's clients."""
-    return RequestStates(lambda: service.parked_runs.signing_keys(PURPOSE), broker=service.replica)
+    return RequestStates(lambda: service.parked_runs.signing_keys(PURPOSE))
 
 
 class RunTool:

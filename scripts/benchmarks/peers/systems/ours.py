@@ -10,10 +10,10 @@ from typing import Any
 
 from serve import TIMEOUT_MS, serve
 
+from benchmarks.harness import as_daemon
 from benchmarks.load import fronts
 from benchmarks.load.scenarios import importing
 from benchmarks.load.yardsticks import BareDeno
-from cellblock.cli.serve import own_process
 
 LIMITS = {"timeoutMs": TIMEOUT_MS, "maxCpuMs": TIMEOUT_MS, "maxMemoryBytes": 128 << 20}
 
@@ -31,7 +31,7 @@ async def main(way: str, folder: Path) -> None:
         front: fronts.Front = BareDeno(folder)
         await serve(run)
         return
-    own_process()
+    as_daemon()
     async with fronts.embedded(folder, **({} if way == "never" else {"reuse": way})) as front:
         await serve(run)
 

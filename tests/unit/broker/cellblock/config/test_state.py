@@ -46,3 +46,23 @@ def test_what_cannot_be_used_is_told_without_its_value(section: dict[str, Any], 
         state(**section)
     text = f"{said.value} {said.value.hint}"
     assert says in text and "hunter2" not in text and "c2hvcnQ" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a.b", "a b", "a/b", "ä", "a\n", "a" * 64, "a:b", "${x}", "<BACKEND>"]
+)
+def test_a_brokers_name_goes_into_ids_and_into_rules_of_a_balancer(name: str) -> None:
+    with pytest.raises(ConfigError, match="broker"):
+        parse_settings({"cellblock": {"state": {"broker": name}}})
+
+
+def test_a_broker_has_the_hosts_name_where_it_is_given_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(host: str, **state: str) -> str:
+        monkeypatch.setattr("cellblock.config.state.gethostname", lambda: host)
+        return parse_settings({"cellblock": {"state": state}}).cellblock.state.broker_name
+
+    assert named("db1", broker="a-b_C") == "a-b_C"
+    assert named("cellblock-broker-0") == "cellblock-broker-0"
+    assert named("pod.ns.svc") == "pod-ns-svc"
+    assert named("-._ä!-" + "x" * 80) == "x" * 63
+    assert named("…") == "broker"

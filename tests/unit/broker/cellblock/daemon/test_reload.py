@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
 
 from cellblock.config.file.problems import keys_at
-from cellblock.config.settings import CellblockSettings, Settings, parse_settings
-from cellblock.daemon.reload import LIVE, applicable, keeping
+from cellblock.config.settings import CellblockSettings, parse_settings
+from cellblock.daemon.reload import LIVE, applicable
 
 
 def test_every_live_setting_is_one() -> None:
@@ -60,22 +59,3 @@ def test_what_changes_at_once_and_what_waits(
     assert made.cellblock.pins == after.cellblock.pins
     assert made.cellblock.pool == before.cellblock.pool
     assert made.state_dir == before.state_dir
-
-
-def test_a_server_that_is_to_exist_once_waits_for_a_restart() -> None:
-    key = base64.b64encode(bytes(32)).decode()
-    shared = {"state": {"url": "postgresql://me@db/x", "key": key}, "replicas": {}}
-
-    def settings(servers: dict[str, str], *single: str) -> Settings:
-        upstream = {"servers": {name: {"single": True} for name in single}}
-        entries = {name: {"command": command} for name, command in servers.items()}
-        return parse_settings({"mcpServers": entries, "cellblock": {**shared, "upstream": upstream}})
-
-    before = settings({"a": "x", "b": "x"}, "b")
-    after, said = keeping(before, settings({"a": "y", "b": "y", "c": "y"}, "a", "c"))
-    assert {name: config.command for name, config in after.servers.items()} == {"a": "x", "b": "x"}
-    assert sorted(said) == [
-        f"server {name} waits for a restart: upstream.servers.{name}.single has changed" for name in "abc"
-    ]
-    after, said = keeping(before, settings({"a": "y", "b": "y"}, "b"))
-    assert after.servers["b"].command == "y" and said == []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -10,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import store as measuring
 from cellblock.base import postgresql
 from cellblock.base.database import StoreError
 from cellblock.base.postgresql import PostgresServer
@@ -91,12 +93,51 @@ def test_clear(where: Where) -> None:
     store.close()
 
 
+WRITER = """
+import sys
+from pathlib import Path
+from cellblock.learning.infer import shape_of
+from cellblock.learning.observation import Observation, ToolKey
+from cellblock.learning.store import Store
+
+store, key, number = Store(Path(sys.argv[1])), ToolKey("files", "read", "0" * 16), 0
+while True:
+    # Its shape grows for a while, so that versions are written, too.
+    value = {"id": number, f"key_{number % 676}": "x"}
+    seen = Observation(value=shape_of([value]), samples=1, first_seen=1.0, last_seen=1.0)
+    print(store.merge({key: seen})[key].samples, flush=True)
+    number += 1
+"""
+
+
+def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
+    """The samples that a writer has committed for certain before it was killed, and those in the file."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        lines = [writer.stdout.readline()]
+        time.sleep(delay)  # when it dies is chance
+        writer.kill()
+        lines += writer.stdout.read().splitlines()
+    # The last line may be cut off by the kill: it counts only when it is whole.
+    said = max((int(line) for line in lines if line.strip().isdigit()), default=0)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    connection.close()
+    store = Store(path)
+    found = store.load()
+    store.close()
+    assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
+    return said, found[KEY].samples if found else 0
+
+
 @pytest.mark.slow
 def test_kills_while_it_writes(path: Path) -> None:
     chance = Random(0)
     before = 0
     for _ in range(KILLS):
-        said, held = measuring.kill_once(path, chance.uniform(0.0, 0.02))
+        said, held = killed_while_it_writes(path, chance.uniform(0.0, 0.02))
         assert said > before, "the writer wrote nothing, so the kill proves nothing"
         assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
         before = held

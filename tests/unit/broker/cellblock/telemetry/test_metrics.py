@@ -25,13 +25,6 @@ class Still:
     def upstreams(self) -> list[dict[str, Any]]:
         return [
             {"id": "files", "state": "ready", "tools": 5, "attempts": 1},
-            {
-                "id": "one",
-                "state": "ready",
-                "tools": 1,
-                "attempts": 1,
-                "single": {"here": True, "broker": "b"},
-            },
             {"id": 'ev"il\n', "state": "waiting", "tools": 0, "attempts": 9},
         ]
 
@@ -124,7 +117,5 @@ def test_the_state_now_and_hostile_names() -> None:
     assert of(samples, "cellblock_pool_places") == 16
     assert of(samples, "cellblock_pool_queued") == 3
     assert of(samples, "cellblock_upstream_up", server="files") == 1
-    assert of(samples, "cellblock_upstream_single_here", server="one") == 1
-    assert of(samples, "cellblock_upstream_single_here", server="files") is None
     assert of(samples, "cellblock_upstream_up", server='ev"il\n') == 0
     assert of(samples, "cellblock_upstream_connects_total", server='ev"il\n') == 9

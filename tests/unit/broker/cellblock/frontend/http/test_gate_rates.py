@@ -16,11 +16,6 @@ from cellblock.base.sqlite import SqliteDatabase
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.places import Places
-from cellblock.frontend.mcp.request_state import RequestStates
-from cellblock.frontend.replicas.brokers import Brokers
-from cellblock.frontend.replicas.passing import Passing
-from cellblock.frontend.replicas.replicas import Replicas
-from cellblock.frontend.replicas.words import Words
 from cellblock.policy import counts as counts_module
 from cellblock.policy.counts import Counts
 from support.waits import until
@@ -61,17 +56,11 @@ async def ask(gate: Gate, address: str) -> int:
 async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts_module, "SYNC_SECONDS", 0.02)
 
-    async def keys() -> tuple[bytes]:
-        return (b"k" * 32,)
-
     def rows() -> CountRows:
         file = SqliteDatabase(tmp_path / "c", count_rows.MIGRATIONS, "counts", logging.getLogger())
         return CountRows(file, count_rows.SQLITE_NOW)
 
-    def gate(counts: Counts, passing: Passing) -> Gate:
-        words = Words([b"k" * 32])
-        brokers = Brokers(cast(Any, None), "broker", "http://nowhere", words)
-        replicas = Replicas(brokers, words, RequestStates(keys), passing, cast(Any, None))
+    def gate(counts: Counts) -> Gate:
         return Gate(
             answering,
             HttpSettings(requests_per_second=0.001, burst=20),
@@ -83,18 +72,15 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
             verifier=AnnsToken(),
             ready=lambda busy: True,
             pages=None,
-            replicas=replicas,
             counts=counts,
         )
 
     both = [Counts(rows, lambda: None) for _ in range(2)]
     async with contextlib.AsyncExitStack() as stack:
-        passing = Passing(1)
-        stack.push_async_callback(passing.close)
         for counts in both:
             counts.start()
             stack.push_async_callback(counts.close)
-        here, there = (gate(counts, passing) for counts in both)
+        here, there = (gate(counts) for counts in both)
 
         def seen(counts: Counts) -> tuple[int, bool]:
             """What a broker knows that was asked, and whether it has told of all that it was asked."""

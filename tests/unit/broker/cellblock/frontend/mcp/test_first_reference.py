@@ -29,8 +29,6 @@ from support.waits import until
 class Naming:
     """A broker that runs nothing: the script is the ids of the servers that it imports, apart by commas."""
 
-    replica = ""
-
     def __init__(self, folder: Path, *servers: ServerEntry, **cellblock: Any) -> None:
         made = settings(folder, **cellblock)
         self.front_config = front_config(made)

@@ -29,8 +29,6 @@ from support.waits import until, within
 class Standing:
     """What a front-end needs of a broker that runs nothing."""
 
-    replica = ""
-
     def __init__(self, made: Settings, *servers: ServerEntry) -> None:
         self.front_config = front_config(made)
         self.policy = Policy(made.cellblock.policy)

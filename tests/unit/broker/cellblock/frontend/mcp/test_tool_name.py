@@ -31,8 +31,6 @@ CLIENTS_PAGE = Path(__file__).parents[6] / "docs" / "clients.md"
 class Answering:
     """What a front-end needs of a broker that fails at every script but `fine`."""
 
-    replica = ""
-
     def __init__(self, folder: Path, **frontend: Any) -> None:
         made = settings(folder, frontend=frontend)
         self.front_config = front_config(made)
