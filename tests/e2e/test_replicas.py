@@ -304,13 +304,13 @@ async def test_an_output_is_read_at_any_broker_by_its_owner(
     ann = replace(here, token=capfd.readouterr().out.strip())
     for one in (ann, replace(ann, port=there.port)):
         await until_known(one, 200)
-    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(3000);')
+    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(66_000);')
     (output,) = found["structuredContent"]["outputs"]
     third = f"{output['uri']}?page=3"
     for port in (here.port, there.port):
         asked = replace(ann, port=port)
         read = await ask(asked, "resources/read", third, uri=third)
-        assert read["result"]["contents"][0]["text"] == "x" * 953 + '"'
+        assert read["result"]["contents"][0]["text"] == "x" * 465 + '"'
         listed_there = await ask(asked, "resources/list", "")
         assert output["uri"] in [one["uri"] for one in listed_there["result"]["resources"]]
         refused = await ask(
