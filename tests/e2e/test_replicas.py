@@ -431,6 +431,24 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
         assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
 
 
+async def test_a_server_that_must_exist_once_runs_once_behind_http(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    """A program that speaks stdio, behind a broker of its own: every broker has it by its URL."""
+    ways = {name: tmp_path / name for name in ("server", "fleet")}
+    for folder in ways.values():
+        folder.mkdir()
+    quiet: dict[str, Any] = {"auth": {"keyring": "off"}, "pool": {"warm": 0}}
+    async with daemon(ways["server"], "--profile", "proxy", **quiet) as server:
+        entry = {"once": {"url": server.url, "headers": server.auth}}
+        code = """import { give } from "@codemode/servers/once";
+        globalThis.__codemode_result__ = (await give({ text: "one" })).text;"""
+        async with fleet(ways["fleet"], postgres.database(), servers=entry) as found:
+            for one in found.daemons:
+                assert result(await run(one, code)) == "one"
+        assert (events(server, event="start"), events(server, tool="give")) == (1, 2)
+
+
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
     settings: dict[str, Any] = {**section(600_000), "auth": {"keyring": "off"}, "pool": {"warm": 1}}

@@ -135,6 +135,27 @@ async def test_of_two_that_answer_at_once_one_makes_the_calls(brokers: tuple[Bro
     assert MADE == {"read 1": 1, "write 2": 1}
 
 
+async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a look at what others have written."""
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 600.0)
+    MADE.clear()
+    GOES.clear()
+    script = SCRIPT + "\nimport { hold } from '@codemode/servers/local';\nawait hold({ n: 3 });"
+    async with (
+        broker_on(postgres_url, tmp_path / "a") as one,
+        broker_on(postgres_url, tmp_path / "b") as other,
+    ):
+        parked = await within(one.run(script, durable=True))
+        run_id = str(parked.usage.run_id)
+        await within(one.parked_runs.answer(run_id, "accepted"))
+        await until(lambda: MADE["hold 3"], "it goes on, and makes its call")
+        principal = (await kept_as(other, "running")).principal
+        assert await within(other.parked_runs.stop(run_id, principal))
+        assert (await kept_as(other, "ended")).outcome == "CANCELLED"
+
+
 async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
     async with asyncio.timeout(60):

@@ -42,7 +42,7 @@ def make_parser() -> Parser:
     """Returns the parser of all commands and options."""
     parser = Parser(prog="cellblock", **shown(""))
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_brokers(commands)
     _add_tools(commands)
     _add_configuration(commands)

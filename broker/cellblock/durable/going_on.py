@@ -18,7 +18,7 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
-from cellblock.base.tasks import TaskSet, end_tasks
+from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.durable.keeper import Keeper
 from cellblock.durable.login_looks import LoginLooks
 from cellblock.durable.views import ParkedRun
@@ -29,6 +29,7 @@ from cellblock.execution.response import RunResponse
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, EXPIRED, LOST, Answer, Given
+from cellblock.journal.place import KIND as JOURNALS
 from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import Foreign, Head, OneRunFailed, Piece, open_questions
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
@@ -38,7 +39,7 @@ from cellblock.upstream.registry import Registry
 logger = logging.getLogger("cellblock.journal")
 
 LOOK_SECONDS: Final = 2.0
-"""Passes between two looks at what other processes have answered."""
+"""Passes between two looks at what other processes have answered, where none announces it."""
 
 ADOPT_SECONDS: Final = 30.0
 """Passes between two looks for runs whose broker has died."""
@@ -84,6 +85,7 @@ class GoingOn:
         self._taking = asyncio.Lock()
         self._leaving = False
         self._looking: asyncio.Task[None] | None = None
+        self._look_now = asyncio.Event()
         self._at_work = keeper.at_work
         self._at_work.on_ready = self._is_ready
         self._waking = TaskSet()
@@ -93,6 +95,8 @@ class GoingOn:
     def start(self) -> None:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
+        loop = asyncio.get_running_loop()
+        self._owner.on_change(JOURNALS, lambda: loop.call_soon_threadsafe(self._look_now.set))
 
     async def quiet(self) -> None:
         """Takes no run any more, others do, and waits for those here that no client waits for, and for their tools."""
@@ -195,6 +199,7 @@ class GoingOn:
     async def _look(self) -> None:
         adopt_at, seen = 0.0, -1
         while True:
+            self._look_now.clear()
             try:
                 now = time.monotonic()
                 if now >= adopt_at:
@@ -225,7 +230,8 @@ class GoingOn:
                 logger.info("parked runs cannot be looked at: %s", error)
             except OSError as error:
                 logger.warning("parked runs cannot go on here: %s", error)
-            await asyncio.sleep(LOOK_SECONDS)
+            async with at_most(LOOK_SECONDS):
+                await self._look_now.wait()
 
     async def _end_those_asked(self) -> None:
         """Ends runs that other brokers want ended; one that a client has come back for goes on."""

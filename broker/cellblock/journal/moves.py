@@ -110,6 +110,7 @@ class Moves(RunRows):
             head = replace(head, is_answered=is_answered)
             if new:
                 self._put(head, [answers_piece(new)], head.owner)
+                self._database.announce()
             return head, parked, known
 
     def take(
@@ -263,6 +264,7 @@ class Moves(RunRows):
             if head is None or head.state != "running" or head.owner is None:
                 return False
             self._put(head, [Piece("cancel", b"")], head.owner)
+            self._database.announce()
             return True
 
     def asked_to_end(self, owner: str) -> list[str]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from starlette.responses import Response
+
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
-from cellblock.frontend.http.page_parts import Page, json_page, text_page
+from cellblock.frontend.http.page_parts import json_page, text_page
 from cellblock.frontend.http.waiting_runs import Form, NotAnswered, NotAsked, WaitingRuns
 from cellblock.journal.parked import Answer
 
@@ -44,7 +46,7 @@ class ParkedPages:
     runs: WaitingRuns
     shows_inputs: bool = False
 
-    async def listed(self, by: str | None) -> Page:
+    async def listed(self, by: str | None) -> Response:
         """Lists the parked runs.
 
         Args:
@@ -56,7 +58,7 @@ class ParkedPages:
             return json_page({"runs": [], "decides": by is not None, "error": str(error)})
         return json_page({"runs": runs, "decides": by is not None})
 
-    async def decided(self, path: str, by: str | None, body: bytes) -> Page:
+    async def decided(self, path: str, by: str | None, body: bytes) -> Response:
         """Passes on what a person decides about a parked run.
 
         Args:
@@ -67,29 +69,29 @@ class ParkedPages:
         """
         run_id, _, word = path.partition("/")
         if by is None:
-            return Page(HTTPStatus.FORBIDDEN)
+            return Response(None, HTTPStatus.FORBIDDEN)
         if not run_id or (word not in ANSWERS and word != CANCEL):
-            return Page(HTTPStatus.NOT_FOUND)
+            return Response(None, HTTPStatus.NOT_FOUND)
         try:
             calls, form = _decision_in(body)
         except ValueError:
-            return Page(HTTPStatus.BAD_REQUEST)
+            return Response(None, HTTPStatus.BAD_REQUEST)
         try:
             if word == CANCEL:
                 if calls is not None or form is not None:
                     # It would end the other calls as well.
-                    return Page(HTTPStatus.BAD_REQUEST)
+                    return Response(None, HTTPStatus.BAD_REQUEST)
                 done = {"id": run_id} if await self.runs.cancel(run_id, by) else None
             else:
                 done = await self.runs.answer(run_id, ANSWERS[word], calls, by, form)
         except NotAsked:
-            return Page(HTTPStatus.CONFLICT)
+            return Response(None, HTTPStatus.CONFLICT)
         except NotAnswered as error:
             return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
-            return Page(HTTPStatus.SERVICE_UNAVAILABLE)
-        return Page(HTTPStatus.NOT_FOUND) if done is None else json_page(done)
+            return Response(None, HTTPStatus.SERVICE_UNAVAILABLE)
+        return Response(None, HTTPStatus.NOT_FOUND) if done is None else json_page(done)
 
 
 def _decision_in(body: bytes) -> tuple[list[int] | None, Form | None]:
