@@ -173,7 +173,6 @@ class PostgresServer:
         self._migrated.add(kind)
 
     def _idle_one(self) -> Connection | None:
-        """Returns a connection that was used before and is still good."""
         import psycopg
 
         with contextlib.suppress(IndexError):
@@ -331,7 +330,6 @@ def said(error: Exception) -> str:
 
 
 def lock_number(name: str) -> int:
-    """Returns the number of the advisory lock of a name."""
     return int.from_bytes(hashlib.sha256(f"cellblock {name}".encode()).digest()[:8], "big", signed=True)
 
 

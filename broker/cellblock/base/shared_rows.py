@@ -81,12 +81,10 @@ class SharedRows:
 
     @property
     def is_closed(self) -> bool:
-        """Says whether the broker has ended."""
         return self._closing.is_set()
 
     @property
     def is_known(self) -> bool:
-        """Says whether the rows were read once."""
         return self._known.is_set()
 
     def wait(self) -> None:
@@ -97,7 +95,6 @@ class SharedRows:
     # ---- what is known -----------------------------------------------------------------------------------
 
     def names(self, kind: str) -> list[str]:
-        """Returns the names of a kind's rows, in order."""
         return sorted(name for of, name in self._rows.copy() if of == kind)
 
     def version(self, kind: str, name: str) -> int | None:

@@ -107,7 +107,6 @@ def prepare_state_dir(path: Path) -> None:
 
 
 def in_the_way(error: InTheWay) -> ConfigError:
-    """Returns the error for people, with what to do."""
     return ConfigError(f"{error}.", hint="Move it away, or use another --state-dir.")
 
 

@@ -150,7 +150,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     if is_shown:
         board = Board(RECENT_RUNS, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
-        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.count)
+        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
     waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
     return Pages(
         view,

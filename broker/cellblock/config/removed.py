@@ -77,6 +77,8 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "upstream.max_tool_depth": "Cellblock uses 100",
     "upstream.max_tool_values": "Cellblock uses 10,000",
     "upstream.max_name_chars": "Cellblock uses 256",
+    "journal.park_after_ms": "a run is parked as soon as nobody who is there can answer",
+    "journal.park_tools_after_ms": "a run has its process while tools are at work",
     "upstream.max_description_chars": "Cellblock uses 32,768",
 }
 """Maps settings of the section to what Cellblock does instead; `*` stands for any name."""

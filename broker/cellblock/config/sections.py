@@ -171,7 +171,6 @@ class UpstreamSettings(Section):
     """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
 
     def for_server(self, server: str) -> UpstreamSettings:
-        """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
@@ -195,7 +194,6 @@ class PinSettings(Section):
     """Sets other reactions for single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> Reaction:
-        """Returns the reaction for one server."""
         return self.servers.get(server, self.reaction)
 
 

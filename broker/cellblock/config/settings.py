@@ -176,9 +176,7 @@ class Settings(BaseModel):
         section = self.cellblock
         warm = min(1, section.pool.warm)
         pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
-        # A tool is not left at work by a process that ends.
-        journal = section.journal.model_copy(update={"park_tools_after_ms": None})
-        return self._with(pool=pool, journal=journal)
+        return self._with(pool=pool)
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""

@@ -284,15 +284,12 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
-                if service.shared is not None:
-                    # Other brokers take what clients come back for.
-                    await service.parked_runs.park(away=True)
                 server.end_streams()
                 drained = await self._in_flight.drain(
                     self._settings.drain_ms / 1000,
                     self._hurried,
-                    lambda: service.parked_runs.park(away=False),
-                    service.parked_runs.quiet,
+                    service.parked_runs.park,
+                    service.parked_runs.going_on.quiet,
                 )
                 self._drained = True
                 if not drained:

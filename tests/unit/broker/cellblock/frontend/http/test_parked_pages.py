@@ -12,9 +12,9 @@ import pytest
 from starlette.responses import Response
 
 from cellblock.base.database import StoreError
+from cellblock.base.questions import Answer, QuestionId
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.waiting_runs import NotAnswered, NotAsked
-from cellblock.journal.parked import Answer
 
 SEES = "browser 01"
 
@@ -32,13 +32,13 @@ class Waiting:
         return [{"id": "a1", "inputs": inputs}]
 
     async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Any = None
+        self, run_id: str, answer: Answer, calls: Sequence[QuestionId] | None, by: str, form: Any = None
     ) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
         if run_id != "a1":
             return None
-        if calls is not None and not set(calls) <= {1, 2}:
+        if calls is not None and not {call.call for call in calls} <= {1, 2}:
             raise NotAsked
         if form == {}:
             raise NotAnswered("It does not fit: <name>.")
@@ -72,10 +72,11 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
     [
         ("a1/approve", b"", ("accepted", None, SEES)),
         ("a1/approve", b"{}", ("accepted", None, SEES)),
-        ("a1/approve", b'{"calls": [2]}', ("accepted", [2], SEES)),
-        ("a1/deny", b'{"calls": [1, 2]}', ("declined", [1, 2], SEES)),
+        ("a1/approve", b'{"calls": [2]}', ("accepted", [QuestionId(2)], SEES)),
+        ("a1/approve", b'{"calls": ["2.1001"]}', ("accepted", [QuestionId(2, 1001)], SEES)),
+        ("a1/deny", b'{"calls": [1, 2]}', ("declined", [QuestionId(1), QuestionId(2)], SEES)),
         ("a1/cancel", b"{}", ("cancel", SEES)),
-        ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [2], SEES, {"n": 1})),
+        ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [QuestionId(2)], SEES, {"n": 1})),
     ],
 )
 def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
@@ -95,7 +96,7 @@ def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
         b'{"calls": []}',
         b'{"calls": null}',
         b'{"calls": 1}',
-        b'{"calls": ["1"]}',
+        b'{"calls": ["one"]}',
         b'{"calls": [true]}',
         b'{"calls": [1.0]}',
         b'{"calls": [-1]}',
