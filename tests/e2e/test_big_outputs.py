@@ -251,7 +251,7 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
-    """Two editors that each start `serve --stdio`: a quarter of `total_bytes` is held, and the oldest output has gone."""
+    """Two editors that each start `serve --stdio` share one cap, and the oldest output has gone."""
     config = write_config(tmp_path, {}, **SECTION)
     state = tmp_path / "s"
     async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
