@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse
 from cellblock.frontend.client import Owner
@@ -31,7 +32,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
-    async with keeping(SETTINGS, tmp_path) as made:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as made:
         assert made is not None
         yield made
 
