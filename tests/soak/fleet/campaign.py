@@ -245,7 +245,6 @@ class Campaign:
 
 
 LEFT: Final = {
-    "a broker's row": "SELECT name FROM cellblock.brokers",
     "a run that is not over": "SELECT id, state, owner FROM cellblock.runs WHERE state != 'ended'",
     "a lock": "SELECT pid, objid FROM pg_locks WHERE locktype = 'advisory'",
     "a connection": "SELECT query FROM pg_stat_activity WHERE application_name = 'cellblock'",

@@ -1,4 +1,4 @@
-"""The rules on file length, machine paths and docstrings, on small trees with and without git."""
+"""The list of files and the rule on machine paths, on small trees with and without git."""
 
 from __future__ import annotations
 
@@ -57,89 +57,6 @@ def test_files_without_git_leave_out_caches(
     ):
         write(tmp_path, name)
     assert check_tree.checkout_files(tmp_path) == [Path("a.py"), Path("sub/b.ts")]
-
-
-@pytest.mark.parametrize(("lines", "warnings"), [(600, 0), (601, 1)])
-def test_length_warns_over_600(check_tree: ModuleType, tmp_path: Path, lines: int, warnings: int) -> None:
-    files = [write(tmp_path, name, "x\n" * lines) for name in ("long.ts", "long.gen.ts", "long.md")]
-    warned = check_tree.length_findings(tmp_path, files)
-    assert len(warned) == warnings and all(line.startswith("long.ts: ") for line in warned)
-
-
-DOCSTRINGS = '''"""{0}"""
-
-LIMIT = 1
-"""{0}"""
-
-
-class Run:
-    """{0}"""
-
-    size: int
-    """{0}"""
-
-    def __init__(self) -> None:
-        """{0}"""
-        self.at = 1
-        """{0}"""
-
-    async def end(self) -> None:
-        """{0}"""
-        print(1)
-        """{0}"""  # no docstring: it stands below no assignment
-'''
-DOCUMENTED = [1, 4, 8, 11, 14, 16, 19]
-OF_FUNCTIONS = [14, 19]
-NEED_VERB = [4, 11, 14, 16, 19]  # the functions' and the values'
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Of one run.", DOCUMENTED),
-        ("whether it fits.", DOCUMENTED),
-        ("\n    What's said.", DOCUMENTED),
-        ("Bounds one run.", []),
-        ("Is one run.", DOCUMENTED),
-        ("Are two runs.", DOCUMENTED),
-        ("Names a run, of which it is told.", []),
-        ("Names of tools.", NEED_VERB),
-        ("A run that waits.", NEED_VERB),
-        ("Return a run.", NEED_VERB),
-        ("This run.", NEED_VERB),
-        ("Often enough.", NEED_VERB),
-        ("`of` is a name.", NEED_VERB),
-        ("", NEED_VERB),
-        ("Values that are checked.", NEED_VERB),
-        ("Largest message.", NEED_VERB),
-        ("Bound one run, and all.", OF_FUNCTIONS),
-        ("Closes it.", DOCUMENTED),
-        ("Waits for its end.", DOCUMENTED),
-        ("Says whether they were read.", DOCUMENTED),
-        ("Says what a run does until it ends.", []),
-        ("Tells that one of several runs has its end.", []),
-        ("Does nothing: a file needs no look.", DOCUMENTED),
-        ("Comes last.", DOCUMENTED),
-        ("Stops everything, within bounds.", []),
-        ("Ends runs.", []),
-        ("Ends a run that this selects.", DOCUMENTED),
-        ("Holds a text as long as this\n    lasts.", DOCUMENTED),
-        ("Says whose tool this is, and who says so.", DOCUMENTED),
-        ("Says what one `a.b` gives before this.", DOCUMENTED),
-        ("Ends the runs of this broker.", []),
-        ("Ends a run. What this gives stays.", []),
-    ],
-)
-def test_a_docstring_that_leans_on_its_surroundings_is_found(
-    check_tree: ModuleType, tmp_path: Path, text: str, found: list[int]
-) -> None:
-    names = ("broker/a.py", "worker_runtime/b.py", "tests/c.py", "broker/d.md")
-    content = DOCSTRINGS.format(text)
-    files = [write(tmp_path, name, content) for name in names]
-    extra = text.count("\n")
-    lines = [line + number * extra for number, line in enumerate(DOCUMENTED) if line in found]
-    expected = [f"{name}:{line}" for name in names[:2] for line in lines]
-    assert [one.split(": ")[0] for one in check_tree.word_findings(tmp_path, files)] == expected
 
 
 @pytest.mark.parametrize(
