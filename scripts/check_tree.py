@@ -1,6 +1,5 @@
-"""A rule on files that no other tool checks, and their list.
-
-``paths``: a path such as the place of somebody's checkout works on one machine only and tells who was there.
+"""The rule on files that no other tool checks: a path such as the place of somebody's checkout works on one machine
+only and tells who was there.
 """
 
 from __future__ import annotations

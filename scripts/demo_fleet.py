@@ -35,8 +35,6 @@ BOUND: Final = 90.0
 """Bounds each step, which takes seconds; Ray takes 15 s to take a node for dead."""
 
 HOSTS: Final = 3
-PARK_AFTER_MS: Final = 4_000
-"""Sets how long the run keeps its process for the answer: so long one can see where it goes on."""
 
 SCRIPT: Final = """import { echo, give } from "@codemode/servers/plain";
 const order = await echo({ step: "looked up" });
@@ -88,7 +86,6 @@ async def show(folder: Path, steps: Steps) -> None:
     settings: dict[str, Any] = {
         "typecheck": "off",
         "policy": {"default": {"approve": ["plain.give"]}},
-        "journal": {"park_after_ms": PARK_AFTER_MS},
         "pool": {"warm": 0, "capacity": 2, "queue_wait_ms": int(BOUND * 1000), "reserved_places": 0},
     }
     with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from cellblock.cli.help import EXIT_CODES, HELP, all_commands, exit_codes
+from cellblock.cli.help import EXIT_CODES, GROUPS, HELP, all_commands, exit_codes
 from cellblock.cli.parser import make_parser
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -36,10 +36,13 @@ def render() -> str:
     parts = [HEAD, "## Exit codes\n", "| code | meaning |\n|---:|---|"]
     parts[-1] += "".join(f"\n| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()) + "\n"
     parts.append("## Commands\n")
-    commands = [(path, command) for path, command in all_commands(parser) if path]
-    parts.append(
-        "\n".join(f"- [`{path}`](#cellblock-{path.replace(' ', '-')})" for path, _ in commands) + "\n"
-    )
+    found = {path: command for path, command in all_commands(parser) if path}
+    commands: list[tuple[str, argparse.ArgumentParser]] = []
+    for group, names in GROUPS.items():
+        paths = [path for name in names for path in found if path.split()[0] == name]
+        links = " · ".join(f"[`{path}`](#cellblock-{path.replace(' ', '-')})" for path in paths)
+        parts.append(f"**{group}**: {links}\n")
+        commands += [(path, found[path]) for path in paths]
     rows = {path: [row(action) for action in shown(command)] for path, command in commands}
     times = Counter(itertools.chain.from_iterable(rows.values()))
     # Of an argument with several meanings the commonest one is explained once.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -111,9 +112,20 @@ def make_reference() -> str:
             default = shown(None if field.is_required() else field.get_default(call_default_factory=True))
             live = f"{path}.{name}".removeprefix("cellblock.")
             mark = "" if any(live == one or live.startswith(f"{one}.") for one in LIVE) else " ↻"
-            lines.append(f"| `{name}`{mark} | {default} | {docs.get(name, '').replace('|', '¦')} |")
+            said = docs.get(name, "") if is_choice(field.annotation) else first_sentence(docs.get(name, ""))
+            lines.append(f"| `{name}`{mark} | {default} | {said.replace('|', '¦')} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def first_sentence(text: str) -> str:
+    """What a setting does; the schema has the rest of it."""
+    return re.split(r"(?<=[\w`)]\.) (?=[A-Z`])", text, maxsplit=1)[0]
+
+
+def is_choice(annotation: Any) -> bool:
+    """Whether a setting has words of ours, which its text explains one by one."""
+    return get_origin(annotation) is Literal or any(is_choice(one) for one in get_args(annotation))
 
 
 def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Overloaded,
         ToolCallError,
     )
+    from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
     from cellblock.catalog.model import (
         Catalog,
         Effect,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         Usage,
     )
     from cellblock.frontend.agent_tool import Api, ToolAnswer
-    from cellblock.journal.parked import Answer, ParkedQuestion, Reply, WorkingCall
     from cellblock.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
     from cellblock.telemetry.collector import MetricsCollector
@@ -101,6 +101,7 @@ __all__ = [
     "PolicySettings",
     "Profile",
     "Question",
+    "QuestionId",
     "Reply",
     "RunEvents",
     "RunFacts",
@@ -121,7 +122,6 @@ __all__ = [
     "Verdict",
     "Watcher",
     "Withheld",
-    "WorkingCall",
     "__version__",
     "load_settings",
     "tool",
@@ -129,6 +129,7 @@ __all__ = [
 
 _IN: Final = {
     "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
+    "base.questions": "Answer ParkedQuestion QuestionId Reply",
     "catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
     "catalog.outputs": "Source ToolOutput",
     "config.policy": "Grant PolicySettings",
@@ -141,7 +142,6 @@ _IN: Final = {
     "execution.media": "Media",
     "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
-    "journal.parked": "Answer ParkedQuestion Reply WorkingCall",
     "policy.asking": "Approver Grantee LoginQuestion Question Verdict",
     "python_tools.tool_mark": "tool",
     "telemetry.collector": "MetricsCollector",

@@ -32,10 +32,10 @@ import psutil
 from benchmarks.client import META, TOOL, message_in, request_of, send
 from benchmarks.harness import parser, port_told_in, say
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS
+from cellblock.base.questions import ParkedQuestion
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.journal.parked import ParkedQuestion
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
@@ -71,7 +71,6 @@ SHOWN_MOST: Final = 20
 FORMS: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
 SECTION: Final[Mapping[str, Any]] = {
     "policy": {"default": {"approve": APPROVE}},
-    "journal": {"park_after_ms": 200},
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "pool": {"warm": 1, "capacity": 4},

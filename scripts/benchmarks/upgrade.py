@@ -78,7 +78,6 @@ ORDERS: Final = ("hosts first", "brokers first")
 
 SETTINGS: Final[Mapping[str, Any]] = {
     "policy": {"default": {"approve": ["ledger.give"]}},
-    "journal": {"park_after_ms": 200},
     "typecheck": "off",
 }
 IN_SESSION: Final = """import { echo, wait } from "@codemode/servers/ledger";

@@ -4,8 +4,10 @@ generations of the protocol."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -121,9 +123,10 @@ async def gone(client: Client, uri: str) -> str:
     return raised.value.error.message
 
 
-def on_disk(state_dir: Path) -> list[Path]:
-    """The files of outputs."""
-    return [file for file in (state_dir / "outputs").glob("broker-*/*") if file.name != "lock"]
+def on_disk(state_dir: Path) -> list[int]:
+    """The sizes of outputs in the file."""
+    with contextlib.closing(sqlite3.connect(state_dir / "outputs.sqlite3")) as file:
+        return [size for (size,) in file.execute("SELECT size FROM outputs")]
 
 
 @pytest.mark.parametrize(("front", "mode"), FRONTS, ids=["-".join(pair) for pair in FRONTS])
@@ -240,17 +243,18 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         links: list[types.ResourceLink] = []
         for _ in range(6):
             links += links_of(await run(client, sized(MIB - 100)))
-            files = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(file.stat().st_size for file in files) <= SECTION["outputs"]["client_bytes"]
+            sizes = await asyncio.to_thread(on_disk, state_dir)
+            assert sum(sizes) <= SECTION["outputs"]["client_bytes"]
+            files = list(state_dir.glob("outputs.sqlite3*"))
+            assert sum(file.stat().st_size for file in files) <= 4 * SECTION["outputs"]["total_bytes"]
         assert len(links) == 6
         assert "the oldest go first" in await gone(client, links[0].uri)
         assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
         assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-        assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
-    """Two editors that each start `serve --stdio`: the disk holds `total_bytes`, and the oldest output has gone."""
+    """Two editors that each start `serve --stdio`: the disk holds `client_bytes`, and the oldest output has gone."""
     config = write_config(tmp_path, {}, **SECTION)
     state = tmp_path / "s"
     async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
@@ -258,8 +262,9 @@ async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> 
             links_of(await run(client, sized(900 * KIB)))[0].uri
             for client in (one, other, one, other, one, other)
         ]
-        sizes = [file.stat().st_size for file in state.glob("outputs/*/*") if file.name != "lock"]
-        assert len(sizes) == 4 and sum(sizes) <= SECTION["outputs"]["total_bytes"]
+        sizes = on_disk(state)
+        # To policies both are one client.
+        assert len(sizes) == 3 and sum(sizes) <= SECTION["outputs"]["client_bytes"]
         for client, uri in ((one, made[0]), (other, made[1])):
             with pytest.raises(MCPError, match="is not kept"):
                 await client.read_resource(uri)
@@ -271,26 +276,29 @@ async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
     state_dir = tmp_path / "s"
     async with daemon(tmp_path, **section) as running, running.client() as client:
         (link,) = links_of(await run(client, LARGE))
-        await until(lambda: not on_disk(state_dir), "the file is removed when it has expired")
+        await until(lambda: not on_disk(state_dir), "it is removed when it has expired")
         assert "kept for 1.5 s" in await gone(client, link.uri)
         assert all(resource.uri != link.uri for resource in (await within(client.list_resources())).resources)
-        links_of(await run(client, LARGE))
-    assert [*(state_dir / "outputs").iterdir()] == []
+        assert links_of(await run(client, LARGE))
+    assert on_disk(state_dir) == []
 
 
-async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
-    state_dir = tmp_path / "s"
-    async with daemon(tmp_path, **SECTION) as running, running.client("legacy") as client:
+async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -> None:
+    state_dir, soon = tmp_path / "s", {"expire_ms": 1_500}
+    outputs = {**SECTION["outputs"], **soon}
+    async with (
+        daemon(tmp_path, **{**SECTION, "outputs": outputs}) as running,
+        running.client("legacy") as client,
+    ):
         (link,) = links_of(await run(client, LARGE))
-        (left,) = on_disk(state_dir)
-        assert left.name in link.uri
+        assert on_disk(state_dir) == [link.size]
         # The client's own farewell fails; that is its affair.
         running.process.send_signal(signal.SIGKILL)
         await within(running.process.wait())
-    assert left.exists()
-    # Also when the setting has been taken away since.
-    async with daemon(tmp_path) as running:
-        assert not left.parent.exists()
+    assert on_disk(state_dir) == [link.size]
+    # Also when nothing is kept any more.
+    async with daemon(tmp_path, outputs=soon) as running:
+        await until(lambda: not on_disk(state_dir), "it is removed")
         async with running.client() as client:
             result = await run(client, LARGE)
             assert len(response_of(result)["result"]) == ROWS
@@ -298,12 +306,10 @@ async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path
 
 
 async def test_what_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
-    """Without its folder, the daemon gives whole responses."""
-    state_dir = tmp_path / "s"
+    """Where its file cannot be written, the daemon gives whole responses."""
     async with daemon(tmp_path, **SECTION) as running:
-        (folder,) = (state_dir / "outputs").glob("broker-*")
-        (folder / "lock").unlink()
-        folder.rmdir()
+        with contextlib.closing(sqlite3.connect(tmp_path / "s" / "outputs.sqlite3")) as file:
+            file.execute("DROP TABLE output_pages")
         async with running.client() as client:
             result = await run(client, LARGE)
             assert len(response_of(result)["result"]) == ROWS
@@ -329,4 +335,4 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     )
     output, _ = await within(process.communicate(), 60)
     assert f'"id": {ROWS - 1}' in output.decode() or f'"id":{ROWS - 1}' in output.decode()
-    assert not (tmp_path / "s" / "outputs").exists()
+    assert not (tmp_path / "s" / "outputs.sqlite3").exists()

@@ -84,7 +84,7 @@ async def test_a_run_goes_on_when_each_call_is_answered(served: Daemon) -> None:
     ]
     assert [json.loads(one["input"]) for one in run["questions"]] == [{"text": "one"}, {"text": "two"}]
     status, said = await decide(served, f"{run_id}/deny", {"calls": [2]})
-    assert (status, said) == (200, {"id": run_id, "verdict": "declined", "calls": [2], "left": [1]})
+    assert (status, said) == (200, {"id": run_id, "verdict": "declined", "calls": ["2"], "left": ["1"]})
     left = await waiting(served, run_id)
     assert [one["call"] for one in left["questions"]] == [1]
     assert (await decide(served, f"{run_id}/approve", {"calls": [2]}))[0] == 409

@@ -24,7 +24,6 @@ VERSION = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
-    "journal": {"park_after_ms": 100},
     "auth": {"keyring": "off"},
     "typecheck": "off",
     "pool": {"warm": 1},
@@ -247,42 +246,3 @@ async def test_a_script_from_a_shell_waits_for_a_person_who_is_not_there(tmp_pat
         assert texts(served, "give") == []
         assert "goes on" in await command(tmp_path, "runs", "approve", response["usage"]["runId"])
         await until(lambda: texts(served, "give") == ["one", "two"], "the daemon goes on with it")
-
-
-async def test_a_client_comes_back_for_a_run_that_waits_for_a_tool(tmp_path: Path) -> None:
-    """With a word and without a question; one of an older revision, or that cannot be asked, waits for its response."""
-    released = tmp_path / "released"
-    script = f"""import {{ give, hold }} from "@codemode/servers/plain";
-const held = await hold({{ path: {json.dumps(str(released))} }});
-globalThis.__codemode_result__ = [held, (await give({{ text: "one" }})).text];
-"""
-    section = {**SECTION, "journal": {"park_after_ms": 60_000, "park_tools_after_ms": 50}}
-    async with daemon(tmp_path, **section) as served:
-        first = (await call(served, script=script))["result"]
-        assert first["resultType"] == "input_required" and not first.get("inputRequests"), first
-        (run_id,) = await until_parked(tmp_path)
-        assert "of plain.hold, which is at work" in await command(tmp_path, "runs", "show", run_id)
-        assert f"No run {run_id} waits" in await command(tmp_path, "runs", "approve", run_id, code=2)
-        back_again = asyncio.create_task(back(served, first["requestState"], {}, script=script))
-        await asyncio.wait([back_again], timeout=0.5)
-        assert not back_again.done()
-        async with served.client() as client:
-            # It can be asked nothing.
-            waits = asyncio.create_task(client.call_tool(TOOL, {"code": script.replace("give", "echo")}))
-            await until_parked(tmp_path, 2)
-            assert not waits.done()
-            released.touch()
-            assert (await within(waits, 60)).structured_content["result"][0] == "held"
-        # Who is back is asked at once, in the run that goes on.
-        asks = (await within(back_again, 60))["result"]
-        assert asks["resultType"] == "input_required", asks
-        done = (await back(served, asks["requestState"], answers(asks["inputRequests"]), script=script))[
-            "result"
-        ]
-        while done["resultType"] == "input_required":
-            # On a busy machine any tool is at work for long.
-            done = (await back(served, done["requestState"], {}, script=script))["result"]
-        assert done["structuredContent"]["result"] == ["held", "one"], done
-        again = await back(served, first["requestState"], {}, script=script)
-        assert "no run that waits" in again["error"]["message"], "a word is good once"
-        assert sum(event.get("tool") == "hold" for event in ledger(served.ledger)) == 2

@@ -52,10 +52,9 @@ await never({ text: "under way" });
 ONE = "globalThis.__codemode_result__ = 1;"
 
 
-def section(park_after_ms: int) -> dict[str, Any]:
+def section() -> dict[str, Any]:
     return {
         "policy": {"default": {"approve": ["plain.give"]}},
-        "journal": {"park_after_ms": park_after_ms},
         "frontend": {"progress_interval_ms": 100},
     }
 
@@ -64,7 +63,7 @@ def section(park_after_ms: int) -> dict[str, Any]:
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that park a run before its client hears the question."""
     kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
-    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(0), **kept) as found:
+    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(), **kept) as found:
         yield found
 
 
@@ -325,7 +324,7 @@ async def test_an_output_is_read_at_any_broker_by_its_owner(
 
 async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
     """What is parked goes on with whoever is asked, sessions begin anew, and who waits for an answer sees the end."""
-    async with fleet(tmp_path, postgres.database(), **section(100)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, served = found.daemons[0], found.behind()
         mine, word = await opened(here), await asked(here)
         with psycopg.connect(found.database, autocommit=True) as connection:
@@ -351,7 +350,7 @@ async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
 async def test_a_task_that_another_broker_goes_on_with_is_cancelled(
     tmp_path: Path, postgres: Postgres
 ) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         task = (await run(there, THEN_NEVER, TASKS))["taskId"]
         given = {"question-1": {"action": "accept"}}
@@ -371,7 +370,7 @@ async def test_a_task_that_another_broker_goes_on_with_is_cancelled(
 
 
 async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres: Postgres) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(600_000)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         (here, there), served = found.daemons, found.behind()
         mine, word = await opened(here), await asked(here)
         async with streaming(served, "POST", mine, call(NEVER)):
@@ -402,7 +401,7 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
 async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
     tmp_path: Path, postgres: Postgres
 ) -> None:
-    async with fleet(tmp_path, postgres.database(), **section(0)) as found:
+    async with fleet(tmp_path, postgres.database(), **section()) as found:
         here, there = found.daemons
         files = [tmp_path / name for name in ("one", "two")]
         calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
@@ -432,9 +431,27 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
         assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
 
 
+async def test_a_server_that_must_exist_once_runs_once_behind_http(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    """A program that speaks stdio, behind a broker of its own: every broker has it by its URL."""
+    ways = {name: tmp_path / name for name in ("server", "fleet")}
+    for folder in ways.values():
+        folder.mkdir()
+    quiet: dict[str, Any] = {"auth": {"keyring": "off"}, "pool": {"warm": 0}}
+    async with daemon(ways["server"], "--profile", "proxy", **quiet) as server:
+        entry = {"once": {"url": server.url, "headers": server.auth}}
+        code = """import { give } from "@codemode/servers/once";
+        globalThis.__codemode_result__ = (await give({ text: "one" })).text;"""
+        async with fleet(ways["fleet"], postgres.database(), servers=entry) as found:
+            for one in found.daemons:
+                assert result(await run(one, code)) == "one"
+        assert (events(server, event="start"), events(server, tool="give")) == (1, 2)
+
+
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
-    settings: dict[str, Any] = {**section(600_000), "auth": {"keyring": "off"}, "pool": {"warm": 1}}
+    settings: dict[str, Any] = {**section(), "auth": {"keyring": "off"}, "pool": {"warm": 1}}
     async with daemon(tmp_path, http={"drain_ms": 300}, **settings) as served:
         mine = await opened(served, elicitation={})
         durable = message("tools/call", 5, name=TOOL, arguments={"code": GIVE, "durable": True})

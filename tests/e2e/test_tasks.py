@@ -50,10 +50,8 @@ UNKNOWN = (-32602, "There is no task of this id, or it has expired.")
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "journal": {"park_after_ms": 100},
     "policy": {"default": {"approve": ["plain.give"]}},
 }
-AT_ONCE: dict[str, Any] = {**SECTION, "journal": {"park_after_ms": 0}}
 
 
 @dataclass
@@ -106,17 +104,15 @@ class Caller:
             await asyncio.sleep(PAUSE)
         return found
 
-    async def task_at_once(self, code: str) -> str:
-        """The id of the task of a script that asks, where nobody is waited for."""
-        task = await self.run(code)
-        assert task["resultType"] == "task", task
-        return task["taskId"]
+    async def task_id(self, code: str) -> str:
+        """The id of the task of a script that asks."""
+        return (await self.task(code))["taskId"]
 
     async def task(self, code: str) -> dict[str, Any]:
-        """The task of a script that asks, left alone by a client that has come back without an answer."""
-        asked = await self.run(code)
-        assert asked["resultType"] == "input_required"
-        return await self.run(code, requestState=asked["requestState"])
+        """The task of a script that asks."""
+        task = await self.run(code)
+        assert task["resultType"] == "task", task
+        return task
 
 
 def gives(served: Daemon) -> int:
@@ -223,10 +219,10 @@ async def test_who_may_not_know_of_a_task(tmp_path: Path, capfd: pytest.CaptureF
 
 
 async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) -> None:
-    section: dict[str, Any] = {**AT_ONCE, "journal": {"park_after_ms": 0, "parked_ttl_ms": 4_000}}
+    section: dict[str, Any] = {**SECTION, "journal": {"parked_ttl_ms": 4_000}}
     async with daemon(tmp_path, **section) as served:
         ann = Caller(served, TASKS)
-        name = await ann.task_at_once(GIVES)
+        name = await ann.task_id(GIVES)
         async with asyncio.timeout(60):
             while "result" in (found := await ann.ask("tasks/get", name, taskId=name)):
                 assert found["result"]["status"] == "input_required", found
@@ -237,7 +233,7 @@ async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) ->
 
 
 async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothing(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **AT_ONCE) as served:
+    async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served, TASKS)
         # Where nothing is waited for, the first answer is the task.
         failing, cancelled = await ann.run(FAILS), await ann.run(GIVES)
@@ -263,9 +259,9 @@ import { give, never } from "@codemode/servers/plain";
 await give({ path: "a" });
 await never({ text: "under way" });
 """
-    async with daemon(tmp_path, **AT_ONCE) as served:
+    async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served, TASKS)
-        name = await ann.task_at_once(code)
+        name = await ann.task_id(code)
         await ann.says(name, question_1="accept")
         await until(lambda: any(one.get("tool") == "never" for one in ledger(served.ledger)), "it goes on")
         assert (await ann.about(name))["status"] == "working"
@@ -273,48 +269,10 @@ await never({ text: "under way" });
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
 
 
-async def test_a_run_that_waits_for_a_tool_is_a_task(tmp_path: Path) -> None:
-    released = tmp_path / "released"
-
-    def code(path: Path) -> str:
-        held = json.dumps(str(path))
-        return f"""
-import {{ hold }} from "@codemode/servers/plain";
-globalThis.__codemode_result__ = await hold({{ path: {held} }});
-"""
-
-    def noted(**wanted: str) -> int:
-        return sum(wanted.items() <= event.items() for event in ledger(served.ledger))
-
-    async with daemon(tmp_path, **{**SECTION, "journal": {"park_tools_after_ms": 50}}) as served:
-        ann = Caller(served, TASKS)
-        # A client that can show its user nothing has tasks, too.
-        tasks = [
-            await ann.run(code(released)),
-            await Caller(served, {"extensions": {EXTENSION: {}}}).run(code(released)),
-        ]
-        assert [task["resultType"] for task in tasks] == ["task", "task"], tasks
-        for task in tasks:
-            found = await ann.about(task["taskId"])
-            assert (found["status"], found["statusMessage"]) == (
-                "working",
-                "The run waits for a tool that is at work.",
-            )
-        released.touch()
-        for task in tasks:
-            done = await ann.until_status(task["taskId"], "completed")
-            assert done["result"]["structuredContent"]["result"] == "held"
-        left = await ann.run(code(tmp_path / "never"))
-        await ann.about(left["taskId"], "cancel")
-        assert (await ann.about(left["taskId"]))["status"] == "cancelled"
-        await until(lambda: noted(event="cancelled"), "the server is told")
-        assert noted(event="call", tool="hold") == 3
-
-
 async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **AT_ONCE) as served:
+    async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served, TASKS)
-        name = await ann.task_at_once(GIVES)
+        name = await ann.task_id(GIVES)
         wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
         lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
         assert lacking["error"]["code"] == -32021
@@ -340,7 +298,7 @@ async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:
 
 async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path) -> None:
     """Through `connect`, which gives the daemon the headers that its client need not know."""
-    async with daemon(tmp_path, **AT_ONCE) as served:
+    async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served, TASKS)
         relay = await asyncio.create_subprocess_exec(
             *(str(forked_cellblock()), "connect", "--url", served.url, "--state-dir", str(tmp_path / "s")),

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Broker, Observer, tool
 from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX, MIB
-from cellblock_worker.confinement.cgroup.cgroup_layout import read_memberships
+from cellblock_worker.confinement.cgroup.cgroup_files import read_memberships
 from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
 from support.entries import settings
 from support.processes import alive, workers_of

@@ -117,7 +117,6 @@ globalThis.__codemode_result__ = await give({{ n: 1 }});
         auth={"keyring": "off"},
         typecheck="off",
         policy={"default": {"approve": ["plain.give"]}},
-        journal={"park_after_ms": 100},
     )
     async with Broker(made) as broker:
         await broker.settled()

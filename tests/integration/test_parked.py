@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict
+from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.apart.budget import CLIENT_BYTES
-from cellblock.base.database import StoreError
 from cellblock.config.settings import parse_settings
 from cellblock.durable import going_on, keeper
 from cellblock.durable.keeper import Keeper
@@ -24,7 +23,6 @@ from cellblock.journal.journals import Journals, open_store
 from cellblock.journal.place import FilePlace, journals_in
 from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
-from cellblock.journal.rows import Head
 from cellblock.journal.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
@@ -36,7 +34,6 @@ ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 def broker_on(folder: Path, **section: Any) -> Broker:
     made: dict[str, Any] = {
         "policy": ASKS,
-        "journal": {"park_after_ms": 100},
         "auth": {"keyring": "off"},
         "typecheck": "off",
         **section,
@@ -211,7 +208,7 @@ async def test_who_asks_another_broker_for_the_outcome_waits_for_it(broker: Brok
     assert await broker.parked_runs.outcome("0" * 16) is None
 
 
-async def test_a_park_that_a_slow_disk_writes_too_late_is_taken_back(
+async def test_a_park_that_a_slow_disk_writes_too_late_is_ended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     park, goes = JournalStore.park, threading.Event()
@@ -226,45 +223,13 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_taken_back(
         return writing.done() and writing.result()
 
     monkeypatch.setattr(Journals, "is_written", waits_in_vain)
-    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.code);"
-
-    async def later(_: Question) -> Verdict:
-        return Verdict.LATER
-
-    # Not a durable one, whose end would be written over it.
-    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", later, lambda: 1)))
-    assert response.result == "APPROVAL_UNAVAILABLE", response
+    code = "await read({ n: 1 }); await write({ n: 1 });"
+    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", returns=True)))
+    assert not response.parked and [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"]
+    assert "Completed: local.read." in response.diagnostics[0].message, response
     goes.set()
     # Behind the write, as every look.
-    assert await broker.parked() == [] and MADE == {}
-
-
-async def test_a_run_that_was_parked_too_late_and_taken_elsewhere_makes_no_call_here(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written, unpark, taken = Journals.is_written, JournalStore.unpark, asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
-        await written(journals, writing)
-        return False
-
-    def too_late(store: JournalStore, head: Head, owner: str | None) -> bool:
-        assert store.answer(head.id, "accepted") is not None
-        assert store.take(head.id, "another broker") is not None
-        loop.call_soon_threadsafe(taken.set)
-        return unpark(store, head, owner)
-
-    async def when_taken(_: Question) -> Verdict:
-        await taken.wait()
-        return Verdict.ACCEPTED
-
-    monkeypatch.setattr(Journals, "is_written", in_vain)
-    monkeypatch.setattr(JournalStore, "unpark", too_late)
-    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.certainty);"
-    response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", when_taken, lambda: 1)))
-    assert response.parked, response
-    assert MADE == {}
+    assert await broker.parked() == [] and MADE == {"read 1": 1}
 
 
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:
@@ -298,7 +263,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker
     assert await broker.parked() == []
 
 
-async def test_where_nothing_can_be_written_the_call_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_where_nothing_can_be_written_the_run_ends_and_says_so(tmp_path: Path) -> None:
     journals_in(tmp_path).mkdir()
     code = """
 const said = await write({ n: 1 }).catch((error) => [error.code, error.message]);
@@ -306,8 +271,10 @@ globalThis.__codemode_result__ = said;
 """
     async with broker_on(tmp_path) as made:
         response = await within(made.run(IMPORTS + code, durable=True))
-    assert response.result[0] == "APPROVAL_UNAVAILABLE", response
-    assert "the run could not be written down" in response.result[1]
+    (told,) = response.diagnostics
+    assert told.code == "RUN_NOT_PARKED" and not response.parked and MADE == {}, response
+    assert "local.write" in told.message and "could not be written down" in told.message
+    assert "can be sent again as it is" in (told.hint or "")
     async with broker_on(tmp_path / "off", journal="off") as made:
         response = await within(made.run(IMPORTS + code, durable=True))
     assert response.result[0] == "APPROVAL_UNAVAILABLE"
@@ -333,37 +300,6 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
             with pytest.raises(InvalidRequest):
                 await made.resume(run_id, "accepted")
     assert MADE == {}
-
-
-async def test_an_answer_that_comes_while_the_run_is_written_down_is_not_lost(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run goes on where it is, with the answer of its time-out or its user; nothing of it is left in the file."""
-    from cellblock.durable.kept import Kept
-
-    writing, answered = asyncio.Event(), asyncio.Event()
-    park = Kept.park
-
-    async def slow(kept: Kept, *args: Any) -> bool:
-        done = await park(kept, *args)
-        writing.set()
-        await answered.wait()
-        # The answer is on its way to the script.
-        await asyncio.sleep(0.05)
-        return done
-
-    monkeypatch.setattr(Kept, "park", slow)
-
-    async def approver(_: Question) -> Verdict:
-        await writing.wait()
-        answered.set()
-        return Verdict.DECLINED
-
-    code = "globalThis.__codemode_result__ = await write({ n: 1 }).catch((error) => error.code);"
-    grantee = Grantee("embedding", approver, lambda: 1)
-    response = await within(broker.run(IMPORTS + code, grantee=grantee))
-    assert response.result == "APPROVAL_DECLINED", response
-    assert await broker.parked() == [] and MADE == {}
 
 
 async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
@@ -521,9 +457,6 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
         room.take(client, CLIENT_BYTES)
     resumed = asyncio.create_task(broker.resume(run_id, "accepted"))
     await until(lambda: refused > 1, "it was looked at again")
-    # For a client that is back, too.
-    with pytest.raises(StoreError, match="the journals of all together"):
-        await broker.parked_runs.taken(run_id, 1, {}, "embedding")
     assert MADE == {}
     room.give_back("one", CLIENT_BYTES)
     assert (await within(resumed)).result == {"result": 10} and MADE == {"write 1": 1}
@@ -543,3 +476,36 @@ async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else
     monkeypatch.setattr(JournalStore, "give_up", told)
     assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
     assert made == [{}] and MADE == {"write 1": 1}
+
+
+@tool()
+async def hangs() -> None:
+    "Never answers."
+    MADE["hangs"] += 1
+    await asyncio.Event().wait()
+
+
+async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: Path) -> None:
+    MADE.clear()
+    code = (
+        IMPORTS.replace("read,", "hangs, read,")
+        + "await write({ n: 1 }); await hangs({}).finally(() => read({ n: 2 }));"
+    )
+    made = parse_settings({"cellblock": {"policy": ASKS, "auth": {"keyring": "off"}, "typecheck": "off"}})
+    async with (
+        Broker(made, tools=[read, write, hangs], state_dir=tmp_path) as broker,
+        Broker(made, tools=[read, write, hangs], state_dir=tmp_path) as other,
+    ):
+        response = await within(broker.run(code, durable=True))
+        run_id = str(response.usage.run_id)
+        assert await other.parked_runs.answer(run_id, "accepted") is not None
+        await until(lambda: MADE["hangs"] == 1, "it goes on")
+        assert not await broker.parked_runs.stop(run_id, "token"), "another principal"
+        assert await broker.parked_runs.stop(run_id, "embedding")
+
+        async def is_over() -> bool:
+            status = await broker.parked_runs.status(run_id, "embedding")
+            return status is not None and status.outcome == "CANCELLED"
+
+        await until_found(is_over, "it has ended")
+        assert MADE == {"write 1": 1, "hangs": 1}

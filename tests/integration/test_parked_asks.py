@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,12 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker, InvalidRequest, RunResponse
-from cellblock.execution.server_questions import MAX_QUESTIONS
+from cellblock.base.database import StoreError
+from cellblock.base.questions import QuestionId
+from cellblock.durable import held_calls
+from cellblock.execution.questions import MAX_QUESTIONS
 from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.journal.store import JournalStore
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.parked_runs import response_of
@@ -26,7 +30,6 @@ from support.waits import until, until_found, within
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "journal": {"park_after_ms": 50},
     "pool": {"warm": 1},
 }
 
@@ -62,11 +65,11 @@ async def parked(broker: Broker, script: str) -> str:
     return response.usage.run_id
 
 
-async def number_of(broker: Broker, run_id: str) -> int:
+async def id_of(broker: Broker, run_id: str) -> QuestionId:
     (waiting,) = [one for one in await broker.parked() if one.id == run_id]
     (question,) = waiting.questions
     assert question.said == "asking: Who are you?" and question.kind == "elicitation"
-    return question.number
+    return question.id
 
 
 @pytest.mark.parametrize("options", [("--older",), ()])
@@ -75,7 +78,7 @@ async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, option
     async with serving(tmp_path, *options) as broker:
         script = code("many", "{ times: 2 }") if options else code("input")
         run_id = await parked(broker, script)
-        first = await number_of(broker, run_id)
+        first = await id_of(broker, run_id)
         for wrong in (
             "accepted",
             {first: {"action": "accept", "content": {"name": 5}}},
@@ -83,11 +86,11 @@ async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, option
         ):
             with pytest.raises(InvalidRequest, match="does not fit"):
                 await broker.resume(run_id, wrong)
-        assert await number_of(broker, run_id) == first
+        assert await id_of(broker, run_id) == first
         response: RunResponse = await within(broker.resume(run_id, {first: accept("Ann")}), 60)
         if options:
             assert response.parked, response
-            second = await number_of(broker, run_id)
+            second = await id_of(broker, run_id)
             assert second != first
             response = await within(broker.resume(run_id, {first: accept("Eve"), second: accept("Bob")}), 60)
             assert response.result == '{"accept Ann": 1, "accept Bob": 1}', response
@@ -126,15 +129,15 @@ async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it
     script = code("many", f"{{ times: {MAX_QUESTIONS + 2} }}")
     async with serving(tmp_path, "--older") as broker:
         run_id = await parked(broker, script)
-        seen: set[int] = set()
+        seen: set[QuestionId] = set()
 
         async def asks_again() -> bool:
             waiting = await broker.parked_runs.questions(run_id)
-            return waiting is not None and bool({one.number for one in waiting[1]} - seen)
+            return waiting is not None and bool({one.id for one in waiting[1]} - seen)
 
         for _ in range(MAX_QUESTIONS):
             await until_found(asks_again, "it asks", 60, pause=0.002)
-            seen.add(await number_of(broker, run_id))
+            seen.add(await id_of(broker, run_id))
             await broker.parked_runs.answer(run_id, {max(seen): accept("Ann")})
         counts = json.loads((await response_of(broker, run_id)).result)
         assert counts.pop("accept Ann") == MAX_QUESTIONS
@@ -150,7 +153,7 @@ async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it
 async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> None:
     async with serving(tmp_path, "--older") as broker:
         run_id = await parked(broker, code("elicit"))
-        question = await number_of(broker, run_id)
+        question = await id_of(broker, run_id)
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if "asking_server.py" in str(child.cmdline()):
@@ -159,6 +162,28 @@ async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> 
         assert response.result == "may_have_run", response
         with pytest.raises(InvalidRequest, match="waits for an answer"):
             await broker.resume(run_id, {question: accept("Ann")})
+
+
+@pytest.mark.parametrize("step", ["add_answers", "release"])
+async def test_what_a_held_call_comes_to_is_written_as_often_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Nobody else lets the run go on while this broker lives."""
+    work, tries = getattr(JournalStore, step), list[str]()
+    monkeypatch.setattr(held_calls, "AGAIN_SECONDS", 0.05)
+
+    def full(store: JournalStore, *args: Any, **more: Any) -> bool:
+        tries.append("x")
+        if len(tries) < 3:
+            raise StoreError("the disk is full")
+        return work(store, *args, **more)
+
+    async with serving(tmp_path, "--older") as broker:
+        run_id = await parked(broker, code("elicit"))
+        monkeypatch.setattr(JournalStore, step, full)
+        question = await id_of(broker, run_id)
+        response = await within(broker.resume(run_id, {question: accept("Ann")}), 60)
+    assert response.result == "accept Ann" and len(tries) == 3, response
 
 
 async def test_what_cannot_be_answered_by_others_is_refused(tmp_path: Path) -> None:
@@ -229,27 +254,19 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
         (question,) = waiting.questions
         assert calls() == 1
         if is_answered:
-            # The broker that has the call hears of it from the file.
-            assert await broker.parked_runs.answer(waiting.id, {question.number: accept("Ann")}) is not None
+            # Either broker goes on with it.
+            assert await broker.parked_runs.answer(waiting.id, {question.id: accept("Ann")}) is not None
             await until(lambda: calls() == 2, "the call goes on with its answer")
-        await broker.parked_runs.stop_looking()
+        await broker.parked_runs.going_on.stop_looking()
         kill_family(process.pid)
         await within(process.wait())
     async with Broker(made) as broker:
         if not is_answered:
             await within(broker.settled())
-            await until_found(is_its_own(broker), "its broker is known to be dead", 60)
             assert calls() == 1
             (waiting,) = await broker.parked()
-            assert waiting.questions == (question,) and waiting.working == ()
-            assert await broker.parked_runs.answer(waiting.id, {question.number: accept("Ann")}) is not None
+            assert waiting.questions == (question,)
+            assert await broker.parked_runs.answer(waiting.id, {question.id: accept("Ann")}) is not None
         response = await response_of(broker, waiting.id)
     assert response.result == ("may_have_run" if is_answered else "accept Ann"), response
     assert calls() == 2
-
-
-def is_its_own(broker: Broker) -> Callable[[], Awaitable[bool]]:
-    async def look() -> bool:
-        return all(not one.working for one in await broker.parked())
-
-    return look

@@ -24,7 +24,6 @@ globalThis.__codemode_result__ = name;
 """
 
 SECTION: dict[str, Any] = {
-    "journal": {"park_after_ms": 100},
     "typecheck": "off",
     "pool": {"warm": 1},
     "policy": {"default": {"approve": ["notes.write"]}},

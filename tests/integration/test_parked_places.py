@@ -24,7 +24,6 @@ LARGE = 700 * 1024
 CALLS = {
     "approval": "await write({ n: 1 });",
     "question": "await input({});",
-    "tool": "await hangs({});",
 }
 
 
@@ -40,12 +39,6 @@ def read(text: str) -> int:
     return len(text)
 
 
-@tool()
-async def hangs() -> None:
-    "Never answers."
-    await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize("kind", list(CALLS))
 async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -55,7 +48,6 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
         monkeypatch.setattr(module, "ROOM", room)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
-        "journal": {"park_after_ms": 50, "park_tools_after_ms": 50 if kind == "tool" else None},
         "pool": {"warm": 1, "capacity": CAPACITY},
         "auth": {"keyring": "off"},
         "typecheck": "off",
@@ -64,10 +56,10 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     settings = parse_settings({"mcpServers": servers, "cellblock": for_tests(section)})
     code = f"""
         import {{ input }} from "@codemode/servers/asking";
-        import {{ hangs, read, write }} from "@codemode/servers/local";
+        import {{ read, write }} from "@codemode/servers/local";
         globalThis.__codemode_result__ = await read({{ text: "x".repeat({LARGE}) }});
     """
-    async with Broker(settings, tools=[write, read, hangs], state_dir=tmp_path) as broker:
+    async with Broker(settings, tools=[write, read], state_dir=tmp_path) as broker:
         await within(broker.settled())
         runs: list[asyncio.Task[object]] = []
         for number in range(CAPACITY):

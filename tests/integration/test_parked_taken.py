@@ -14,6 +14,7 @@ import pytest
 from cellblock import Broker, Grantee
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
+from cellblock.base.questions import QuestionId
 from cellblock.config.settings import parse_settings
 from cellblock.durable import going_on
 from cellblock.durable.keeper import Keeper
@@ -29,6 +30,7 @@ from support.waits import until, until_found, within
 
 CODE = """import { write } from "@codemode/servers/local";
 globalThis.__codemode_result__ = await write({ n: 1 });"""
+CLIENT = Caller("test", Grantee("embedding", returns=True))
 SETTINGS = parse_settings({"cellblock": {"auth": {"keyring": "off"}, "typecheck": "off"}})
 
 
@@ -55,7 +57,7 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     run_id = await parked(broker)
     runs = broker.parked_runs
     turn, (question,) = await runs.questions(run_id) or (0, ())
-    given: dict[int, Any] = {question.number: "accepted"}
+    given: dict[QuestionId, Any] = {question.id: "accepted"}
 
     def away(*_: Any, **__: Any) -> None:
         raise Away("PostgreSQL: the connection is lost")
@@ -63,14 +65,13 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     with monkeypatch.context() as cut:
         cut.setattr(JournalStore, "take", away)
         with pytest.raises(Away):
-            await runs.taken(run_id, turn, given, "embedding")
-    kept = await runs.taken(run_id, turn, given, "embedding")
-    assert kept is not None
+            await runs.come_back(run_id, turn, given, CLIENT)
+    # It has its answer, and this broker goes on with it at the next look.
+    response = await within(runs.outcome(run_id), 60)
     # What may have been taken at the first try, and not been run, is looked for.
-    await runs._adopt()
-    response = await within(runs.go_on(kept, Caller(kept.client, Grantee("embedding"))))
-    await within(runs.quiet())
-    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+    await runs.going_on._adopt()
+    await within(runs.going_on.quiet())
+    assert response is not None and response.result == {"result": 10} and MADE == {"write 1": 1}
     assert not response.diagnostics
 
 
@@ -93,14 +94,14 @@ async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
         waits: asyncio.Task[Any] = asyncio.create_task(
             broker.resume(run_id, "accepted")
             if who == "program"
-            else runs.taken(run_id, turn, {question.number: "accepted"}, "embedding")
+            else runs.come_back(run_id, turn, {question.id: "accepted"}, CLIENT)
         )
         await until(is_there.is_set, "the run is taken")
         waits.cancel()
         await asyncio.wait([waits])
         goes_on.set()
         # Behind it.
-        await runs.holder(run_id)
+        await runs.questions(run_id)
 
     async def over() -> Any:
         status = await runs.status(run_id, "embedding")
@@ -129,7 +130,7 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     others: list[list[Any]] = [[], [read]]
     for tools in others:
         async with broker_on(tmp_path, tools) as other:
-            found = other.parked_runs._foreign
+            found = other.parked_runs.going_on.foreign
             await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
             what = "its tool write" if tools else "it"
             assert found[run_id] == f"it needs the server local, and this process does not have {what}"

@@ -18,7 +18,6 @@ from cellblock.base import presence
 from cellblock.config.settings import parse_settings
 from cellblock.durable import going_on
 from cellblock.execution.response import RunResponse
-from cellblock.journal import at_work
 from cellblock.journal.rows import Head
 from support.cellblock_zygote import forked_python, started
 from support.local_tools import IMPORTS, MADE, read, write
@@ -75,7 +74,6 @@ def settings_of(url: str, **section: Any) -> dict[str, Any]:
     made: dict[str, Any] = {
         "state": {"url": url, "key": KEY},
         "policy": {"default": {"approve": ["local.write"]}},
-        "journal": {"park_after_ms": 100},
         "auth": {"keyring": "off"},
         "typecheck": "off",
         "pool": {"warm": 1},
@@ -135,6 +133,27 @@ async def test_of_two_that_answer_at_once_one_makes_the_calls(brokers: tuple[Bro
     assert MADE == {"read 1": 1, "write 2": 1}
 
 
+async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a look at what others have written."""
+    monkeypatch.setattr(going_on, "LOOK_SECONDS", 600.0)
+    MADE.clear()
+    GOES.clear()
+    script = SCRIPT + "\nimport { hold } from '@codemode/servers/local';\nawait hold({ n: 3 });"
+    async with (
+        broker_on(postgres_url, tmp_path / "a") as one,
+        broker_on(postgres_url, tmp_path / "b") as other,
+    ):
+        parked = await within(one.run(script, durable=True))
+        run_id = str(parked.usage.run_id)
+        await within(one.parked_runs.answer(run_id, "accepted"))
+        await until(lambda: MADE["hold 3"], "it goes on, and makes its call")
+        principal = (await kept_as(other, "running")).principal
+        assert await within(other.parked_runs.stop(run_id, principal))
+        assert (await kept_as(other, "ended")).outcome == "CANCELLED"
+
+
 async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
     async with asyncio.timeout(60):
@@ -145,11 +164,9 @@ async def kept_as(broker: Broker, state: str) -> Head:
                     return head
 
 
-@pytest.mark.parametrize("state", ["running", "parked"])
 async def test_a_run_whose_broker_is_killed_goes_on_in_another(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that has no process, since its tool is at work for long."""
     monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.1)
     MADE.clear()
@@ -161,16 +178,14 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
     )
     there = tmp_path / "there"
     section: dict[str, Any] = {"policy": {}}
-    if state == "parked":
-        section["journal"] = {"park_tools_after_ms": 50}
     free = json.dumps(settings_of(postgres_url, **section))
     async with broker_on(postgres_url, tmp_path / "b", **section) as broker:
         words = ("-c", DYING, free, there, tmp_path / "a", script)
         process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
-        await kept_as(broker, state)
+        await kept_as(broker, "running")
         await asyncio.sleep(5 * going_on.LOOK_SECONDS)
-        assert (await kept_as(broker, state)).resumed == 0, "it was taken from a broker that lives"
+        assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
         process.send_signal(signal.SIGKILL)
         await process.wait()
         store = broker.parked_runs
@@ -287,56 +302,3 @@ async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directo
     for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
         async with Broker(settings, tools=[read, hold], state_dir=tmp_path) as broker:
             assert (await within(broker.run(CALLS))).result == expected
-
-
-async def test_an_answer_that_comes_while_postgresql_is_away_is_written_when_it_is_back(
-    postgres: Postgres,
-    postgres_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(at_work, "AGAIN_SECONDS", 0.1)
-    MADE.clear()
-    GOES.clear()
-    async with broker_on(
-        postgres_url, tmp_path / "a", policy={}, journal={"park_tools_after_ms": 50}
-    ) as broker:
-        seen = broker.presence
-        assert seen is not None
-        code = "globalThis.__codemode_result__ = (await hold({ n: 1 })).result;"
-        run = asyncio.create_task(broker.run(IMPORTS.replace("read", "hold") + code))
-        await until(lambda: MADE["hold 1"] == 1, "it is called")
-        await kept_as(broker, "parked")
-        with caplog.at_level(logging.WARNING):
-            postgres.stop()
-            try:
-                await until(lambda: seen.trouble is not None, "it is seen")
-                GOES[1].set()
-                await until(lambda: "cannot be written yet" in caplog.text, "the answer has come")
-            finally:
-                postgres.start()
-        response = await within(run, 60)
-        assert response.result == 1 and MADE == {"hold 1": 1}, response
-
-
-async def test_a_run_whose_tool_is_at_work_is_ended_by_another_broker(
-    postgres_url: str, tmp_path: Path
-) -> None:
-    MADE.clear()
-    GOES.clear()
-    section: dict[str, Any] = {"policy": {}, "journal": {"park_tools_after_ms": 50}}
-    async with (
-        broker_on(postgres_url, tmp_path / "a", **section) as one,
-        broker_on(postgres_url, tmp_path / "b", **section) as other,
-    ):
-        code = "await hold({ n: 1 }).finally(() => read({ n: 1 }));"
-        run = asyncio.create_task(one.run(IMPORTS.replace("write", "hold") + code))
-        await until(lambda: MADE["hold 1"] == 1, "it is called")
-        await kept_as(one, "parked")
-        (waiting,) = await other.parked()
-        assert [call.tool for call in waiting.working] == ["hold"]
-        assert await other.parked_runs.cancel(waiting.id)
-        response = await within(run, 60)
-        assert [entry.code for entry in response.diagnostics] == ["CANCELLED"], response
-        assert await one.parked() == [] and MADE == {"hold 1": 1}

@@ -110,8 +110,6 @@ HEADS = {
     "chunks and length": "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
     "in other letters": "CONTENT-length: 4\r\ntransfer-ENCODING: Chunked\r\n",
     "two lengths": "Content-Length: 4\r\nContent-Length: 5\r\n",
-    "the same length twice": "Content-Length: 4\r\nContent-Length: 4\r\n",
-    "two lengths in one": "Content-Length: 4, 4\r\n",
     "no number": "Content-Length: 4x\r\n",
     "signed": "Content-Length: +4\r\n",
     "hexadecimal": "Content-Length: 0x4\r\n",
@@ -120,10 +118,8 @@ HEADS = {
     "another coding": "Transfer-Encoding: identity\r\n",
     "a word like it": "Transfer-Encoding: xchunked\r\n",
     "a space before the colon": "Transfer-Encoding : chunked\r\n",
+    "chunks folded": "Content-Length: 4\r\nTransfer-Encoding:\r\n chunked\r\n",
     "a tab in the value": "Transfer-Encoding: \x0bchunked\r\n",
-    "folded": "Transfer-Encoding:\r\n chunked\r\n",
-    "another header folded": "Content-Length: 4\r\nX-Long: a\r\n\tb\r\n",
-    "lines without a carriage return": "Content-Length: 4\nX-More: a\r\n",
 }
 
 
@@ -149,28 +145,14 @@ async def test_chunks_before_http_1_1_are_400(served: Daemon) -> None:
     assert answer.status == 400
 
 
-RATE_TRIES = 300
-"""Other tests may have used up what one address may ask for; within 0.1 s there is more."""
-
-
-async def test_the_bound_on_headers_holds_at_its_number(served: Daemon) -> None:
-    """Also for a head that comes in one piece, and for one behind another request."""
-    base = len(served.request("GET", "/livez", headers={**served.auth, "X-Fill": ""}))
-    for size, status in ((HEAD_BYTES, 200), (HEAD_BYTES + 1, 400), (2 * HEAD_BYTES, 400)):
-        fill = "x" * (size - base)
-        head = served.request("GET", "/livez", headers={**served.auth, "X-Fill": fill})
-        assert len(head) == size
-        answer = await served.raw(head)
-        for _ in range(RATE_TRIES):
-            if answer is None or answer.status != 429:
-                break
-            await asyncio.sleep(0.1)
-            answer = await served.raw(head)
-        assert answer is not None
-        assert answer.status == status, size
+async def test_a_head_without_an_end_is_bounded(served: Daemon) -> None:
+    """Also one behind another request."""
+    endless = served.request("GET", "/livez", headers={"X-Fill": "x" * HEAD_BYTES}).removesuffix(b"\r\n")
+    with Held(served) as one:
+        everything = await one.ask(endless) + await one.rest()
+    assert everything.startswith(b"HTTP/1.1 400 ")
     first = served.request("GET", "/dashboard/state", headers=served.auth)
     with Held(served) as both:
-        second = served.request("GET", "/livez", headers={"X-Fill": "x" * HEAD_BYTES})
-        everything = await both.ask(first + second) + await both.rest()
+        everything = await both.ask(first + endless) + await both.rest()
     assert everything.startswith(b"HTTP/1.1 200 ")
     assert b"HTTP/1.1 400 " in everything

@@ -28,7 +28,7 @@ DATABASE_ENDINGS = ("", "-wal", "-shm", "-journal")
 FOLDERS = (
     *(".", "run", "outputs", "logs", "pins", "auth", "tokens", "overlays", "exp1", "lost+found"),
     *("run/OWN", "run/OWN/deno-dir", "run/OWN/deno-dir/filled", "run/LEFT", "run/broker-12345678"),
-    *("outputs/OWN", "outputs/LEFT", "outputs/broker-12345678"),
+    *("outputs/LEFT", "outputs/broker-12345678"),
 )
 """OWN is the folder of a living broker, LEFT that of a killed one."""
 
@@ -49,14 +49,22 @@ NAMES = (
         "overlays",
     ),
     *("host.log", "upstream-plain.log", "daemon.log", DAEMON_LOCK, "cellblock-used.json"),
-    *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
+    *(
+        f"{name}.sqlite3{ending}"
+        for name in ("schemas", "journals", "outputs")
+        for ending in DATABASE_ENDINGS
+    ),
     *("journals.key", "audit.jsonl", "audit.jsonl.1", "token", PIN_FILE, "plain.json", "plain.lock"),
     "ci.json",
 )
 
 OURS = {
     *("logs/host.log", "logs/upstream-plain.log", "logs/daemon.log", DAEMON_LOCK, "cellblock-used.json"),
-    *(f"{name}.sqlite3{ending}" for name in ("schemas", "journals") for ending in DATABASE_ENDINGS),
+    *(
+        f"{name}.sqlite3{ending}"
+        for name in ("schemas", "journals", "outputs")
+        for ending in DATABASE_ENDINGS
+    ),
     *("journals.key", "audit.jsonl", "audit.jsonl.1", "token", f"pins/{PIN_FILE}", "auth/plain.json"),
     *("auth/plain.lock", "tokens/ci.json", ".cellblock"),
 }

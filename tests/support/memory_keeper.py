@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
+from cellblock.base.questions import Answer, QuestionId
 from cellblock.catalog.model import Catalog
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.keeper import Keeper
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
-from cellblock.journal.parked import Answer, Parked
+from cellblock.journal.parked import Parked
 from cellblock.journal.place import opened_file
 from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.journal.store import JournalStore
@@ -30,7 +31,7 @@ from cellblock.policy.asking import Verdict
 
 T = TypeVar("T")
 
-AT_ONCE: Final = JournalSettings(mode="parked", park_after_ms=0)
+AT_ONCE: Final = JournalSettings(mode="parked")
 """Has runs parked as soon as all that they wait for is people."""
 
 ELSEWHERE: Final = "broker elsewhere"
@@ -86,6 +87,9 @@ class MemoryOwner:
     def lives(self, name: str) -> bool:
         return self.is_own(name)
 
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Hears of no other process."""
+
     def close(self) -> None:
         """Holds nothing."""
 
@@ -104,6 +108,7 @@ class MemoryJournals(Journals):
     def __init__(self, on_park: Callable[[Park], None], store: JournalStore) -> None:
         self.on_park, self.store = on_park, store
         self.is_dead = False
+        self._parks: list[Park] = []
 
     def write(
         self,
@@ -123,6 +128,7 @@ class MemoryJournals(Journals):
                     self.store.park(head, park.pieces, owner)
 
             park.written.add_done_callback(answered)
+            self._parks.append(park)
             self.on_park(park)
             return park.written
         done: Future[bool] = Future()
@@ -151,9 +157,18 @@ class MemoryJournals(Journals):
 
     def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
         done: Future[None] = Future()
-        if not self.is_dead:
-            work(self.store)
-        done.set_result(None)
+
+        def behind(_: object = None) -> None:
+            if not self.is_dead:
+                work(self.store)
+            done.set_result(None)
+
+        # Behind what is to be written before.
+        waits = [park.written for park in self._parks if not park.written.done()]
+        if waits:
+            waits[-1].add_done_callback(behind)
+        else:
+            behind()
         return done
 
 
@@ -194,7 +209,7 @@ class MemoryKeeper(Keeper):
         if park.is_taken:
             kept = self.taken(self.store, run, lambda store: store.adopt(run, ELSEWHERE, own))
         else:
-            answers = {call: cast("Answer", verdict.value) for call, verdict in verdicts.items()}
+            answers = {QuestionId(call): cast("Answer", verdict.value) for call, verdict in verdicts.items()}
             assert self.store.answer(run, answers) is not None
             kept = self.taken(self.store, run, lambda store: store.take(run, own))
         assert kept is not None
@@ -208,9 +223,9 @@ class MemoryKeeper(Keeper):
 
     def adopted(self, dead: MemoryKeeper) -> list[KeptRun]:
         """Takes the runs of a broker that has died, and lets its parked ones wait for people alone."""
-        for run, owner, turn in self.store.held():
+        for run, owner, resumed in self.store.held():
             assert dead.owner.is_own(owner)
-            self.store.release(run, turn, owner, is_lost=True)
+            self.store.release(run, resumed, owner, is_lost=True)
         dead_name, own = dead.owner.name, self.owner.name
         runs = [run for run, owner in self.store.owned() if owner == dead_name]
         kept = [
@@ -222,7 +237,7 @@ class MemoryKeeper(Keeper):
     async def die(self) -> None:
         """Writes nothing any more; its sessions, and the calls that they have, are gone."""
         self.journals.is_dead = True
-        await self.at_work.close()
+        await self.held.close()
 
     def close(self) -> None:
         """Closes the store, and removes it."""

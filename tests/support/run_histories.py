@@ -6,20 +6,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from cellblock.base.questions import ParkedQuestion
 from cellblock.execution.caller import Caller
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.parked import ParkedQuestion
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import WAITING, parked_questions
-from cellblock.policy.asking import EMBEDDING, Verdict
+from cellblock.policy.asking import Verdict
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
 from support.memory_keeper import AT_ONCE, MemoryKeeper, Park
@@ -41,13 +40,6 @@ PARKED_BY_NOW = 0.1
 
 QUEUE = 3
 HOSTS = 5
-
-PARK_TOOLS_MS = 500
-
-TOOLS_PARKED_BY_NOW = PARK_TOOLS_MS / 1000 + PARKED_BY_NOW
-
-LEAVES = replace(EMBEDDING, leaves=True)
-"""Nobody waits in the broker for a run that is parked for tools."""
 
 
 async def silent(run: HostedRun) -> None:
@@ -109,9 +101,7 @@ class History(RuleBasedStateMachine):
                 policy={"default": {"approve": ["tools.asks"]}},
             )
 
-        bound = PARK_TOOLS_MS if self.parks_tools else None
-        kept = AT_ONCE.model_copy(update={"park_tools_after_ms": bound})
-        self.keeper = DurableKeeper(self._parks, kept, before)
+        self.keeper = DurableKeeper(self._parks, AT_ONCE, before)
         self.world = self.loop.run_until_complete(make())
         self.new_host(confirms=True)
 
@@ -151,7 +141,10 @@ class History(RuleBasedStateMachine):
         return [
             run
             for run in (*self.gone, *self.runs)
-            if run.parked and run.park is not None and not self.keeper.at_work.holds(run.park.head.id)
+            if run.parked
+            and not run.dropped
+            and run.park is not None
+            and not self.keeper.held.holds(run.park.head.id)
             # A broker that has died is the only one from which a run is had back.
             if not run.park.is_taken or self.deaths < MAX_ADOPTED
         ]
@@ -179,7 +172,7 @@ class History(RuleBasedStateMachine):
 
     def _begin(self, request: dict[str, Any], number: int, kept: KeptRun | None = None, **more: Any) -> None:
         async def make() -> asyncio.Task[RunResponse]:
-            return self.loop.create_task(self.world.executor.run(request, Caller(grantee=LEAVES), kept=kept))
+            return self.loop.create_task(self.world.executor.run(request, Caller(), kept=kept))
 
         self.runs.append(ModelRun(number, self.loop.run_until_complete(make()), self.tools, **more))
 
@@ -204,12 +197,12 @@ class History(RuleBasedStateMachine):
 
     def _disk_answers(self, run: ModelRun, *, ok: bool, taken: bool = False) -> None:
         assert run.park is not None
-        # What waits for tools, too, no other broker can have.
-        taken = taken and ok and not run.park.parked.working
+        # What has a call that is held no other broker can have, and nobody what was dropped.
+        taken = taken and ok and run.park.head.owner is None and not run.dropped
         run.park.written.set_result(ok)
         if taken:
             self.keeper.taken_elsewhere(run.park)
-        run.disk_answers(ok, taken=taken)
+        run.disk_answers(ok)
         self.settle()
 
     def _go_on(self, run: ModelRun, kept: KeptRun, verdicts: Mapping[int, Verdict]) -> None:
@@ -226,7 +219,6 @@ class History(RuleBasedStateMachine):
             "known": known,
             "answered": {call.id for call in past.calls if call.ok is not None},
             "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
-            "parks_tools": run.parks_tools,
             "is_reopened": True,
             "is_written": True,
         }

@@ -117,8 +117,8 @@ class ModelRun:
     park: Park | None = None
     """It is parked, or is being parked, so."""
     parked: bool = False
-    parks_tools: bool = False
-    """It is parked for tools, too."""
+    dropped: bool = False
+    """Its caller has gone while it was being parked: nobody goes on with it."""
     is_reopened: bool = False
     """It goes on from what was written of it."""
     is_written: bool = False
@@ -131,9 +131,6 @@ class ModelRun:
     """Those of the calls that were not answered from the journal, and wait for nobody."""
     asked: set[int] = field(default_factory=set[int])
     """Those of the calls that wait for a person."""
-    cannot_park: bool = False
-    held: list[tuple[protocol.Message, bytes]] = field(default_factory=list[tuple[protocol.Message, bytes]])
-    """What the worker has said while the run was being parked."""
     killed: bool = False
     last_id: int = 0
     logs: int = 0
@@ -149,10 +146,6 @@ class ModelRun:
         if self.state is State.OVER:
             return
         has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
-        is_end = isinstance(message, protocol.Ended) and not self.has_ended_meanwhile
-        if self.state is State.PARKING and (has_settled or not is_end):
-            self.held.append((message, body))
-            return
         if self.state is State.SENT and (has_settled or not isinstance(message, protocol.Ended)):
             self.state, self.is_written = State.RUNNING, self.durable
         match message:
@@ -171,13 +164,12 @@ class ModelRun:
 
     def kill(self) -> None:
         """The broker asks for the worker's death."""
-        if self.state in (State.SENT, State.RUNNING, State.PARKING):
+        if self.state in (State.SENT, State.RUNNING):
             self.state, self.killed = State.KILLING, True
-            if self.has_ended_meanwhile:
-                self._hear_held()
-        elif self.park is not None and not self.parked:
-            # It was lost while it is being parked, and nobody wants it any more.
-            self.killed = True
+        elif self.park is not None and not self.task.done():
+            # What is written of it is ended, or will be.
+            self.is_written &= not self.parked
+            self.dropped, self.parked = True, False
 
     def broker_dies(self, is_parked: bool) -> None:
         """Nobody hears of it any more; `is_parked`: by what is written it waits."""
@@ -202,53 +194,31 @@ class ModelRun:
             self.state, self.lost = State.OVER, True
 
     def parks(self, park: Park) -> None:
-        """The broker writes it down: all that it waits for is people, or tools that have been at work for long."""
-        working = {call.call for call in park.parked.working}
+        """The broker writes it down, and has its worker killed: all that it waits for is people."""
         questions = park.parked.questions
-        assert self.state is State.RUNNING and (self.asked or working), self
-        assert {question.call for question in questions if not question.is_of_server} == self.asked, (
+        assert self.state is State.RUNNING and (self.asked or self.asking), self
+        assert {one.call for one in questions if not one.is_of_server} == self.asked, (self, park)
+        assert {one.call for one in questions if one.is_of_server} == self.asking == self.working, (
             self,
             park,
         )
-        assert {question.call for question in questions if question.is_of_server} == self.asking, (self, park)
-        assert working == self.working and (self.parks_tools or working == self.asking), (self, park)
-        self.state, self.park = State.PARKING, park
+        self.state, self.park, self.killed = State.KILLING, park, True
 
-    def disk_answers(self, ok: bool, *, taken: bool = False) -> None:
-        """It is written down, or cannot be; `taken`: another broker has it at once, and it cannot go on here."""
-        park, self.park = self.park, None
-        assert park is not None
-        is_here = self.state is State.PARKING or (self.lost and not self.killed)
-        goes_on = self.has_ended_meanwhile or {call.call for call in park.parked.working} != self.working
-        if ok and (taken or (is_here and not goes_on)):
-            self.park, self.parked = park, True
-            self.kill()
-            self.see()
-            return
-        if self.state is State.PARKING:
-            self.state = State.RUNNING
-            if not ok:
-                self.cannot_park = True
-                # Those that have come to be asked are refused.
-                self.asked.clear()
-            self._hear_held()
-        elif self.is_lost_before_its_end and not self.killed and self.durable and self.resumed < MAX_LOST:
-            self._go_on()
-
-    def _hear_held(self) -> None:
-        held, self.held = self.held, []
-        for message, body in held:
-            self.hear(message, body)
-
-    @property
-    def has_ended_meanwhile(self) -> bool:
-        """Whether its script has settled while it was being parked."""
-        return any(isinstance(message, protocol.Ended) for message, _ in self.held)
+    def disk_answers(self, ok: bool) -> None:
+        """It is written down, or cannot be: then it ends."""
+        assert self.park is not None
+        if not ok:
+            self.park = None
+        elif self.dropped:
+            self.is_written = False
+        else:
+            self.parked = True
+        self.see()
 
     @property
     def waits_for_people_alone(self) -> bool:
         """Whether it is to be parked."""
-        return bool(self.asked or self.asking) and not self.cannot_park and self.working == self.asking
+        return bool(self.asked or self.asking) and self.working == self.asking
 
     @property
     def working(self) -> set[int]:
@@ -265,20 +235,8 @@ class ModelRun:
         }
 
     @property
-    def waits_for_tools_alone(self) -> bool:
-        """Whether it is to be parked when these have been at work for long."""
-        working = self.working
-        have_begun = all(self.tools.begun[self.name, call] for call in working)
-        return self.parks_tools and bool(working) and have_begun and not self.cannot_park
-
-    @property
-    def is_lost_before_its_end(self) -> bool:
-        """Whether it ended with its host, or its worker, while it was being parked."""
-        return self.state is State.OVER and (self.lost or self.reason == "crashed")
-
-    @property
     def _goes_on(self) -> bool:
-        """Whether it goes on elsewhere when its process is lost now. One that is being parked is parked first."""
+        """Whether it goes on elsewhere when its process is lost now."""
         return self.durable and self.state in (State.SENT, State.RUNNING) and self.resumed < MAX_LOST
 
     def _go_on(self) -> None:
@@ -325,7 +283,7 @@ class ModelRun:
         first = response.diagnostics[0].message
         if "Tool calls: " not in first:
             return
-        said = [int(part.split()[0]) for part in first.split("Tool calls: ")[1].split(", ")]
+        said = [int(part.split()[0]) for part in first.split("Tool calls: ")[1].split(", ")[:3]]
         assert sum(said) == len(self.calls), (self, first)
         begun = sum(tools.begun[self.name, call] for call in self.calls)
         completed = sum(tools.completed[self.name, call] for call in self.calls)
@@ -350,7 +308,7 @@ class ModelRun:
             verdict = self.verdicts.get(message.id)
             if tool != "asks" or verdict is Verdict.ACCEPTED:
                 self.at_work.add(message.id)
-            elif self.durable and not self.cannot_park and verdict is None:
+            elif self.durable and verdict is None:
                 self.asked.add(message.id)
 
     def _is_at_work(self, call: int) -> bool:

@@ -38,6 +38,5 @@ class Listeners:
         return remove
 
     def tell(self) -> None:
-        """Calls all listeners."""
         for listener in list(self._all.values()):
             tell(listener)

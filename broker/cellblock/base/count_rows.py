@@ -93,7 +93,6 @@ class CountRows:
         return self._database.came_through()
 
     def close(self) -> None:
-        """Closes the database."""
         self._database.close()
 
     def tidy(self) -> None:

@@ -42,6 +42,10 @@ class Database(Protocol):
         """
         ...
 
+    def announce(self) -> None:
+        """Has other processes look at once when the transaction is done, where they would not see it soon."""
+        ...
+
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""
         ...

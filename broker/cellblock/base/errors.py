@@ -109,7 +109,6 @@ class ScriptError(CellblockError):
         self.details = details
 
     def as_json(self) -> dict[str, object]:
-        """Returns the body of a reply that is not `ok`."""
         return {
             "errorClass": self.error_class,
             "message": self.message,

@@ -38,12 +38,10 @@ def is_flat(value: object) -> bool:
 
 
 def is_object(value: object) -> TypeIs[dict[str, Any]]:
-    """Says whether a parsed JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeIs[list[Any]]:
-    """Says whether a parsed JSON value is an array."""
     return isinstance(value, list)
 
 

@@ -39,7 +39,6 @@ class KeptByIdentity(Generic[_K, _V]):
 
     @property
     def size(self) -> int:
-        """Gives the number of objects kept at the moment."""
         return len(self._held)
 
     def get_or_make(self, item: _K, *about: object) -> _V:

@@ -54,7 +54,6 @@ class OwnFolder:
 
     @property
     def path(self) -> Path:
-        """Returns the folder's path."""
         return self.folder.path
 
     def restore(self) -> None:

@@ -61,6 +61,9 @@ bounds what the server does for a session, and how long it takes one for living 
 
 MIGRATION_LOCK: Final = "migrations"
 
+CHANNEL: Final = "cellblock"
+"""Names the channel on which brokers hear of what others have written: the kind of its tables."""
+
 
 HAS_OLDEST: Final = (
     b"SELECT 1 FROM pg_attribute WHERE attrelid = CAST('migrations' AS regclass) AND attname = 'oldest'"
@@ -170,7 +173,6 @@ class PostgresServer:
         self._migrated.add(kind)
 
     def _idle_one(self) -> Connection | None:
-        """Returns a connection that was used before and is still good."""
         import psycopg
 
         with contextlib.suppress(IndexError):
@@ -234,6 +236,7 @@ class PostgresDatabase:
                 yield
                 if self._counted:
                     self.execute("UPDATE migrations SET changes = changes + 1 WHERE kind = ?", self._kind)
+                    self.announce()
                 try:
                     connection.execute(b"COMMIT")
                     self._own += 1
@@ -247,6 +250,10 @@ class PostgresDatabase:
                 raise
             finally:
                 self._current = None
+
+    def announce(self) -> None:
+        """Has other processes look at once when the transaction is done. See `Database`."""
+        self.execute("SELECT pg_notify(?, ?)", CHANNEL, self._kind)
 
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""
@@ -323,7 +330,6 @@ def said(error: Exception) -> str:
 
 
 def lock_number(name: str) -> int:
-    """Returns the number of the advisory lock of a name."""
     return int.from_bytes(hashlib.sha256(f"cellblock {name}".encode()).digest()[:8], "big", signed=True)
 
 

@@ -1,4 +1,5 @@
-"""Presence says to the brokers of one PostgreSQL that this one lives: a session of its own holds a lock of its name.
+"""Presence says to the brokers of one PostgreSQL that this one lives, and hears what they write, in a session of its
+own that holds a lock of its name.
 
 The lock ends with the session, so nobody's clock is trusted. A session may end without its broker, as when PostgreSQL
 is restarted; so a broker counts as dead only when nobody has held its lock for a while. Who was taken for dead and is
@@ -12,12 +13,13 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from cellblock.base import key_check
+from cellblock.base.callbacks import tell
 from cellblock.base.database import Away, StoreError, Unusable
-from cellblock.base.postgresql import PostgresServer, lock_number, named_errors
+from cellblock.base.postgresql import CHANNEL, PostgresServer, lock_number, named_errors
 
 if TYPE_CHECKING:
     from cellblock.base.postgresql import Connection
@@ -43,6 +45,7 @@ class Presence:
         tables: The migrations of what this broker keeps there, by kind; they are made when it is reached.
         keys: The ids of its keys, of which others must accept the first; empty: it has none.
         broker: Begins the name.
+        serves: Whether sessions of clients begin with it: of several brokers one has it then.
 
     Attributes:
         name: What the runs of this broker are written down under.
@@ -57,6 +60,8 @@ class Presence:
         tables: Mapping[str, Sequence[str]] | None = None,
         keys: Sequence[str] = (),
         broker: str = "broker",
+        *,
+        serves: bool = False,
     ) -> None:
         self.name: Final = f"{broker}.{secrets.token_hex(8)}"
         self.server: Final = server
@@ -64,25 +69,24 @@ class Presence:
         self._tables, self._keys = tables or {}, keys
         self._has_claimed = False
         self._closing = threading.Event()
-        self._woken = threading.Event()
         self._is_held = threading.Event()
         self._trouble: str | None = None
         self._answered = time.monotonic()
         self._session = 0
         self._free: dict[str, tuple[int, float]] = {}
-        self.rival: str | None = None
-        self._served = ""
-        self._is_named = False
+        self.rival = f"it is not known yet whether another broker has the name {broker}" if serves else None
+        self._broker, self._serves = broker, serves
+        self._listeners: list[tuple[str, Callable[[], object]]] = []
         self._thread = threading.Thread(target=self._serve, name="cellblock-presence", daemon=True)
 
     def start(self) -> None:
         """Starts the thread that connects to PostgreSQL."""
         self._thread.start()
 
-    def serves_as(self, name: str) -> None:
-        """Holds a name, too, under which clients' sessions are served: of several brokers one has it."""
-        self._served, self.rival = name, f"it is not known yet whether another broker has the name {name}"
-        self._woken.set()
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Has `listener` called in the thread whenever something of a kind was written (`Database.announce`), and
+        may have been while nobody listened."""
+        self._listeners.append((kind, listener))
 
     @property
     def trouble(self) -> str | None:
@@ -138,7 +142,6 @@ class Presence:
     def close(self) -> None:
         """Gives the lock up: runs that go on are anybody's then."""
         self._closing.set()
-        self._woken.set()
 
     # ---- inside: the thread -----------------------------------------------------------------------------
 
@@ -155,30 +158,35 @@ class Presence:
             # The session before may count as living still: then its lock does, and this one waits behind it.
             connection.execute(b"SET lock_timeout = 0; SET statement_timeout = 0")
             connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(self.name),))
+            connection.execute(b"LISTEN " + CHANNEL.encode())
             self._check(connection)
-            self._is_named = False
             self._session += 1
             self._came()
+            self._tell({kind for kind, _ in self._listeners})
+            is_named = not self._serves
             while not self._closing.is_set():
-                self._hold_name(connection)
-                self._woken.wait(BEAT_SECONDS)
-                self._woken.clear()
+                is_named = is_named or self._take_name(connection)
+                for notice in connection.notifies(timeout=BEAT_SECONDS):
+                    self._tell({notice.payload})
                 self._check(connection)
                 self._answered = time.monotonic()
 
-    def _hold_name(self, connection: Connection) -> None:
-        if not self._served or self._is_named:
-            return
-        number = lock_number(f"serves as {self._served}")
-        ((self._is_named,),) = connection.execute(b"SELECT pg_try_advisory_lock(%s)", (number,)).fetchall()
-        rival = f"another broker has the name {self._served}: give each its own in state.broker"
-        if self._is_named:
-            if self.rival == rival:
-                logger.error("the name %s is this broker's now", self._served)
-            self.rival = None
-        elif self.rival != rival:
+    def _tell(self, kinds: Set[str]) -> None:
+        for kind, listener in self._listeners:
+            if kind in kinds and not self._closing.is_set():
+                tell(listener)
+
+    def _take_name(self, connection: Connection) -> bool:
+        """Says whether the broker's name is its own now, and tells it where it is another's."""
+        number = lock_number(f"serves as {self._broker}")
+        ((is_own,),) = connection.execute(b"SELECT pg_try_advisory_lock(%s)", (number,)).fetchall()
+        rival = f"another broker has the name {self._broker}: give each its own in state.broker"
+        if is_own and self.rival == rival:
+            logger.error("the name %s is this broker's now", self._broker)
+        elif not is_own and self.rival != rival:
             logger.error("%s; until then this one is not ready", rival)
-            self.rival = rival
+        self.rival = None if is_own else rival
+        return is_own
 
     def _check(self, connection: Connection) -> None:
         """Makes the tables, and finds out whether they may be used, with the keys of this broker. Raises StoreError:

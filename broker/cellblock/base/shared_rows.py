@@ -1,7 +1,8 @@
 """Shared_rows are small things that brokers share in a PostgreSQL, sealed: pins, tokens, logins.
 
 Each broker holds them all in memory as they last were, so whoever asks waits for nobody, also while PostgreSQL is away.
-A thread looks once a second whether somebody has written. Writes block, and are for threads beside the loop.
+A thread looks whether somebody has written, when that is announced and now and then. Writes block, and are for threads
+beside the loop.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ MIGRATIONS: Final[Sequence[str]] = (
     """,
 )
 
-LOOK_SECONDS: Final = 1.0
-"""Passes between two looks at whether somebody has written: so long what was revoked may be good elsewhere."""
+LOOK_SECONDS: Final = 5.0
+"""Passes between two looks where nothing is announced: earlier releases write without a word."""
 
 FIRST_SECONDS: Final = 3.0
 """Bounds the wait for what there is, at a broker's start; it takes milliseconds."""
@@ -62,6 +63,7 @@ class SharedRows:
         self._turn = threading.Lock()
         self._known = threading.Event()
         self._closing = threading.Event()
+        self._announced = threading.Event()
 
     def start(self) -> None:
         """Starts the thread that follows what other brokers write."""
@@ -71,15 +73,18 @@ class SharedRows:
     def close(self) -> None:
         """Stops following what other brokers write."""
         self._closing.set()
+        self.look()
+
+    def look(self) -> None:
+        """Has the thread look at once."""
+        self._announced.set()
 
     @property
     def is_closed(self) -> bool:
-        """Says whether the broker has ended."""
         return self._closing.is_set()
 
     @property
     def is_known(self) -> bool:
-        """Says whether the rows were read once."""
         return self._known.is_set()
 
     def wait(self) -> None:
@@ -90,7 +95,6 @@ class SharedRows:
     # ---- what is known -----------------------------------------------------------------------------------
 
     def names(self, kind: str) -> list[str]:
-        """Returns the names of a kind's rows, in order."""
         return sorted(name for of, name in self._rows.copy() if of == kind)
 
     def version(self, kind: str, name: str) -> int | None:
@@ -214,13 +218,14 @@ class SharedRows:
     def _follow(self) -> None:
         is_anew = False
         while not self._closing.is_set():
+            self._announced.clear()
             # Who keeps watch over PostgreSQL has told it.
             with contextlib.suppress(StoreError):
                 self.read()
                 if not is_anew:
                     self._seal_anew()
                     is_anew = True
-            self._closing.wait(LOOK_SECONDS)
+            self._announced.wait(LOOK_SECONDS)
 
     def _seal_anew(self) -> None:
         """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their

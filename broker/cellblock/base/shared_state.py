@@ -29,6 +29,7 @@ class SharedState:
 
     Attributes:
         presence: Says to others that this broker lives; None in a process that is no broker.
+        serves: Whether the broker is about to serve clients' sessions under its name.
 
     Raises:
         ConfigError: As `PostgresServer`.
@@ -39,6 +40,7 @@ class SharedState:
         self.keys: Final = StateKeys(keys)
         self.rows: Final = SharedRows(self.server, self.keys, self.hold)
         self.presence: Presence | None = None
+        self.serves = False
         self._checked = False
         self._turn = threading.Lock()
 
@@ -50,7 +52,8 @@ class SharedState:
             broker: Its name, as `state.broker`.
         """
         self.server.open()
-        self.presence = Presence(self.server, {**TABLES, **tables}, self.keys.ids, broker)
+        self.presence = Presence(self.server, {**TABLES, **tables}, self.keys.ids, broker, serves=self.serves)
+        self.presence.on_change(shared_rows.KIND, self.rows.look)
         self.presence.start()
         self.rows.start()
         return self.presence

@@ -105,11 +105,9 @@ class FileShelf:
         """Waits for nobody: files need no first look."""
 
     def path(self, name: str) -> Path:
-        """Returns the file of a thing."""
         return self._folder / f"{self._stem(name) if self._stem else name}{_SUFFIX}"
 
     def where(self, name: str) -> str:
-        """Returns the file's path."""
         return str(self.path(name))
 
     def names(self) -> list[str]:
@@ -167,7 +165,6 @@ class SharedShelf:
             self._rows.wait()
 
     def where(self, name: str) -> str:
-        """Names the row of a thing, for people."""
         return f"{self._stem(name)} among the {self._kind} in PostgreSQL"
 
     def names(self) -> list[str]:

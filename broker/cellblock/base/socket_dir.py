@@ -52,7 +52,6 @@ class SocketDir:
 
     @property
     def path(self) -> Path:
-        """Returns the folder's path."""
         return self._own.path
 
     def restore(self) -> None:

@@ -33,13 +33,10 @@ SOCKET_NAME: Final = "hosts.sock"
 SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
 """Tells what may be in the folder of one broker's sockets."""
 
-OUTPUTS: Final = "outputs"
-"""Names the folder in which each front-end has a folder of its own, for large outputs."""
+OUTPUTS_FOLDER: Final = "outputs"
+"""Names the folder in which each front-end of an earlier version had a folder of its own, for large outputs."""
 
-OUTPUT_NAME: Final = "[A-Za-z0-9_-]{32}"
-"""Matches the names of the files there: the ids of the outputs."""
-
-OUTPUT_FILES: Final[Contents] = {OUTPUT_NAME: FILE}
+OUTPUT_FILES: Final[Contents] = {"[A-Za-z0-9_-]{32}": FILE}
 
 LOGS: Final = "logs"
 """Names the folder of what the worker host and started servers write to their stderr."""
@@ -58,6 +55,9 @@ JOURNALS: Final = "journals.sqlite3"
 
 COUNTS: Final = "counts.sqlite3"
 """Names the file of what clients have used of their quotas."""
+
+OUTPUTS: Final = "outputs.sqlite3"
+"""Names the file of large outputs."""
 
 DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")
 """Ends the names of the files that SQLite has beside its own for a while."""
@@ -107,7 +107,6 @@ def prepare_state_dir(path: Path) -> None:
 
 
 def in_the_way(error: InTheWay) -> ConfigError:
-    """Returns the error for people, with what to do."""
     return ConfigError(f"{error}.", hint="Move it away, or use another --state-dir.")
 
 
@@ -167,9 +166,8 @@ def _is_used(folder: Folder) -> bool:
 
 def _refuse_taken(folder: Folder) -> None:
     """Raises InTheWay for a file that would be appended to, or taken for a damaged one."""
-    for name in (
-        file + ending for file in (DATABASE, JOURNALS, COUNTS) for ending in ("", *DATABASE_ENDINGS)
-    ):
+    files = DATABASE, JOURNALS, COUNTS, OUTPUTS
+    for name in (file + ending for file in files for ending in ("", *DATABASE_ENDINGS)):
         if folder.holds(name, FILE):
             raise InTheWay(folder.path / name, "not a file that Cellblock has made")
     with contextlib.suppress(FileNotFoundError), folder.below(LOGS) as logs:

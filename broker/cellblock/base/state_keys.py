@@ -57,7 +57,6 @@ class StateKeys:
             raise WrongSeal("it was changed after it was written") from None
 
     def is_newest(self, sealed: bytes) -> bool:
-        """Says whether bytes were sealed with the key that seals."""
         return sealed[:ID_BYTES].hex() == self.ids[0]
 
 

@@ -112,22 +112,18 @@ class Parser(argparse.ArgumentParser):
         return self.choice("--secrets", ["keyring", "environment"], meaning)
 
     def server(self) -> Self:
-        """Adds one server of the configuration."""
         return self.value("server", "SERVER", "its name in mcpServers")
 
     def address(self, meaning: str) -> Self:
-        """Adds the address of a daemon on this machine."""
         return self.value(
             "--http", "HOST:PORT", f"{meaning} (default {DEFAULT_ADDRESS})", default=DEFAULT_ADDRESS
         )
 
     def certificate(self, meaning: str) -> Self:
-        """Adds the certificate of a daemon, and its key."""
         self.value("--tls-cert", "FILE", meaning, type=Path)
         return self.value("--tls-key", "FILE", "its private key", type=Path)
 
     def token_file(self) -> Self:
-        """Adds the file with a daemon's token."""
         meaning = "where the token is (default: `token` in the state dir)"
         return self.value("--token-file", "FILE", meaning, type=Path)
 

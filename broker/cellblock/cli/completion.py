@@ -27,7 +27,6 @@ MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Prints the code by which a shell asks this program for completions."""
     sys.stdout.write(shellcode([PROGRAM], shell=parsed.shell))
     return EXIT_OK
 

@@ -47,7 +47,6 @@ class Checked:
 
     @property
     def errors(self) -> int:
-        """Counts the problems that keep the file from being used."""
         return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
 
     def usable(self) -> Settings:
@@ -67,7 +66,6 @@ class Checked:
         return [f"{problem.text(self.file)} {problem.hint}" for problem in self.problems]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the problems and the servers of the file, for machines."""
         return {
             "file": self.file,
             "ok": not self.errors,

@@ -82,7 +82,6 @@ class ConfigFile:
 
     @property
     def changed(self) -> bool:
-        """Says whether the file's text has changed, so that it is to be written."""
         return self._mark + self.text != (self._old or "")
 
     def difference(self, shown: str) -> list[str]:

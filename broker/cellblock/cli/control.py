@@ -57,7 +57,6 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
 
 
 async def logs(parsed: argparse.Namespace) -> int:
-    """Shows the end of a log, and what is written to it until Ctrl-C."""
     name: str | None = parsed.server
     folder = state_dir_of(parsed) / LOGS
     file = folder / DAEMON_LOG if name is None else upstream_log(folder, name)

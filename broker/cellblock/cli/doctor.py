@@ -62,16 +62,13 @@ class Report:
     problems: list[str] = field(default_factory=list[str])
 
     def note(self, problem: str | None, *warnings: str | None) -> None:
-        """Adds a problem and warnings to the report, where they are given."""
         self.problems += [problem] if problem else []
         self.warnings += [warning for warning in warnings if warning]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the report for machines."""
         return {"ok": not self.problems} | {to_camel(name): value for name, value in asdict(self).items()}
 
     def as_text(self, paint: Painter) -> str:
-        """Returns the report for people."""
         parts = [
             [paint("Versions", "bold"), *(f"  {name} {version}" for name, version in self.versions.items())],
             [f"Configuration: {self.config}", f"State directory: {self.state_dir}"],

@@ -79,12 +79,10 @@ def remove(parsed: argparse.Namespace) -> int:
 
 
 def enable(parsed: argparse.Namespace) -> int:
-    """Has a server that was disabled be used again."""
     return _switch(parsed, disabled=False)
 
 
 def disable(parsed: argparse.Namespace) -> int:
-    """Leaves a server out, and its entry where it is."""
     return _switch(parsed, disabled=True)
 
 

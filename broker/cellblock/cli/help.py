@@ -40,6 +40,17 @@ class Help:
         self.one = one
 
 
+GROUPS: Final = {
+    "run": ("run", "record", "replay", "types", "search", "inspect"),
+    "servers": (
+        *("add", "remove", "enable", "disable", "auth", "secret", "approve", "schemas", "restart", "logs"),
+    ),
+    "clients": ("install", "import", "connect", "token"),
+    "runs": ("runs", "dashboard", "top"),
+    "operate": ("serve", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
+}
+"""Maps what a person wants to do to the commands for it."""
+
 HELP: Final = {
     "": Help(
         "",
@@ -420,7 +431,20 @@ def all_commands(
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps a description of one line, and leaves examples as they are."""
+    """Wraps a description of one line, leaves examples as they are, and lists all commands in their groups."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        subactions = getattr(action, "_get_subactions", None)
+        if action.dest != "command" or subactions is None:
+            return super()._format_action(action)
+        commands = {one.dest: one for one in subactions()}
+        lines: list[str] = []
+        for group, names in GROUPS.items():
+            lines.append(f"  {group}:\n")
+            self._indent()
+            lines += [super(Formatter, self)._format_action(commands[name]) for name in names]
+            self._dedent()
+        return "".join(lines)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:

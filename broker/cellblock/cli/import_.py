@@ -13,8 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.clients import Search, find_servers
-from cellblock.cli.importing.plan import Place, Plan, make_plan
-from cellblock.cli.importing.write import add_servers
+from cellblock.cli.importing.plan import Place, Plan, add_servers, make_plan
 from cellblock.cli.own_file import OwnFile
 from cellblock.cli.parser import CLIENTS
 from cellblock.cli.streams import write_json
@@ -73,7 +72,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def agreed(question: str) -> bool:
-    """Asks a yes-or-no question on the terminal."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

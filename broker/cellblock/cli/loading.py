@@ -93,7 +93,6 @@ def no_secrets_known(parsed: argparse.Namespace) -> str | None:
 
 
 def warn(*sentences: str | None) -> None:
-    """Writes warnings on standard error."""
     for sentence in sentences:
         if sentence is not None:
             say(f"warning: {sentence}")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.terminal import harmless
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import with_state_dir
@@ -22,10 +23,10 @@ from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 from cellblock.durable.views import ParkedRun, parked_run
 from cellblock.execution.events import Decision
-from cellblock.journal.parked import CANCELLED, Answer, ParkedQuestion, Reply
-from cellblock.journal.replies import WrongAnswer
+from cellblock.journal.parked import CANCELLED
 from cellblock.journal.rows import WAITING
 from cellblock.journal.store import JournalStore
+from cellblock.schemas.replies import WrongAnswer
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
 from cellblock.telemetry.logs import logging_as_configured
 
@@ -53,13 +54,10 @@ def cancel(parsed: argparse.Namespace) -> int:
     """Ends a parked run. Raises ConfigError: It does not wait."""
     settings = with_state_dir(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
-        working = _waiting(store, parsed.run).working
         if not store.end(parsed.run, CANCELLED):
             raise _waits_not(parsed.run)
         tell(Decision(run=parsed.run, verdict="cancelled", calls=(), by=BY))
-    sys.stdout.write(
-        f"{parsed.run} is ended; {'calls that are at work are cancelled' if working else 'its calls were not made'}\n"
-    )
+    sys.stdout.write(f"{parsed.run} is ended\n")
     return EXIT_OK
 
 
@@ -102,27 +100,27 @@ async def _resumed(run_id: str, settings: Settings) -> int:
 
 
 def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None) -> int:
-    wanted: list[int] = parsed.call
+    named: list[str] = parsed.call
     settings = with_state_dir(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         waiting = _waiting(store, parsed.run)
         questions = waiting.questions
         if not questions:
             raise _waits_not(parsed.run)
-        for call in wanted:
-            if not any(call in (question.call, question.number) for question in questions):
+        for name in named:
+            if not any(_is_meant(name, question) for question in questions):
                 raise ConfigError(
-                    f"Run {parsed.run} does not wait for call {call}.",
+                    f"Run {parsed.run} does not wait for call {name}.",
                     hint=f"`cellblock runs show {parsed.run}` lists what it waits for.",
                 )
         meant = [
             question
             for question in questions
-            if not wanted or question.call in wanted or question.number in wanted
+            if not named or any(_is_meant(name, question) for name in named)
         ]
         given = answer if form is None else _filled_in(form, meant)
         try:
-            found = store.answer(parsed.run, {question.number: given for question in meant})
+            found = store.answer(parsed.run, {question.id: given for question in meant})
         except WrongAnswer as error:
             raise ConfigError(
                 error.message,
@@ -131,8 +129,8 @@ def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None)
         if found is None:
             raise _waits_not(parsed.run)
         head, _, known = found
-        done = [question for question in questions if question.number in known]
-        left = [question for question in questions if question.number not in known]
+        done = [question for question in questions if question.id in known]
+        left = [question for question in questions if question.id not in known]
         if done:
             calls = tuple(question.call for question in done)
             tell(Decision(run=parsed.run, verdict=answer, calls=calls, by=BY))
@@ -149,6 +147,14 @@ def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None)
                 f"`cellblock runs resume {head.id}`\n"
             )
     return EXIT_OK
+
+
+def _is_meant(name: str, question: ParkedQuestion) -> bool:
+    """Says whether a question is named, by its own name or that of its call."""
+    try:
+        return QuestionId.parse(name) in (question.id, QuestionId(question.call))
+    except ValueError:
+        return False
 
 
 def _filled_in(form: str, meant: Sequence[ParkedQuestion]) -> Reply:

@@ -39,10 +39,9 @@ LOGIN_SECONDS: Final = 300
 
 
 def make_parser() -> Parser:
-    """Returns the parser of all commands and options."""
     parser = Parser(prog="cellblock", **shown(""))
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_brokers(commands)
     _add_tools(commands)
     _add_configuration(commands)
@@ -65,7 +64,6 @@ def _add(commands: Commands, path: str, work: str | None = None) -> Parser:
 
 
 def _add_actions(commands: Commands, path: str) -> Commands:
-    """Adds a command that has commands below it."""
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
@@ -165,11 +163,11 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     for action in ("approve", "deny"):
-        call = "only the call of this number (repeatable)"
+        call = "only the call of this number, or the question of this name (repeatable)"
         answered = (
             _add(actions, f"runs {action}", f"parked:{action}")
             .value("run", "RUN", "its id")
-            .value("--call", "N", call, type=int, action="append", default=[])
+            .value("--call", "N", call, action="append", default=[])
         )
         if action == "approve":
             fields = "the fields of the form with which a server asks, as an object"

@@ -37,7 +37,6 @@ class Progress(Watcher):
         self._run, self._since = run, run.accepted
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """Shows the newest console entry."""
         self._log = entry.message
 
     def line(self, width: int) -> str:
@@ -63,7 +62,6 @@ class Progress(Watcher):
             self._held = False
 
     def draw(self) -> None:
-        """Writes the line over the last one."""
         if self._held:
             return
         self._frame += 1
@@ -72,7 +70,6 @@ class Progress(Watcher):
         self._write(f"\r{spinner} {self.line(width)}{CLEAR_TO_END_OF_LINE}")
 
     def wipe(self) -> None:
-        """Takes the progress line away."""
         self._write(f"\r{CLEAR_TO_END_OF_LINE}")
 
     def _write(self, text: str) -> None:

@@ -66,7 +66,6 @@ class _Watch:
         self._seen = self._stamp()
 
     async def run(self) -> None:
-        """Watches the configuration file until it is cancelled."""
         while True:
             async with at_most(CHECK_SECONDS):
                 await self.wanted.wait()

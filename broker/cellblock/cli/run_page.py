@@ -31,7 +31,6 @@ class Part(NamedTuple):
 
 
 def title(run_id: str, run: Data) -> str:
-    """Returns the first line, of plain text."""
     state = run["outcome"] if run["state"] == "ended" else run["state"]
     return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}"
 

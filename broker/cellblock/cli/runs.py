@@ -71,8 +71,6 @@ def show(parsed: argparse.Namespace) -> int:
     lines = [title(parsed.run, run)]
     for question in run.get("waitsFor", ()):
         lines += ["", *_question_lines(question, values=parsed.values)]
-    for call in run.get("atWork", ()):
-        lines += ["", f"waits for call {call['call']} of {call['server']}.{call['tool']}, which is at work"]
     for part in parts(run, width, Painter(sys.stdout)):
         lines += ["", part.heading, *part.lines]
     if not parsed.values:

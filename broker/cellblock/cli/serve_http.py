@@ -62,11 +62,10 @@ async def serve_http(
     """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left. Closes `front`."""
     section = settings.cellblock
     try:
-        async with Broker(settings) as broker:
-            name = ""
-            if broker.presence is not None:
-                name = section.state.broker_name
-                broker.presence.serves_as(name)
+        broker = Broker(settings)
+        if broker.shared is not None:
+            broker.shared.serves = True
+        async with broker:
             _drain_on_signals(front, hangups)
             async with (
                 following(broker, parsed, load, hangups),
@@ -79,7 +78,7 @@ async def serve_http(
                     trouble=lambda: _trouble(broker, section),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
-                    broker=name,
+                    broker=section.state.broker_name if broker.shared is not None else "",
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.
@@ -153,7 +152,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     if is_shown:
         board = Board(dashboard.recent_runs, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
-        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.count)
+        view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None
     waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
     return Pages(

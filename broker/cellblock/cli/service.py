@@ -49,7 +49,6 @@ class ServiceCommand:
 
     @property
     def arguments(self) -> list[str]:
-        """Returns the program, by its absolute path, and its arguments."""
         config = ["--config", str(self.config)] if self.config else []
         return [*own_command(), "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
 

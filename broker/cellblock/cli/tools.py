@@ -26,7 +26,6 @@ WIDTH: Final = 100
 
 @reading(with_state_dir)
 async def types(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Prints the declarations of servers."""
     catalog, broker = await catalog_of(settings)
 
     def declarations(names: Sequence[str]) -> str:
@@ -65,7 +64,6 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @reading(with_state_dir)
 async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Prints one tool."""
     catalog, broker = await catalog_of(settings)
     found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
     if parsed.json or not sys.stdout.isatty():

@@ -122,7 +122,6 @@ class AuthSettings(Section):
     """Holds settings of single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> ServerAuthSettings:
-        """Returns the settings of one server."""
         return self.servers.get(server, DEFAULT_SERVER_AUTH)
 
 

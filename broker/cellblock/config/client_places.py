@@ -31,7 +31,6 @@ def system_folder(linux: str, macos: str) -> Path:
 
 
 def claude_folder() -> Path:
-    """Returns the folder of Claude Code's own settings."""
     return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
 
 
@@ -41,7 +40,6 @@ def claude_state() -> Path:
 
 
 def shown_path(file: Path) -> str:
-    """Writes a path with `~` for the user's own folder."""
     try:
         return f"~/{file.relative_to(Path.home())}"
     except ValueError:

@@ -26,14 +26,6 @@ class JournalSettings(Section):
     clients: dict[str, JournalMode] = Field(default_factory=dict[str, JournalMode])
     """Holds other values for single clients, by their names in `policy.clients`."""
 
-    park_after_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 5_000
-    """Sets how long a run waits for a person in its process, in milliseconds. Then the broker stores the run, and its
-    process ends until the answer comes."""
-
-    park_tools_after_ms: Annotated[int, Field(ge=0, le=3_600_000)] | None = None
-    """Sets how long a run may wait for nothing but a tool, in milliseconds. Then the broker stores the run, and its
-    process ends until the answer comes. All runs are recorded for that. Null: runs keep their processes."""
-
     parked_ttl_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
     """Bounds how long a run waits for a person in all, in milliseconds. Then it ends without the answer."""
 
@@ -61,7 +53,6 @@ class JournalSettings(Section):
         return any(mode != "off" for mode in (self.mode, *self.clients.values()))
 
     def for_client(self, principal: str) -> JournalMode:
-        """Returns which runs of one client are kept."""
         return self.clients.get(principal, self.mode)
 
 

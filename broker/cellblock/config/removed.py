@@ -10,6 +10,7 @@ from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
 REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
+    "pool.realtime": "Cellblock asks for no real-time priority",
     "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
     "upstream.servers.*.single": (
         False,
@@ -39,6 +40,8 @@ REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
     "upstream.max_tool_depth": "Cellblock uses 100",
     "upstream.max_tool_values": "Cellblock uses 10,000",
     "upstream.max_name_chars": "Cellblock uses 256",
+    "journal.park_after_ms": "a run is parked as soon as nobody who is there can answer",
+    "journal.park_tools_after_ms": "a run has its process while tools are at work",
     "upstream.max_description_chars": "Cellblock uses 32,768",
 }
 """Maps settings of the section to what Cellblock does instead; `*` stands for any name. Those that may have restricted

@@ -176,7 +176,6 @@ class UpstreamSettings(Section):
     broker. A tool that never returns keeps its thread."""
 
     def for_server(self, server: str) -> UpstreamSettings:
-        """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
@@ -200,7 +199,6 @@ class PinSettings(Section):
     """Sets other reactions for single servers, by their names in `mcpServers`."""
 
     def for_server(self, server: str) -> Reaction:
-        """Returns the reaction for one server."""
         return self.servers.get(server, self.reaction)
 
 
@@ -314,7 +312,6 @@ class OutputSettings(Section):
 
     @property
     def shown_bytes(self) -> int:
-        """Returns the size of one preview."""
         return min(self.preview_bytes, (self.inline_bytes or 2 * self.preview_bytes) // 2)
 
     @model_validator(mode="after")

@@ -162,7 +162,6 @@ class ServerConfig(BaseModel):
         return None
 
     def asks_about(self, tool: str, export: str) -> bool:
-        """Says whether the user is asked before each call of a tool."""
         if self.auto_approve and not _named_in(self.auto_approve, tool, export):
             return True
         return _named_in(self.ask_tools, tool, export)

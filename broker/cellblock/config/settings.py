@@ -199,9 +199,7 @@ class Settings(BaseModel):
             # What is found too late for its response could never be told.
             hold = section.typecheck_timeout_ms
         pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
-        # A tool is not left at work by a process that ends.
-        journal = section.journal.model_copy(update={"park_tools_after_ms": None})
-        return self._with(pool=pool, typecheck_hold_ms=hold, journal=journal)
+        return self._with(pool=pool, typecheck_hold_ms=hold)
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""

@@ -221,7 +221,7 @@ async def start_reach(
 
 def _tables() -> dict[str, Sequence[str]]:
     """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
-    from cellblock.frontend.outputs import shared_outputs
+    from cellblock.frontend.outputs import kept_outputs
     from cellblock.journal import place, tables
     from cellblock.learning import store
 
@@ -229,7 +229,7 @@ def _tables() -> dict[str, Sequence[str]]:
         count_rows.KIND: count_rows.MIGRATIONS,
         place.KIND: tables.POSTGRES_MIGRATIONS,
         store.KIND: store.MIGRATIONS,
-        shared_outputs.KIND: shared_outputs.MIGRATIONS,
+        kept_outputs.KIND: kept_outputs.MIGRATIONS,
     }
 
 

@@ -24,9 +24,9 @@ from cellblock.policy.asking import Grantee
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
+    from cellblock.base.questions import Answer, QuestionId, Reply
     from cellblock.durable.views import ParkedRun
     from cellblock.frontend.agent_tool import AgentTool, Api, ToolAnswer
-    from cellblock.journal.parked import Answer, Reply
     from cellblock.telemetry.collector import MetricsCollector
     from cellblock.telemetry.tally import Tally
     from cellblock.telemetry.view import BrokerFacts
@@ -141,7 +141,7 @@ class Broker(Parts):
     async def resume(
         self,
         run_id: str,
-        answer: Answer | Mapping[int, Answer | Reply],
+        answer: Answer | Mapping[QuestionId, Answer | Reply] | Mapping[int, Answer | Reply],
         *,
         client: str | None = None,
     ) -> RunResponse:
@@ -149,8 +149,9 @@ class Broker(Parts):
 
         Args:
             run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
-            answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the numbers of the questions; for a
-                server also a whole result of MCP, such as `{"action": "accept", "content": {…}}`.
+            answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the ids of the questions (an int is
+                the number of a call that waits to be allowed); for a server also a whole result of MCP, such as
+                `{"action": "accept", "content": {…}}`.
             client: As for `run`; None: whoever's it is.
 
         Returns:

@@ -180,10 +180,9 @@ class Parts:
         if self._executor is None:
             raise not_running()
         self._check_loop()
-        response = await self._executor.run(
+        return await self._executor.run(
             request, caller, journal=journal, run_id=run_id, script_name=script_name
         )
-        return await self.parked_runs.to_its_end(response, caller) if response.parked else response
 
     async def call_tool(
         self,
@@ -293,10 +292,10 @@ class Parts:
         parked = self._parked = ParkedRuns(
             reach.journals, reach.keeper, reach.owner, executor, reach.registry
         )
-        stack.push_async_callback(parked.close)
+        stack.push_async_callback(parked.going_on.close)
         stack.push_async_callback(self._stop_executor, executor)
-        parked.start()
-        stack.push_async_callback(parked.stop_looking)
+        parked.going_on.start()
+        stack.push_async_callback(parked.going_on.stop_looking)
         # The registry closes what they would have closed.
         stack.callback(self._releases.cancel)
 

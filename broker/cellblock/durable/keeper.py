@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from cellblock.apart.budget import OverBudget
+from cellblock.base.questions import Given, QuestionId, Round, unpack_round
 from cellblock.config.journal import JournalSettings
+from cellblock.durable.held_calls import HeldCalls
 from cellblock.durable.kept import Kept
 from cellblock.durable.views import head_data, shown
 from cellblock.execution.keeping import KeptRun
 from cellblock.journal import pieces
-from cellblock.journal.at_work import CallsAtWork
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import LOST, Given, Parked, Round, unpack_round
+from cellblock.journal.parked import LOST, Parked
 from cellblock.journal.recording import UnreadableRecording
 from cellblock.journal.room import ROOM, NoRoom
 from cellblock.journal.rows import WAITING, Foreign, Head, Piece, waiting_in
@@ -54,7 +55,7 @@ class Keeper:
         self.settings = settings
         self._owner = owner
         self._knows = knows
-        self.at_work = CallsAtWork(journals, owner)
+        self.held = HeldCalls(journals, owner)
 
     def use(self, settings: JournalSettings) -> None:
         """Takes over other settings, for runs that begin from now on."""
@@ -64,14 +65,12 @@ class Keeper:
     def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
         """Gives what watches a new run of a client; None where it is not to be written down. See `RunKeeper`."""
         mode = self.settings.for_client(principal)
-        parks_tools = self.settings.park_tools_after_ms is not None
-        if mode == "off" or (mode == "parked" and not (may_park or durable or parks_tools)):
+        if mode == "off" or (mode == "parked" and not (may_park or durable)):
             return None
         kept = self._kept(principal, Journal.recording(client))
         kept.keeps, kept.client = mode, client
         kept.is_durable = durable or mode == "all"
-        if may_park or durable:
-            kept.park_seconds = self.settings.park_after_ms / 1000
+        kept.parks = may_park or durable
         return kept
 
     def taken(
@@ -131,8 +130,7 @@ class Keeper:
         """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
         run = self._kept(head.principal, journal, head)
         run.keeps = self.settings.for_client(head.principal)
-        run.is_durable = True
-        run.park_seconds = self.settings.park_after_ms / 1000
+        run.is_durable = run.parks = True
         run.turn, run.resumed, run.adopted = head.turn, head.resumed, head.adopted
         run.earlier_cpu_ms = head.cpu_ms
         if any(piece.kind == "parked" for piece in kept):
@@ -142,11 +140,7 @@ class Keeper:
         return run
 
     def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
-        kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.at_work, head)
-        kept.park_asked_seconds = self.settings.park_after_ms / 1000
-        if self.settings.park_tools_after_ms is not None:
-            kept.park_tools_seconds = self.settings.park_tools_after_ms / 1000
-        return kept
+        return Kept(self._journals, self.settings, principal, self._owner, journal, self.held, head)
 
     async def recent(self) -> list[Data]:
         """Returns the newest kept runs of everybody, in short. Raises StoreError."""
@@ -167,11 +161,11 @@ class Keeper:
         return await self._journals.asked(look, None)
 
 
-def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
+def _earlier(parked: Parked, answers: Mapping[QuestionId, Given]) -> EarlierQuestions:
     """Returns what became of the questions of a run that goes on: those before calls that were not made."""
     verdicts, logins = dict.fromkeys(parked.allowed, Verdict.ACCEPTED), dict[int, Verdict]()
     for question in parked.questions:
-        given = answers.get(question.number)
+        given = answers.get(question.id)
         if isinstance(given, str) and not question.is_of_server:
             (logins if question.kind == "login" else verdicts)[question.call] = Verdict(given)
     rounds: dict[int, Round] = {}
@@ -180,7 +174,7 @@ def _earlier(parked: Parked, answers: Mapping[int, Given]) -> EarlierQuestions:
             key, result = unpack_round(question.round)
             if question.call not in rounds or rounds[question.call].result != result:
                 rounds[question.call] = Round(result, {})
-            if question.number in answers:
-                rounds[question.call].answers[key] = answers[question.number]
+            if question.id in answers:
+                rounds[question.call].answers[key] = answers[question.id]
     waited = frozenset(question.call for question in parked.questions)
     return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds, waited)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -15,20 +15,20 @@ from cellblock.apart.raw import RawJson
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config.journal import JournalMode, JournalSettings
+from cellblock.durable.held_calls import HeldCalls
 from cellblock.execution.events import CallFacts, RunFacts
 from cellblock.execution.keeping import REFUSED_FOR_NOW, KeptRun
 from cellblock.execution.outcome import end_not_written
+from cellblock.execution.questions import OpenQuestion
 from cellblock.execution.response import RunResponse
 from cellblock.journal import pieces
-from cellblock.journal.at_work import CallsAtWork, OpenQuestion
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.owner import RunOwner
-from cellblock.journal.parked import CANCELLED, LOST, Parked
+from cellblock.journal.parked import LOST, Parked
 from cellblock.journal.recording import RecordedCall, Recording
-from cellblock.journal.rows import AnyPiece, Head, Piece
+from cellblock.journal.rows import AnyPiece, Head, Piece, sent_piece
 from cellblock.journal.steps import Steps
-from cellblock.journal.store import JournalStore
 from cellblock.telemetry.board import LiveRun, whole_run
 
 logger = logging.getLogger("cellblock.journal")
@@ -46,7 +46,7 @@ class Kept(KeptRun):
         principal: str,
         owner: RunOwner,
         journal: Journal,
-        at_work: CallsAtWork,
+        held: HeldCalls,
         head: Head | None = None,
     ) -> None:
         self._journals = journals
@@ -54,8 +54,7 @@ class Kept(KeptRun):
         self._use(journal)
         self.principal = principal
         self._owner = owner
-        self._at_work = at_work
-        self._asks = self._client_waits = False
+        self._held = held
         self._head = head
         self._is_written = self._was_written = head is not None
         self.run_id = "" if head is None else head.id
@@ -63,11 +62,6 @@ class Kept(KeptRun):
         self._writing: Future[bool] | None = None
         self._events = 0
         self._steps = Steps()
-        self._is_here = asyncio.Event()
-        self._is_here.set()
-        self._take_back: Callable[[JournalStore], None] | None = None
-        self._taking_back: Future[None] | None = None
-        self._is_taken = False
 
     def run_accepted(self, run: RunFacts) -> None:
         self.run_id = run.id
@@ -91,9 +85,6 @@ class Kept(KeptRun):
         is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
         is_nothing = not self._is_written and (run.leased is None or not is_kept)
-        if self._take_back is not None and not is_parked:
-            # Else its park might be answered later, of a run that is over.
-            self._journals.do(self._take_back)
         if is_parked or self._head is None or self.is_left or is_nothing:
             self.journal.forget()
             return
@@ -113,24 +104,17 @@ class Kept(KeptRun):
         writing.add_done_callback(lambda _: journal.forget())
 
     async def before_call(self, call_id: int) -> None:
-        # While it is being parked, it may be others' to make: `park` and `unpark`, which are bounded, end the wait.
-        await self._is_here.wait()
-        if self._take_back is not None:
-            # It may stand as parked, and be taken by others: a call might be made twice.
-            if self._taking_back is None or self._taking_back.done():
-                # Nobody knows it even now: the store was away.
-                self._taking_back = self._journals.do(self._take_back)
-            if self._taking_back is not None:
-                await self._journals.is_over(self._taking_back)
-            if self._take_back is not None:
-                raise _not_written("it could not be written down that it goes on here after all")
-            self._say_taken()
-        if self._is_taken:
-            raise _not_written("another broker goes on with the run")
+        await self._certainly(partial(pieces.sending_piece, call_id))
+
+    async def sends(self, call_id: int) -> None:
+        await self._certainly(partial(sent_piece, call_id))
+
+    async def _certainly(self, step: Callable[[], Piece]) -> None:
+        """Writes a step that must be known before the call goes on. Raises ToolCallError: That is not certain."""
         if self.journal.on_change is None:
             return
         if self.journal.lost is None:
-            self._write_steps(partial(pieces.sending_piece, call_id))
+            self._write_steps(step)
             if await self._is_done():
                 return
             if self._begun is not None and self._begun.done() and not self._begun.result():
@@ -168,113 +152,60 @@ class Kept(KeptRun):
             return response.model_copy(update={"diagnostics": told})
         return response
 
-    async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
+    def park(
+        self,
+        recording: Recording,
+        parked: Parked,
+        calls: Sequence[asyncio.Task[None]],
+        asked: Sequence[OpenQuestion],
+    ) -> Awaitable[bool]:
         assert self._head is not None
-        # Is in the recording; what is noted from now on comes behind it, should the run go on here after all.
-        events, self._events = self.journal.events_from(self._events)
-        self._steps.add(partial(pieces.events_piece, events), len(events))
-        known = self._steps.last
-        self.turn = turn
-        self._is_here.clear()
-        # What servers ask is known where their calls are.
-        self._asks = any(not question.is_of_server for question in parked.questions)
-        self._client_waits = self.is_waited_for and not parked.questions
-        expires = time.time() + self._settings.parked_ttl_ms / 1000
         self._head = replace(
             self._head,
             state="parked",
-            turn=turn,
-            expires=expires,
+            turn=self.turn + 1,
+            expires=time.time() + self._settings.parked_ttl_ms / 1000,
             calls=len(recording.calls),
             is_answered=False,
+            owner=None,
         )
         try:
-            self._head = replace(self._head, owner=self._owner.name if parked.working else None)
-            self._write(
-                lambda: [*_recorded(lambda: recording), Piece("parked", parked.pack())],
-                self.journal.size + len(recording.body),
-            )
+            # Before it is written: others are to see whether the broker of its calls lives.
+            self._head = replace(self._head, owner=self._owner.name if calls else None)
         except OSError as error:
-            logger.warning("a run cannot be parked while its tools are at work: %s", error)
-            self._running()
-            self._is_here.set()
-            return False
-        if await self._is_done():
-            self._steps.written(known)
-            return True
-        # A slow disk may write it later; what stands behind the write takes it back.
-        head, owner = self._running(), self._unparked_owner()
+            logger.warning("a run cannot be parked: %s", error)
+            return self._is_ended()
+        self._write(
+            lambda: [*_recorded(lambda: recording), Piece("parked", parked.pack())],
+            self.journal.size + len(recording.body),
+        )
+        if calls:
+            self._held.hold(self.run_id, self.resumed, calls, asked)
+        return self._is_parked()
 
-        def take_back(store: JournalStore) -> None:
-            if store.unpark(head, owner):
-                self._steps.written(known)
-            # Somebody may have been faster: the park was there for all to see.
-            found = store.head(head.id)
-            self._is_taken = found is not None and (found.state, found.owner) != ("running", owner)
-            self._take_back = None
+    async def _is_parked(self) -> bool:
+        return await self._is_done() or await self._is_ended()
 
-        self._take_back = take_back
-        self._taking_back = self._journals.do(take_back)
-        if self._taking_back is not None:
-            loop = asyncio.get_running_loop()
-            self._taking_back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._say_taken))
-        self._is_here.set()
+    async def _is_ended(self) -> bool:
+        """Ends a run that could not be parked; a slow disk may write the park later, which is ended behind it."""
+        assert self._head is not None
+        self._head = replace(self._head, state="running", owner=None, expires=None)
+        self.take_back(LOST)
         return False
 
-    def _say_taken(self) -> None:
-        """Tells the run, once, that it goes on elsewhere: somebody was faster than what was to take its park back."""
-        if self._is_taken and self.on_taken is not None:
-            on_taken, self.on_taken = self.on_taken, None
-            on_taken()
-
-    def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        self._at_work.hold(
-            self.run_id,
-            self.turn,
-            tasks,
-            asks=self._asks,
-            is_waited_for=self._client_waits,
-        )
+    def take_back(self, outcome: str) -> None:
+        run_id = self.run_id
+        self._journals.do(lambda store: store.end(run_id, outcome))
+        self._held.cancel(run_id)
 
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        self._at_work.came(self.run_id, call_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+        self._held.came(self.run_id, call_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
 
-    def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
-        self._at_work.asks(self.run_id, question, is_written=is_written)
-
-    async def sends(self, call_id: int) -> None:
-        await self._at_work.sends(self.run_id, call_id)
+    def asks(self, question: OpenQuestion) -> None:
+        self._held.asks(self.run_id, question)
 
     def asks_no_more(self, question: OpenQuestion) -> None:
-        self._at_work.asks_no_more(self.run_id, question)
-
-    def given_up(self) -> None:
-        if self.is_waited_for and self._at_work.is_all(self.run_id):
-            run_id = self.run_id
-            self._journals.do(lambda store: store.end(run_id, CANCELLED))
-            self._at_work.cancel(run_id)
-
-    async def unpark(self) -> bool:
-        head, owner = self._running(), self._unparked_owner()
-        try:
-            is_here = await self._journals.asked(lambda store: store.unpark(head, owner), default=True)
-            if is_here:
-                self._is_here.set()
-            return is_here
-        except StoreError as error:
-            # It may have been taken elsewhere, and a call must not be made twice.
-            logger.warning("a run that was to be parked ends: %s", error)
-            return False
-
-    def _running(self) -> Head:
-        """Makes the run one that goes on here, and gives its row so."""
-        assert self._head is not None
-        self._head = replace(self._head, state="running", expires=None)
-        self._is_written = self.is_durable
-        return self._head
-
-    def _unparked_owner(self) -> str | None:
-        return self._owner.name if self.is_durable else None
+        self._held.asks_no_more(self.run_id, question)
 
     def goes_on(self, recording: Recording) -> None:
         if self.journal.on_change is not None:

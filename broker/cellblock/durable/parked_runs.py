@@ -12,41 +12,56 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
-from cellblock.durable.going_on import AGAIN_SECONDS, GoingOn
+from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
+from cellblock.base.tasks import at_most
+from cellblock.durable.going_on import LOOK_SECONDS, GoingOn
+from cellblock.durable.keeper import Keeper
 from cellblock.durable.views import (
     ParkedRun,
     ParkedStatus,
-    ended_meanwhile,
     kept_response,
     parked_response,
     parked_run,
-    response_in,
 )
 from cellblock.execution.caller import Caller
-from cellblock.execution.keeping import KeptRun
+from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse
-from cellblock.journal.parked import CANCELLED, EXPIRED, Answer, Given, ParkedQuestion
-from cellblock.journal.room import NoRoom
+from cellblock.journal.journals import Journals
+from cellblock.journal.owner import RunOwner
+from cellblock.journal.parked import CANCELLED, EXPIRED
 from cellblock.journal.rows import (
     KINDS,
     WAITING,
     Foreign,
     Head,
-    Piece,
 )
 from cellblock.journal.run_rows import MAX_LISTED
 from cellblock.journal.store import JournalStore
+from cellblock.upstream.registry import Registry
 
 logger = logging.getLogger("cellblock.journal")
 
 OUTCOME_SECONDS: Final = 660.0
 """Bounds the wait for the end of a run that goes on elsewhere: a run takes ten minutes at most as configured."""
 
-OUTCOME_LOOK_SECONDS: Final = 0.25
 
+class ParkedRuns:
+    """Has the runs of one state directory that wait.
 
-class ParkedRuns(GoingOn):
-    """Has the runs of one state directory that wait; the arguments are as for `GoingOn`."""
+    Args:
+        journals: Where they are written down.
+        keeper: Says how long.
+        owner: Names this broker.
+        runs: Runs them.
+        logins: Says when somebody has logged in.
+    """
+
+    def __init__(
+        self, journals: Journals, keeper: Keeper, owner: RunOwner, runs: Executor, logins: Registry
+    ) -> None:
+        self._journals, self._keeper, self._runs = journals, keeper, runs
+        self.going_on = GoingOn(journals, keeper, owner, runs, logins)
+        self.answer = self.going_on.answer
 
     # ---- what people do ------------------------------------------------------------------------------
 
@@ -69,12 +84,13 @@ class ParkedRuns(GoingOn):
         return await self._journals.asked(look, [])
 
     async def cancel(self, run_id: str, principal: str | None = None) -> bool:
-        """Ends a parked run, and cancels its calls that are at work. Says whether there was one. Raises StoreError."""
+        """Ends a parked run, and cancels the calls that its broker has. Says whether there was one. Raises
+        StoreError."""
         is_done = await self._journals.asked(
             lambda store: store.end(run_id, CANCELLED, principal), default=False
         )
         if is_done:
-            self._at_work.cancel(run_id)
+            self.going_on.cancel_calls(run_id)
         return is_done
 
     async def outcome(self, run_id: str, principal: str | None = None) -> RunResponse | None:
@@ -85,54 +101,36 @@ class ParkedRuns(GoingOn):
         """
         until = time.monotonic() + OUTCOME_SECONDS
         while True:
-            # Another broker may have it, or a client of this one that is back.
+            seen = self.going_on.changes
+            # Another broker may have it.
             head = await self._journals.asked(lambda store: store.head(run_id, principal), None)
-            if head is not None and (task := self._awake.get(run_id)) is not None:
-                response = await asyncio.shield(task)
-                # Its tools may have answered before it was said that it waits for them.
-                if not response.parked or await self._asks(run_id):
-                    return response
-            elif head is not None and head.is_answered and (why := self._foreign.get(run_id)) is not None:
-                raise Foreign(why)
-            elif head is not None and head.state == "parked" and await self._waits_for_tools(head):
-                # As long as it takes: their calls have bounds of their own.
-                until = time.monotonic() + OUTCOME_SECONDS
-            elif head is None or head.state != "running" or time.monotonic() >= until:
+            if head is None or head.state == "ended":
                 break
-            await asyncio.sleep(OUTCOME_LOOK_SECONDS)
+            if head.state == "running" and time.monotonic() >= until:
+                break
+            if (task := self.going_on.awake.get(run_id)) is not None:
+                await asyncio.wait([task])
+                if not task.cancelled() and not (response := task.result()).parked:
+                    return response
+                continue
+            if head.state == "parked" and not head.is_answered:
+                waiting = await self.questions(run_id, principal)
+                if waiting is not None and waiting[1]:
+                    return parked_response(run_id, waiting[1])
+                # As long as it takes: its calls have bounds of their own.
+                until = time.monotonic() + OUTCOME_SECONDS
+            elif head.is_answered and (why := self.going_on.foreign.get(run_id)) is not None:
+                raise Foreign(why)
+            async with at_most(LOOK_SECONDS):
+                await self.going_on.changed(seen)
         if head is None or head.state != "ended":
             return None
 
         def look(store: JournalStore) -> RunResponse | None:
             read = store.read(run_id, principal)
-            return None if read is None else response_in(read[1])
+            return None if read is None else kept_response(*read)
 
         return await self._journals.asked(look, None)
-
-    async def to_its_end(self, response: RunResponse, caller: Caller) -> RunResponse:
-        """Waits, for a client that does not go away, while its run is parked for tools; gives its response. When this
-        is cancelled, so is the run."""
-        while response.parked and not caller.grantee.leaves and self._at_work.is_all(response.usage.run_id):
-            run_id = response.usage.run_id or ""
-            try:
-                with _readable():
-                    kept = await self._done(run_id)
-            except asyncio.CancelledError:
-                # It may have been taken in this moment, and nobody goes on with it.
-                self._journals.do(
-                    lambda store, run=run_id: (
-                        store.end(run, CANCELLED) or store.give_up(run, self._owner.name, CANCELLED)
-                    )
-                )
-                self._at_work.cancel(run_id)
-                raise
-            if self._at_work.is_closed:
-                return response
-            if kept is None:
-                with _readable():
-                    return await self.outcome(run_id) or ended_meanwhile(response)
-            response = await self.go_on(kept, caller)
-        return response
 
     # ---- for programs that embed the broker ----------------------------------------------------------
 
@@ -142,17 +140,18 @@ class ParkedRuns(GoingOn):
             return await self.waiting(principal)
 
     async def resume(
-        self, run_id: str, answer: Answer | Mapping[int, Given], principal: str | None
+        self,
+        run_id: str,
+        answer: Answer | Mapping[QuestionId, Given] | Mapping[int, Given],
+        principal: str | None,
     ) -> RunResponse:
         """Has a parked run go on, as `Broker.resume` does."""
+        answers: Answer | dict[QuestionId, Given] = (
+            answer if isinstance(answer, str) else {_id(one): given for one, given in answer.items()}
+        )
         with _readable():
-            found = await self.answer(run_id, answer, principal)
-            if found is not None and found.questions:
-                return parked_response(run_id, found.questions)
+            found = await self.answer(run_id, answers, principal)
             response = None if found is None else await self.outcome(run_id, principal)
-            if response is None and (waiting := await self.questions(run_id, principal)) and waiting[1]:
-                # A server has asked again.
-                return parked_response(run_id, waiting[1])
         if response is None:
             raise InvalidRequest(
                 f"No run {run_id} waits for an answer.", hint="`await broker.parked()` lists those that do."
@@ -162,9 +161,9 @@ class ParkedRuns(GoingOn):
     # ---- for front-ends ------------------------------------------------------------------------------
 
     @property
-    def park_seconds(self) -> float:
-        """Says how long a run waits in its process before it is parked."""
-        return self._keeper.settings.park_after_ms / 1000
+    def good_seconds(self) -> float:
+        """Says for how many seconds a run stays parked at most."""
+        return self._keeper.settings.parked_ttl_ms / 1000
 
     async def signing_keys(self, purpose: str) -> Sequence[bytes]:
         """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""
@@ -172,21 +171,35 @@ class ParkedRuns(GoingOn):
             return await self._journals.signing_keys(purpose)
         raise StoreError("cellblock.journal is off")
 
-    async def answered_elsewhere(self, run_id: str, turn: int, principal: str) -> RunResponse | None:
-        """Returns the response of a run that was answered by somebody else in this round, as soon as there is one; None
-        where there is none to come. Raises StoreError."""
-        end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
-        if not await self._journals.asked(end, default=False):
-            return None
-        response = await self.outcome(run_id, principal)
-        if response is not None and not response.parked:
-            # It was parked still, where nobody had begun to go on with it.
-            await self._journals.asked(end, default=False)
-        return response
+    async def come_back(
+        self, run_id: str, turn: int, answers: Mapping[QuestionId, Given], caller: Caller
+    ) -> RunResponse | None:
+        """Answers a parked run for its client, which has come back and waits for its response, or its next questions.
 
-    def end_round(self, run_id: str, turn: int, principal: str) -> None:
-        """Has nobody else come back in a round of a run, whose client has its response."""
-        self._journals.do(lambda store: store.end_round(run_id, turn, principal))
+        Args:
+            run_id: The run.
+            turn: The round in which the client was told of it; it is over then.
+            answers: The client's; a question without one counts as dismissed.
+            caller: The client.
+
+        Returns:
+            The response; None when none of this principal waits in this round, or was answered in it by others.
+
+        Raises:
+            StoreError: It cannot be read; it stays parked.
+        """
+        principal, is_mine = caller.grantee.principal, True
+        try:
+            if await self.answer(run_id, answers, principal, turn=turn, caller=caller) is None:
+                is_mine = False
+                end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
+                if not await self._journals.asked(end, default=False):
+                    return None
+            return await self.outcome(run_id, principal)
+        except asyncio.CancelledError:
+            if is_mine:
+                self.going_on.abandon(run_id)
+            raise
 
     async def questions(
         self, run_id: str, principal: str | None = None
@@ -241,115 +254,26 @@ class ParkedRuns(GoingOn):
             response=response if state == "ended" else None,
         )
 
-    async def park(self, *, away: bool) -> bool:
+    async def park(self) -> bool:
         """Parks the runs that wait for people and for nothing else, as `Executor.park_waiting`."""
-        return await self._runs.park_waiting(away=away)
+        return await self._runs.park_waiting()
 
     async def stop(self, run_id: str, principal: str) -> bool:
         """Ends a parked run, or one that goes on without a client, whose last calls may have been made; another broker
         that has it is asked to. Says whether there was one. Raises StoreError."""
         if await self.cancel(run_id, principal):
             return True
-        task = self._awake.get(run_id)
-        if task is None:
+        if run_id not in self.going_on.awake:
             return await self._journals.asked(
                 lambda store: store.ask_to_end(run_id, principal), default=False
             )
         if await self._journals.asked(lambda store: store.head(run_id, principal), None) is None:
             return False
-        await self._end(run_id, task)
-        return True
+        return await self.going_on.end(run_id)
 
-    # ---- a client that is back ------------------------------------------------------------------------
 
-    async def taken(
-        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
-    ) -> KeptRun | None:
-        """Takes a parked run for a client that has come back; it is run with `go_on`.
-
-        Args:
-            run_id: The run.
-            turn: The round in which the client was told of it.
-            answers: The client's; a question without one counts as dismissed.
-            principal: Who the client is.
-
-        Returns:
-            The run; None when none of this principal is parked in this round.
-
-        Raises:
-            StoreError: It cannot be read; it stays parked.
-        """
-
-        owner, is_at_work, is_taken = self._owner.name, False, False
-
-        def take(store: JournalStore) -> tuple[Head, list[Piece]] | None:
-            nonlocal is_at_work, is_taken
-            head = store.head(run_id, principal)
-            if head is not None and (head.state, head.turn) == ("parked", turn) and head.owner is not None:
-                is_at_work = True
-                return None
-            found = store.take(run_id, owner, principal=principal, turn=turn, answers=answers)
-            is_taken = found is not None
-            return found
-
-        try:
-            kept = await self._opened(run_id, take)
-        except asyncio.CancelledError:
-            # As of one whose client goes away a moment later.
-            self._journals.do(lambda store: is_taken and store.give_up(run_id, owner, CANCELLED))
-            raise
-        return await self._waited_for(run_id, turn, answers, principal) if is_at_work else kept
-
-    # ---- inside --------------------------------------------------------------------------------------
-
-    async def _done(
-        self, run_id: str, principal: str | None = None, turn: int | None = None
-    ) -> KeptRun | None:
-        """Waits for the calls of a run that are at work here, and for room, and takes it; None where it waits no
-        longer, which has a bound, or where a server asks something."""
-        owner = self._owner.name
-        async with self._at_work.done(run_id) as is_asked:
-            while not self._at_work.is_closed and not is_asked:
-                try:
-                    return await self._opened(
-                        run_id, lambda store: store.take(run_id, owner, principal=principal, turn=turn)
-                    )
-                except NoRoom:
-                    await asyncio.sleep(AGAIN_SECONDS)
-        return None
-
-    async def _waited_for(
-        self, run_id: str, turn: int, answers: Mapping[int, Given], principal: str
-    ) -> KeptRun | None:
-        """Takes a run for a client that is back while tools are at work, when they have ended; what it says to
-        questions is written down before that."""
-        waiting = await self.questions(run_id, principal)
-        if waiting is None or waiting[0] != turn:
-            return None
-        asked = {question.number: question for question in waiting[1]}
-        if asked and answers and not answers.keys() & asked.keys():
-            return None
-        # What a server asks may have come since the client went away: it is asked that, then.
-        dismissed: Answer = "cancelled"
-        given: dict[int, Given] = {
-            number: answers.get(number, dismissed)
-            for number, question in asked.items()
-            if number in answers or not question.is_of_server
-        }
-        if given:
-            await self.answer(run_id, given, principal)
-        return await self._done(run_id, principal, turn)
-
-    async def _waits_for_tools(self, head: Head) -> bool:
-        """Says whether a parked run goes on by itself: it waits for tools, or is about to be taken."""
-        if head.is_answered:
-            return True
-        return head.owner is not None and await self._asks(head.id) is False
-
-    async def _asks(self, run_id: str) -> bool | None:
-        """Says whether a parked run waits for people; None of one that is not parked. Raises StoreError."""
-        waiting = await self.questions(run_id)
-        return None if waiting is None else bool(waiting[1])
+def _id(question: QuestionId | int) -> QuestionId:
+    return question if isinstance(question, QuestionId) else QuestionId.parse(str(question))
 
 
 @contextlib.contextmanager

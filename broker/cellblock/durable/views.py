@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast
 
+from cellblock.base.questions import ParkedQuestion
 from cellblock.execution.outcome import run_parked
-from cellblock.execution.response import RunResponse, Usage, error_diagnostic
+from cellblock.execution.response import RunResponse, Usage
 from cellblock.journal import pieces
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.parked import Parked
 from cellblock.journal.recording import RecordedCall, UnreadableRecording
-from cellblock.journal.rows import Head, Piece, parked_questions, waiting_in
+from cellblock.journal.rows import Head, Piece, parked_questions
 from cellblock.telemetry.board import Data
 
 logger = logging.getLogger("cellblock.journal")
@@ -33,7 +34,6 @@ class ParkedRun:
         expires: Until when it waits, in Unix time.
         questions: What is not answered yet.
         turn: Counts the rounds in which it was parked.
-        working: Calls that a broker goes on with meanwhile.
     """
 
     id: str
@@ -42,7 +42,6 @@ class ParkedRun:
     expires: float | None
     questions: tuple[ParkedQuestion, ...]
     turn: int
-    working: tuple[WorkingCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,6 @@ def parked_run(head: Head, kept: list[Piece]) -> ParkedRun:
         expires=head.expires,
         questions=parked_questions(head, kept),
         turn=head.turn,
-        working=waiting_in(kept)[0].working if head.owner is not None else (),
     )
 
 
@@ -99,16 +97,6 @@ def parked_response(run_id: str, questions: tuple[ParkedQuestion, ...]) -> RunRe
     """Makes the response of a run that waits, and has not run since its last one."""
     diagnostic = run_parked(run_id, Parked(questions=questions))
     return RunResponse(logs=[], diagnostics=[diagnostic], usage=Usage(run_id=run_id), parked=True)
-
-
-def ended_meanwhile(response: RunResponse) -> RunResponse:
-    """Makes the response of a run that somebody has ended while it waited for tools."""
-    diagnostic = error_diagnostic(
-        "CANCELLED",
-        "The run was cancelled while it waited for its tools; their calls may have run.",
-        "Check whether they took effect, and run the script again if it is still wanted.",
-    )
-    return response.model_copy(update={"diagnostics": [diagnostic], "parked": False})
 
 
 def response_in(kept: Sequence[Piece]) -> RunResponse | None:
@@ -156,15 +144,12 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     recording = pieces.recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END
-    waits, working = list[Data](), list[Data]()
+    waits = list[Data]()
     if head.state == "parked":
         waits = [
-            asdict(one) | {"number": one.number, "round": bool(one.round)}
+            asdict(one) | {"number": str(one.id), "round": bool(one.round)}
             for one in parked_questions(head, kept)
         ]
-        asking = {one["call"] for one in waits}
-        calls_at_work = waiting_in(kept)[0].working if head.owner is not None else ()
-        working = [asdict(one) for one in calls_at_work if one.call not in asking]
     return {
         **head_data(head),
         "kept": True,
@@ -172,7 +157,6 @@ def shown(head: Head, kept: list[Piece]) -> Data:
         "state": state,
         "outcome": state,
         "waitsFor": waits,
-        "atWork": working,
         "calls": len(calls),
         "elapsedMs": 0,
         "scriptChars": 0 if recording is None else len(recording.code),

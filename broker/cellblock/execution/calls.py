@@ -6,8 +6,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -28,12 +27,11 @@ from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.call_results import FoundResult, result_of
 from cellblock.execution.context import RunContext
 from cellblock.execution.events import CallFacts
-from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.parking import Parking
+from cellblock.execution.questions import Questions
 from cellblock.execution.replies import encode_error
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.run_clock import RunClock
-from cellblock.execution.server_questions import ServerQuestions
 from cellblock.journal.journal import Facts
 from cellblock.upstream.requester import CallOrigin
 
@@ -78,12 +76,11 @@ class ToolCalls:
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
         room: Gives what to wait for where the script does not read its answers: no call is sent before it.
         clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
+        parking: Hears which calls wait for people; None in a run that is never parked.
+        questions: Has what servers ask, and which logins calls need; None likewise.
 
     Attributes:
         calls: What is known of them, in the order in which they were made.
-        parking: Is told when a call has ended; None in a run that is never parked.
-        questions: Has what servers ask; None where that never parks the run.
-        logins: Has calls wait for a login; None likewise.
     """
 
     def __init__(
@@ -92,11 +89,11 @@ class ToolCalls:
         reply: Callable[[int, bool, bytes], None],
         room: Callable[[], Awaitable[object] | None],
         clock: RunClock,
+        parking: Parking | None = None,
+        questions: Questions | None = None,
     ) -> None:
         self.calls: list[CallFacts] = []
-        self.parking: Parking | None = None
-        self.questions: ServerQuestions | None = None
-        self.logins: LoginWaits | None = None
+        self._parking, self._questions = parking, questions
         self._context = context
         self._watch = context.watch
         self._reply = reply
@@ -139,7 +136,7 @@ class ToolCalls:
         work = self._execute(call_id, call, body, held=held)
         task = asyncio.create_task(work, context=self._variables.copy())
         self._tasks.add(task)
-        if self.parking is not None:
+        if self._parking is not None:
             self._by_id[call_id] = task
         return call
 
@@ -176,10 +173,10 @@ class ToolCalls:
     def leave(
         self, call_ids: Iterable[int], came: Callable[[int, CallFacts, bool, bytes], None]
     ) -> list[asyncio.Task[None]]:
-        """Abandons all calls but the given ones, whose tools go on for a run that has no process meanwhile.
+        """Abandons all calls but the given ones, whose servers wait in their sessions for an answer.
 
         Args:
-            call_ids: Calls that are with their tools.
+            call_ids: Those.
             came: Is told the answer of each: its number, what is known of it, ok, JSON bytes.
 
         Returns:
@@ -225,9 +222,9 @@ class ToolCalls:
             function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
             body = b""
             if context.rules is not None:
-                await context.rules.admit(server, tool, arguments, self._clock, call_id)
-            if self.logins is not None:
-                self.logins.check(call_id, call.server, tool)
+                await context.rules.admit(server, tool, arguments, self._clock, call_id, self._parking)
+            if self._questions is not None:
+                self._questions.check_login(call_id, call.server, tool)
             result = await self._made(call_id, call, tool, arguments, function)
             found = await result_of(result, call.server, tool, context.max_message_bytes)
             answer = found.body
@@ -265,9 +262,11 @@ class ToolCalls:
                 self._loads.leave(size)
             self._count(-1)
             self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
-            if (parking := self.parking) is not None:
-                self._by_id.pop(call_id, None)
-                parking.ends(call_id)
+            self._by_id.pop(call_id, None)
+            if self._questions is not None:
+                self._questions.call_is_over(call_id)
+            if self._parking is not None:
+                self._parking.look()
             if watch is not None:
                 if not call.over:
                     call.duration_ms = int((time.monotonic() - call.started) * 1000)
@@ -292,29 +291,25 @@ class ToolCalls:
                     if self._context.kept is not None:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
-                    if self.parking is not None:
-                        self.parking.begins(call_id)
                     return await function(arguments)
             except AuthenticationFailed as error:
-                if self.logins is None or error.login is None or self._came is not None:
+                if self._questions is None or self._came is not None:
                     raise
                 # It was refused, so whoever goes on with the run makes it.
                 call.error, call.certainty = None, Certainty.NOT_STARTED
-                if self.parking is not None:
-                    self.parking.ends(call_id)
-                await self.logins.until_logged_in(call_id, call.server, tool, arguments, error)
+                await self._questions.until_logged_in(call_id, call.server, tool, arguments, error)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
-        if self.questions is None:
-            return CallOrigin(self._context.requester, self._standing_still)
-        asked = self.questions.of_call(call_id, call, body)
+        if self._questions is None:
+            return CallOrigin(self._context.requester, self._clock.standing_still)
+        asked = self._questions.of_call(call_id, call, body)
         return CallOrigin(
             self._context.requester,
             self._clock.standing_still,
             asked,
-            run=self.questions,
-            sends=partial(self.questions.sends, call_id),
-            round=self.questions.round_of_call(call_id),
+            run=self._questions,
+            sends=partial(self._questions.sends, call_id),
+            round=self._questions.round_of_call(call_id),
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
@@ -358,11 +353,6 @@ class ToolCalls:
             self._reply(call_id, ok, body)
         else:
             self._came(call_id, call, ok, body)
-
-    @contextmanager
-    def _standing_still(self) -> Generator[None]:
-        with self._clock.standing_still(), nullcontext() if self.parking is None else self.parking.asking():
-            yield
 
     def _note(self, answered: _Answered) -> None:
         """Notes an answer, and keeps it for who learns from it: that one is not told at once, as the script's next call

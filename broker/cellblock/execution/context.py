@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from cellblock.apart.share import Share
@@ -44,8 +43,7 @@ class RunContext:
         answers: Notes what the tools answer; None where nobody asks.
         journal: Records the run, or replays another; None for a run that is not journaled.
         kept: Writes the run down; None where nobody does.
-        round: As in `Grantee`.
-        approver: As there.
+        approver: As in `Grantee`.
         generation: Keeps the sessions of calls that outlast the run's process; None where none does.
         key: Names the runs that may have one process with this one; empty: none.
     """
@@ -66,7 +64,6 @@ class RunContext:
     answers: Answers | None = None
     journal: Journal | None = None
     kept: KeptRun | None = None
-    round: Callable[[], int] | None = None
     approver: Approver | None = None
     generation: Generation | None = None
     key: str = ""

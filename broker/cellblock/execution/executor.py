@@ -205,10 +205,10 @@ class Executor:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
         await self._sides.close()
 
-    async def park_waiting(self, *, away: bool) -> bool:
+    async def park_waiting(self) -> bool:
         """Parks the runs that wait for people and for nothing else, and waits for their ends, within
-        `PARK_BOUND_SECONDS`. With `away`, only runs whose clients are away meanwhile. Says whether there were any."""
-        parking = [task for task, run in self._live.items() if run.park(away=away)]
+        `PARK_BOUND_SECONDS`. Says whether there were any."""
+        parking = [task for task, run in self._live.items() if run.park()]
         if parking:
             await asyncio.wait(parking, timeout=PARK_BOUND_SECONDS)
         return bool(parking)
@@ -249,17 +249,14 @@ class Executor:
                 grants = Grants(())
             # A recording that is run again is not one more run.
             if kept is None and journal is None and self._keeper is not None:
-                may_park = request.plan or (
-                    grants is not None and grants.may_ask and grantee.round is not None
-                )
                 kept = self._keeper.opened(
                     grantee.principal,
                     client=caller.client,
-                    may_park=may_park,
+                    may_park=grantee.returns,
                     durable=request.durable or request.plan,
                 )
             if kept is not None:
-                kept.is_waited_for, journal = not grantee.leaves, kept.journal
+                journal = kept.journal
             order = _Order(request, grants, caller, journal=journal, kept=kept, raw=raw)
             if kept is not None:
                 order.losses = [run_resumed(said) for said in kept.losses]
@@ -420,7 +417,6 @@ class Executor:
                 order.grants or UNRESTRICTED,
                 self._policy.settings,
                 order.caller.grantee.approver,
-                together=order.caller.grantee.round is not None,
                 earlier=None if order.kept is None else order.kept.earlier,
                 stops=request.plan,
                 quotas=quotas,
@@ -482,7 +478,6 @@ class Executor:
             answers=side.answers,
             journal=journal,
             kept=order.kept,
-            round=order.caller.grantee.round,
             approver=order.caller.grantee.approver,
             generation=generation,
             key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",

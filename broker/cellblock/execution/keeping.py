@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cellblock.execution.events import CallFacts, Watcher
@@ -15,8 +15,7 @@ from cellblock.journal.recording import Recording
 from cellblock.policy.asking import EarlierQuestions
 
 if TYPE_CHECKING:
-    # It has the journals' file and the keyring come in, which most runs do without.
-    from cellblock.journal.at_work import OpenQuestion
+    from cellblock.execution.questions import OpenQuestion
 
 REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""
@@ -30,12 +29,8 @@ class KeptRun(Watcher, ABC):
         principal: Whom it is for.
         client: Whose place in the queue it has.
         journal: Records the run.
-        park_seconds: How long the run waits for a person in its process; None for one that is never parked.
-        park_asked_seconds: How long it waits for an answer to a server in its process, where its client is away; None
-            for one that such a question never parks.
-        park_tools_seconds: How long a tool may be at work before the run is parked; None: as long as it takes.
+        parks: Whether the run is parked where it waits for a person who cannot be asked now.
         is_durable: Whether the run is written down as it goes: it goes on when its worker or host is lost.
-        is_waited_for: Whether its client waits for the response when it is parked for tools alone.
         turn: Counts how often the run was parked.
         earlier: What became of its questions before it was parked.
         earlier_cpu_ms: CPU time that its script has used before, as far as that is known; its replays do not count.
@@ -44,19 +39,14 @@ class KeptRun(Watcher, ABC):
         adopted: Counts how often its broker was lost.
         losses: What its response says of each time that its process was lost, and its broker was not.
         is_left: Whether its end here is none: another process goes on with it.
-        on_taken: Hears that a run of which `park` was not certain was parked, and that others have taken it since: no
-            more of it may be done here.
     """
 
     run_id: str = ""
     principal: str
     client: str = ""
     journal: Journal
-    park_seconds: float | None = None
-    park_asked_seconds: float | None = None
-    park_tools_seconds: float | None = None
+    parks: bool = False
     is_durable: bool = False
-    is_waited_for: bool = False
     turn: int = 0
     earlier: EarlierQuestions | None = None
     earlier_cpu_ms: int = 0
@@ -65,7 +55,6 @@ class KeptRun(Watcher, ABC):
     adopted: int = 0
     losses: tuple[str, ...] = ()
     is_left: bool = False
-    on_taken: Callable[[], None] | None = None
 
     @abstractmethod
     async def before_call(self, call_id: int) -> None:
@@ -81,39 +70,43 @@ class KeptRun(Watcher, ABC):
         been told of the end; bounded."""
 
     @abstractmethod
-    async def park(self, recording: Recording, parked: Parked, turn: int) -> bool:
-        """Writes the run down to go on later, and says whether that is certain; bounded."""
+    async def sends(self, call_id: int) -> None:
+        """Waits until the journal says that a call, which asks in rounds, goes on with its answers, as
+        `before_call`."""
 
     @abstractmethod
-    def hold(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Takes over the calls of a run that was parked while tools are at work; it goes on when they have ended."""
+    def park(
+        self,
+        recording: Recording,
+        parked: Parked,
+        calls: Sequence[asyncio.Task[None]],
+        asked: Sequence[OpenQuestion],
+    ) -> Awaitable[bool]:
+        """Writes the run down to go on later, and gives what says whether that is certain; bounded. Where it is not,
+        nobody goes on with the run.
+
+        Args:
+            recording: The run so far.
+            parked: What it waits for.
+            calls: The tasks of calls whose servers wait in their sessions: the run goes on when they have ended.
+            asked: What those ask.
+        """
+
+    @abstractmethod
+    def take_back(self, outcome: str) -> None:
+        """Ends a run that was parked a moment ago: its client has gone."""
 
     @abstractmethod
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
         """Takes the answer of a call that goes on for a parked run, before its task ends."""
 
-    def patience(self, *, client_leaves: bool) -> float | None:
-        """Gives how long the run waits for a server's answer, or a login, in its process; None where that never parks
-        it. With `client_leaves` its client comes back for it."""
-        return self.park_asked_seconds if self.park_seconds is None and client_leaves else self.park_seconds
+    @abstractmethod
+    def asks(self, question: OpenQuestion) -> None:
+        """Takes a question of the server of such a call."""
 
-    def asks(self, question: OpenQuestion, *, is_written: bool) -> None:
-        """Takes a question of the server of a call that goes on for a parked run; one that comes when the run is
-        parked is not written yet."""
-
-    async def sends(self, call_id: int) -> None:
-        """Waits until the journal says that a call, which asks in rounds, goes on with its answers."""
-
+    @abstractmethod
     def asks_no_more(self, question: OpenQuestion) -> None:
-        """Hears that a server's question needs no answer any more."""
-
-    @abstractmethod
-    def given_up(self) -> None:
-        """Hears that the client of a run that was parked has gone: one that it waits for ends, with its calls."""
-
-    @abstractmethod
-    async def unpark(self) -> bool:
-        """Takes a park back, as the run goes on where it is. Says whether nobody else has taken the run; bounded."""
+        """Hears that such a question needs no answer any more."""
 
     @abstractmethod
     def goes_on(self, recording: Recording) -> None:

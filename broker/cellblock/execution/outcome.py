@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from cellblock.base.errors import Certainty, shorten
+from cellblock.base.questions import ParkedQuestion
 from cellblock.execution.calls import CallCounts
 from cellblock.execution.events import CallFacts
 from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
 from cellblock.execution.response import Diagnostic, error_diagnostic
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+from cellblock.journal.parked import Parked
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
 from cellblock.script.unawaited import Unawaited
@@ -21,6 +22,10 @@ MAX_NAMED: Final = 5
 """Bounds the calls that a diagnostic names."""
 
 SEND_AGAIN: Final = "No tool call ran or may have run: the script can be sent again as it is."
+
+PARKED: Final = (
+    " The run is written down and goes on from here when the answer is there; its process has ended."
+)
 
 MAX_SAID_CHARS: Final = 500
 """Bounds what a diagnostic says of a login that is needed."""
@@ -64,20 +69,9 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
 
 def run_parked(run_id: str, parked: Parked) -> Diagnostic:
     """Says that a run waits for a person, and how it goes on."""
-    if not parked.questions:
-        return Diagnostic(
-            severity="warning",
-            code="RUN_PARKED",
-            message=f"The run waits for tools that are at work: {_named(parked.working)}. It is written down and goes "
-            "on from here when their answers are there; its process has ended.",
-            hint=f"Do not run the script again: `cellblock runs show {run_id}` says whether it has ended, `cellblock "
-            "runs cancel` ends it.",
-        )
     before = [question for question in parked.questions if question.kind == "approval"]
     logins = [question for question in parked.questions if question.kind == "login"]
     asked = [question for question in parked.questions if question.is_of_server]
-    asking = {question.call for question in asked}
-    working = [call for call in parked.working if call.call not in asking]
     said: list[str] = []
     if before:
         said.append(f"waits until the user allows its calls: {_named(before)}. They were not made.")
@@ -86,21 +80,28 @@ def run_parked(run_id: str, parked: Parked) -> Diagnostic:
         said.append(f"waits for a login, for calls that were not made: {_named(logins)}. {why}")
     if asked:
         said.append(f"waits for the user's answer to what servers ask during calls: {_named(asked)}.")
-    if working:
-        said.append(f"waits for tools that are at work, too: {_named(working)}.")
     hint = f"Do not run the script again: `cellblock runs approve {run_id}` lets it go on, `cellblock runs deny` "
     return Diagnostic(
         severity="warning",
         code="RUN_PARKED",
-        message=f"The run {' It '.join(said)} The run is written down and goes on from here when the answer is there; "
-        "its process has ended.",
+        message=f"The run {' It '.join(said)}{PARKED}",
         hint=f"{hint}refuses the calls."
         if before
         else f"{hint}refuses; `cellblock runs show` says what it waits for.",
     )
 
 
-def _named(calls: Sequence[ParkedQuestion | WorkingCall | CallFacts]) -> str:
+def not_written_down(parked: Diagnostic, why: str = "") -> Diagnostic:
+    """Says that a run which waits for a person has ended, as it could not be written down; `parked` says what for."""
+    waits = parked.message.removesuffix(PARKED)
+    return error_diagnostic(
+        "RUN_NOT_PARKED",
+        f"{waits} It could not be written down{f': {why}' if why else ''}, so it has ended.",
+        f"Look whether Cellblock's state directory is full or its PostgreSQL is away. {SEND_AGAIN}",
+    )
+
+
+def _named(calls: Sequence[ParkedQuestion | CallFacts]) -> str:
     names = [f"{call.server}.{call.tool}" for call in calls]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
@@ -244,18 +245,17 @@ def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
     return diagnostic.model_copy(update={"message": said})
 
 
-def lost_with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts]) -> Diagnostic:
-    """Gives the end of a run whose process was lost, with the calls that have run, or may have."""
+def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts]) -> Diagnostic:
+    """Gives the end of a run that was lost, with the calls that have run, or may have."""
     ran = [call for call in calls if call.over and call.certainty is Certainty.COMPLETED]
     unsure = [call for call in calls if call not in ran and call.certainty is not Certainty.NOT_STARTED]
     said = [
         f"{what}: {_named(some)}." for what, some in (("Completed", ran), ("May have run", unsure)) if some
     ]
-    if not said:
+    hint = diagnostic.hint or ""
+    if not said or SEND_AGAIN not in hint:
         return diagnostic
-    hint = (diagnostic.hint or "").replace(
-        SEND_AGAIN, "Check what these calls did before you run the script again."
-    )
+    hint = hint.replace(SEND_AGAIN, "Check what these calls did before you run the script again.")
     return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
 
 

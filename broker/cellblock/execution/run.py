@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
 from cellblock.execution.journaled import Journaled
 from cellblock.execution.keeping import KeptRun
-from cellblock.execution.login_waits import LoginWaits
 from cellblock.execution.outcome import (
     call_limit,
     ending,
-    lost_with_calls,
     not_back,
+    not_written_down,
     query_limit,
     run_parked,
+    with_calls,
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking, Waiting, parked_question
+from cellblock.execution.parking import Parking
 from cellblock.execution.queries import MAX_QUERIES, Queries
+from cellblock.execution.questions import Questions
 from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
-from cellblock.execution.server_questions import ServerQuestions
 from cellblock.execution.settled import Settled
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
-from cellblock.journal.parked import Parked, WorkingCall
-from cellblock.journal.recording import Recording
+from cellblock.journal.parked import CANCELLED, Parked
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
@@ -91,30 +89,21 @@ class Run:
         self._aborted = self._leaving = False
         self._last_id = 0
         self._parking: Parking | None = None
-        self._writing: asyncio.Task[None] | None = None
-        self._held_back: list[Callable[[], None]] = []
-        self._has_ended_meanwhile = False
+        self._questions: Questions | None = None
         self._parked: Diagnostic | None = None
-        self._questions: ServerQuestions | None = None
+        self._written: Awaitable[bool] | None = None
         kept = context.kept
-        patience = None if kept is None else kept.patience(client_leaves=context.round is not None)
-        if kept is not None and (patience is not None or kept.park_tools_seconds is not None):
-            seconds = None if context.round is None else patience
-            self._parking = Parking(
-                seconds, lambda: self._calls.under_way, self._park, kept.park_tools_seconds
-            )
-            if rules is not None and kept.park_seconds is not None:
-                rules.parking = self._parking
-            if patience is not None:
-                self._questions = ServerQuestions(kept, self._parking)
-        self._pause_ms = rules.pause_ms if rules is not None else 0
-        if context.requester is not None or self._questions is not None:
+        parks = kept is not None and kept.parks
+        self._pause_ms = rules.pause_ms(parks=parks) if rules is not None else 0
+        if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
-        self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock)
-        self._calls.parking, self._calls.questions = self._parking, self._questions
-        if kept is not None and self._parking is not None and self._questions is not None:
-            self._calls.logins = LoginWaits(kept, self._parking, self._clock, context.approver)
+        if kept is not None and kept.parks:
+            self._parking = Parking(lambda: self._calls.under_way, self._park)
+            self._questions = Questions(kept, self._parking, self._clock, context.approver)
+        self._calls = ToolCalls(
+            context, self._reply, self._replies.room, self._clock, self._parking, self._questions
+        )
         self._journaled: Journaled | None = None
         if context.journal is not None:
             self._journaled = Journaled(
@@ -144,8 +133,8 @@ class Run:
         finally:
             self._deadline.cancel()
             self._lease.release()
-        if self._writing is not None:
-            await self._writing
+        if self._written is not None and not await self._written and self._parked is not None:
+            self._parked, self._killed_for = None, not_written_down(self._parked)
         if self._leaving:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
@@ -162,20 +151,18 @@ class Run:
             self._kill(self._ending(protocol.Ended(reason="cancelled")))
             self._calls.abandon()
             if self._parked is not None and self._context.kept is not None:
-                self._context.kept.given_up()
+                self._context.kept.take_back(CANCELLED)
+                self._parked, self._killed_for = None, self._ending(protocol.Ended(reason="cancelled"))
 
-    def park(self, *, away: bool) -> bool:
-        """Parks the run if it waits for people and for nothing else; with `away`, only if its client is away meanwhile.
-        Says whether it is being parked."""
-        if self._parking is None or (away and self._context.round is None):
-            return False
-        return self._parking.park_now()
+    def park(self) -> bool:
+        """Parks the run if it waits for people and for nothing else. Says whether it is being parked."""
+        return self._parking is not None and self._parking.park_now()
 
     def leave(self) -> None:
         """Ends the run here, as its broker stops: one that waits for people is parked, one that is written down as it
         goes is left to another broker, and others are aborted."""
         kept = self._context.kept
-        if self._parking is not None and self._parking.park_now():
+        if self.park():
             return
         if kept is None or not kept.is_durable or not self._leased:
             self.abort()
@@ -195,14 +182,6 @@ class Run:
                 self._on_call(message, body)
             return
         if self._state is State.OVER:
-            return
-        has_settled = isinstance(message, protocol.Ended) and message.outcome != "none"
-        is_end = isinstance(message, protocol.Ended) and not self._has_ended_meanwhile
-        if self._state is State.PARKING and (has_settled or not is_end):
-            self._held_back.append(partial(self.worker_says, message, body))
-            if has_settled:
-                self._has_ended_meanwhile = True
-                self._deadline.cancel()
             return
         match message:
             case protocol.Ended():
@@ -270,10 +249,6 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
-        if self._has_ended_meanwhile:
-            # Its host knows it no more, and would confirm nothing.
-            self._say_held_back()
-            return
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
         self._to_host(self._lease, protocol.Cancel())
@@ -305,8 +280,6 @@ class Run:
     def _let_go(self) -> None:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
-        if (rules := self._context.rules) is not None:
-            rules.parking = None
         self._lease = self._parking = self._questions = self._journaled = None
         for part in ("_calls", "_clock", "_deadline", "_log", "_queries", "_replies", "_settled"):
             delattr(self, part)
@@ -363,27 +336,19 @@ class Run:
         return before + max(0, int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000))
 
     def _park(self) -> None:
-        """Writes the run down; its worker is killed when that is certain."""
-        kept, journal, parking = self._context.kept, self._context.journal, self._parking
-        assert kept is not None and journal is not None and parking is not None
-        if journal.lost is not None or not self._move(Event.PARK):
-            parking.failed(for_good=True)
+        """Has the run written down, and its worker killed: what that does from now on is as if it had never been."""
+        kept, journal, parking, questions = (
+            self._context.kept,
+            self._context.journal,
+            self._parking,
+            self._questions,
+        )
+        assert kept is not None and journal is not None and parking is not None and questions is not None
+        if self._state is not State.RUNNING:
             return
-        recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
-        waits = parking.waiting
-        self._writing = asyncio.create_task(self._written_down(kept, parking, recording, waits))
-
-    async def _written_down(
-        self, kept: KeptRun, parking: Parking, recording: Recording, waits: Waiting
-    ) -> None:
-        rules, turn, (questions, asked, working) = self._context.rules, self._context.round, waits
+        asked, rules = tuple(parking.questions.values()), self._context.rules
         parked = Parked(
-            questions=(*map(parked_question, questions.values()), *(one.asked for one in asked.values())),
-            working=tuple(
-                WorkingCall(call=call.id, server=call.server, tool=call.tool)
-                for call in recording.calls
-                if call.id in working
-            ),
+            questions=asked,
             asked=0 if rules is None else rules.asked,
             waited_ms=0 if rules is None else rules.waited_ms,
             client=self._lease.client if self._lease is not None else "",
@@ -391,47 +356,20 @@ class Run:
             # Those that another process may make.
             allowed=()
             if rules is None
-            else tuple(
-                rules.allowed & {*questions, *(one.asked.call for one in asked.values() if one.asked.round)}
-            ),
+            else tuple(rules.allowed & {question.call for question in asked if not question.holds_call}),
         )
-        kept.on_taken = lambda: self._taken_elsewhere(run_parked(kept.run_id, parked))
-        written = await kept.park(recording, parked, kept.turn if turn is None else turn())
-        # Whoever is answered meanwhile, or has ended, goes on here; a host that was lost is no loss now.
-        goes_on = (
-            [set(one) for one in waits] != [set(one) for one in parking.waiting]
-            or parking.is_asking
-            or self._has_ended_meanwhile
-        )
-        is_here = self._state is State.PARKING
-        if (written and not goes_on and (is_here or self._lost is not None)) or (
-            written and not await kept.unpark()
-        ):
-            self._parked = run_parked(kept.run_id, parked)
-        if self._parked is not None:
-            # At once, so that no call is made here whose answer is taken elsewhere.
-            if left := self._calls.leave(working, kept.came):
-                kept.hold(left)
-                if self._questions is not None:
-                    self._questions.leave(client_waits=kept.is_waited_for and not parked.questions)
-                if (generation := self._context.generation) is not None:
-                    for task in left:
-                        generation.until(task)
-            self._kill(self._parked)
-        elif self._move(Event.UNPARK):
-            parking.failed(for_good=not written)
-            self._say_held_back()
-            parking.look()
-
-    def _taken_elsewhere(self, parked: Diagnostic) -> None:
-        if not self._has_ended_meanwhile:
-            self._parked = parked
-            self._kill(parked)
-
-    def _say_held_back(self) -> None:
-        held, self._held_back = self._held_back, []
-        for say in held:
-            say()
+        self._parked = run_parked(kept.run_id, parked)
+        if journal.lost is not None:
+            self._parked, why = None, not_written_down(self._parked, journal.lost)
+            self._kill(why)
+            return
+        recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
+        left = self._calls.leave({one.call for one in asked if one.holds_call}, kept.came)
+        if (generation := self._context.generation) is not None:
+            for task in left:
+                generation.until(task)
+        self._written = kept.park(recording, parked, left, questions.leave())
+        self._kill(self._parked)
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -490,18 +428,12 @@ class Run:
             self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.PARKING:
-            self._held_back.append(partial(self._reply, call_id, ok, body))
-            return
         if self._journaled is not None and (self._state is State.RUNNING or self._leaving):
             self._journaled.answered(call_id, ok, body)
         if self._state is State.RUNNING:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.PARKING:
-            self._held_back.append(partial(self._send_reply, call_id, ok, body))
-            return
         if self._state is State.RUNNING and self._lease is not None:
             if self._journaled is not None:
                 # What waited too long was replaced by an error.
@@ -516,7 +448,7 @@ class Run:
             self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
         own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
-        final, kept = self._parked or self._killed_for, self._context.kept
+        final, kept = self._killed_for, self._context.kept
         is_lost = self._parked is None and self._is_lost(ended)
         if kept is not None and (self._parked is not None or is_lost):
             self._note_use(kept, ended)
@@ -526,8 +458,8 @@ class Run:
             final = self._ending(ended)
         if final is not None:
             if self._calls.calls and self._parked is None:
-                final = with_certainty(final, self._calls.counts())
-            diagnostics.insert(0, lost_with_calls(final, self._calls.calls) if is_lost else final)
+                final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
+            diagnostics.insert(0, final)
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,

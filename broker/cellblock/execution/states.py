@@ -15,10 +15,6 @@ class State(StrEnum):
     RUNNING = "running"
     """Says that a worker has the script, and that the clock runs."""
 
-    PARKING = "parking"
-    """Says that the run is being written down, so that it can go on later; what its worker says meanwhile is held
-    back."""
-
     KILLING = "killing"
     """Says that the broker has asked for the worker's death."""
 
@@ -31,8 +27,6 @@ class Event(StrEnum):
 
     LEASED = "leased"
     KILL = "kill"
-    PARK = "park"
-    UNPARK = "unpark"
     END = "end"
 
 
@@ -42,10 +36,6 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.SENT, Event.END): State.OVER,
     (State.RUNNING, Event.KILL): State.KILLING,
     (State.RUNNING, Event.END): State.OVER,
-    (State.RUNNING, Event.PARK): State.PARKING,
-    (State.PARKING, Event.UNPARK): State.RUNNING,
-    (State.PARKING, Event.KILL): State.KILLING,
-    (State.PARKING, Event.END): State.OVER,
     (State.KILLING, Event.END): State.OVER,
 }
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cellblock.journal.parked import LOST, Answer, Given, Parked
-from cellblock.journal.replies import checked
+from cellblock.base.questions import Answer, Given, QuestionId
+from cellblock.journal.parked import LOST, Parked
 from cellblock.journal.rows import (
     WAITING,
     AnyPiece,
@@ -24,6 +24,7 @@ from cellblock.journal.rows import (
 )
 from cellblock.journal.run_rows import RunRows, plain
 from cellblock.journal.tables import OF_PRINCIPAL
+from cellblock.schemas.replies import checked
 
 MAX_ADOPTED: Final = 3
 """Bounds how often a run goes on whose broker has died: it may be what kills it."""
@@ -42,7 +43,7 @@ class Moves(RunRows):
             head: The run, with its `turn` and `expires`.
             pieces: All of it.
             owner: As for `JournalStore.write`. Whom it belongs to when it is parked `head.owner` says: the broker that
-                goes on with calls of it; None where none is with its tool.
+                has calls of it whose servers wait for an answer; None where there are none.
 
         Raises:
             TooLarge: It takes more than all parked runs together may.
@@ -60,32 +61,23 @@ class Moves(RunRows):
             self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
             self._put(replace(head, state="parked"), pieces, head.owner)
 
-    def unpark(self, head: Head, owner: str | None) -> bool:
-        """Gives a parked run back to the broker that has parked it; says whether nobody else has taken it since.
-
-        Args:
-            head: The run, as it was parked: others may have taken it, and parked it again in the same round.
-            owner: The broker; None where the run is not written down as it goes: nothing is left of it here.
-        """
-        as_it_was = "WHERE id = ? AND state = 'parked' AND turn = ? AND resumed = ? AND is_answered = 0"
-        which = head.id, head.turn, head.resumed
-        with self._database.transaction(head.id):
-            if owner is None:
-                return self._database.execute(f"DELETE FROM runs {as_it_was}", *which) > 0
-            moved = self._database.execute(
-                f"UPDATE runs SET state = 'running', owner = ? {as_it_was}", owner, *which
-            )
-            return moved > 0
-
     def answer(
-        self, run_id: str, answers: Mapping[int, Given] | Answer, principal: str | None = None
-    ) -> tuple[Head, Parked, dict[int, Given]] | None:
+        self,
+        run_id: str,
+        answers: Mapping[QuestionId, Given] | Answer,
+        principal: str | None = None,
+        *,
+        turn: int | None = None,
+    ) -> tuple[Head, Parked, dict[QuestionId, Given]] | None:
         """Writes down what is said to the questions of a parked run; what is answered already stays so.
 
         Args:
             run_id: The run.
-            answers: By the numbers of the questions, or one word for all that are open. Others are ignored.
+            answers: By the questions, or one word for all that are open. Others are ignored.
             principal: As for `heads`.
+            turn: Of a client that has come back in this round, which is over then: what it leaves open was dismissed,
+                unless a server has asked it since. Answers to none of the questions do nothing: the run waits for
+                something else. None: it is somebody else who answers.
 
         Returns:
             The run, what it waits for, and all answers; None when no such run is parked.
@@ -96,103 +88,66 @@ class Moves(RunRows):
         """
         with self._database.transaction(run_id):
             found = self.read(run_id, principal, WAITING)
-            if found is None or found[0].state != "parked":
+            if found is None or found[0].state != "parked" or turn not in (None, found[0].turn):
                 return None
             head, pieces = found
             parked, known = waiting_in(pieces)
-            new: dict[int, Given] = {}
-            for question in open_questions(head, parked, known):
-                given = answers.get(question.number) if not isinstance(answers, str) else answers
+            asked = open_questions(head, parked, known)
+            if not isinstance(answers, str) and turn is not None:
+                if asked and answers and not any(question.id in answers for question in asked):
+                    return None
+                dismissed: dict[QuestionId, Given] = {
+                    question.id: "cancelled" for question in asked if not question.holds_call
+                }
+                answers = {**dismissed, **answers}
+                head = replace(head, turn=head.turn + 1)
+            new: dict[QuestionId, Given] = {}
+            for question in asked:
+                given = answers if isinstance(answers, str) else answers.get(question.id)
                 if given is not None:
-                    new[question.number] = checked(question, given)
+                    new[question.id] = checked(question, given)
             known |= new
             is_answered = head.owner is None and not open_questions(head, parked, known)
             head = replace(head, is_answered=is_answered)
-            if new:
-                self._put(head, [answers_piece(new)], head.owner)
+            if new or turn is not None:
+                self._put(head, [answers_piece(new)] if new else [], head.owner)
+                self._database.announce()
             return head, parked, known
 
-    def take(
-        self,
-        run_id: str,
-        owner: str,
-        *,
-        principal: str | None = None,
-        turn: int | None = None,
-        answers: Mapping[int, Given] | None = None,
-    ) -> tuple[Head, list[Piece]] | None:
-        """Takes a parked run, to go on with it; of several that try, one gets it.
-
-        Args:
-            run_id: The run.
-            owner: The broker that takes it. What another one goes on with calls of is that one's.
-            principal: As for `heads`.
-            turn: Only as it was parked then; None: in any.
-            answers: What its client says to the questions; what is open and not among them was dismissed. Answers to
-                none of its questions take nothing: it waits for something else. None: it has its answers.
-
-        Returns:
-            The run as it is now, and its pieces; None when no such run is parked.
-
-        Raises:
-            WrongAnswer: One does not fit its question; it stays parked, and so below.
-            WrongPiece, StoreError: As `read`.
-        """
+    def take(self, run_id: str, owner: str) -> tuple[Head, list[Piece]] | None:
+        """Takes a parked run, to go on with it; of several that try, one gets it. What another broker has calls of is
+        that one's. Returns the run as it is now, and its pieces; None when no such run is parked. Raises StoreError."""
         with self._database.transaction(run_id):
-            more: list[Piece] = []
-            if answers is not None:
-                found = self.read(run_id, principal, WAITING)
-                if found is None or found[0].state != "parked":
-                    return None
-                questions = {question.number: question for question in parked_questions(*found)}
-                if answers and not answers.keys() & questions.keys():
-                    return None
-                dismissed: Answer = "cancelled"
-                given: dict[int, Given] = {
-                    number: checked(question, answers.get(number, dismissed))
-                    for number, question in questions.items()
-                }
-                more = [answers_piece(given)]
-            # The round is over for whoever has come back in it.
             moved = self._database.execute(
-                "UPDATE runs SET state = 'running', owner = ?, changed = ?, resumed = resumed + 1, is_answered = 0, "
-                "turn = turn + ? WHERE id = ? AND state = 'parked' AND (owner IS NULL OR owner = ?) "
-                f"AND {OF_PRINCIPAL} AND (CAST(? AS INTEGER) IS NULL OR turn = ?)",
-                *(owner, time.time(), int(turn is not None)),
-                *(run_id, owner),
-                *(plain(principal), plain(principal)),
-                *(turn, turn),
+                "UPDATE runs SET state = 'running', owner = ?, changed = ?, resumed = resumed + 1, is_answered = 0 "
+                "WHERE id = ? AND state = 'parked' AND owner IS NULL",
+                *(owner, time.time(), run_id),
             )
-            taken = self.read(run_id) if moved else None
-            if taken is not None and more:
-                # Of a broker that dies before its calls are made, too, they are not asked again.
-                self._put(taken[0], more, owner)
-                taken[1].extend(more)
-            return taken
+            return self.read(run_id) if moved else None
 
-    def add_answers(self, run_id: str, turn: int, owner: str, pieces: Sequence[Piece]) -> bool:
+    def add_answers(self, run_id: str, resumed: int, owner: str, pieces: Sequence[Piece]) -> bool:
         """Writes answers of tools that this broker has waited for, or what their servers ask; says whether the run
         still waits for them."""
         with self._database.transaction(run_id):
             head = self.head(run_id)
-            if head is None or (head.state, head.turn, head.owner) != ("parked", turn, owner):
+            if head is None or (head.state, head.resumed, head.owner) != ("parked", resumed, owner):
                 return False
             self._put(head, pieces, owner)
             return True
 
-    def release(self, run_id: str, turn: int, owner: str, *, is_lost: bool = False) -> bool:
-        """Has a parked run wait for people alone: this broker goes on with no call of it. Says whether it waits for
-        nobody now. One that has lost brokers so `MAX_ADOPTED` times ends.
+    def release(self, run_id: str, resumed: int, owner: str, *, is_lost: bool = False) -> bool:
+        """Has a parked run wait for people alone: this broker has no call of it. Says whether it waits for nobody now.
+        One that has lost brokers so `MAX_ADOPTED` times ends.
 
         Args:
             run_id: The run.
-            turn: As it was parked.
+            resumed: As it was parked.
             owner: The broker.
             is_lost: Whether the broker has died; its calls may have run, and whoever goes on is told so.
         """
         with self._database.transaction(run_id):
-            where = "id = ? AND state = 'parked' AND turn = ? AND owner = ?"
-            if is_lost and self._end(LOST, f"{where} AND adopted >= ?", run_id, turn, owner, MAX_ADOPTED):
+            where = "id = ? AND state = 'parked' AND resumed = ? AND owner = ?"
+            if is_lost and self._end(LOST, f"{where} AND adopted >= ?", run_id, resumed, owner, MAX_ADOPTED):
                 return False
             found = self.read(run_id, kinds=WAITING)
             if found is None:
@@ -201,7 +156,7 @@ class Moves(RunRows):
             is_answered = head.state == "parked" and not parked_questions(head, found[1])
             moved = self._database.execute(
                 f"UPDATE runs SET owner = NULL, is_answered = ?, adopted = adopted + ? WHERE {where}",
-                *(int(is_answered), int(is_lost), run_id, turn, owner),
+                *(int(is_answered), int(is_lost), run_id, resumed, owner),
             )
             return moved > 0 and is_answered
 
@@ -263,6 +218,7 @@ class Moves(RunRows):
             if head is None or head.state != "running" or head.owner is None:
                 return False
             self._put(head, [Piece("cancel", b"")], head.owner)
+            self._database.announce()
             return True
 
     def asked_to_end(self, owner: str) -> list[str]:
@@ -312,11 +268,12 @@ class Moves(RunRows):
         return [(run, owner) for run, owner in rows]
 
     def held(self) -> list[tuple[str, str, int]]:
-        """Returns the parked runs of which brokers go on with calls: run, broker, round. Raises StoreError."""
+        """Returns the parked runs of which brokers have calls: run, broker, how often it has gone on. Raises
+        StoreError."""
         rows = self._database.rows(
-            "SELECT id, owner, turn FROM runs WHERE state = 'parked' AND owner IS NOT NULL"
+            "SELECT id, owner, resumed FROM runs WHERE state = 'parked' AND owner IS NOT NULL"
         )
-        return [(run, owner, turn) for run, owner, turn in rows]
+        return [(run, owner, resumed) for run, owner, resumed in rows]
 
     # ---- inside --------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,11 @@ class RunOwner(Protocol):
 
     def lives(self, name: str) -> bool:
         """Says whether the broker of a name runs; blocks. Raises StoreError."""
+        ...
+
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Has `listener` called, in any thread, when another process announces that it has written something of a
+        kind."""
         ...
 
     def close(self) -> None:
@@ -58,6 +64,9 @@ class Owner:
             return self.is_own(name) or is_living(self._parent, name)
         except OSError:
             return True
+
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Does nothing: processes that share files look at their versions."""
 
     def close(self) -> None:
         """Gives the lock up: runs that go on are anybody's then."""

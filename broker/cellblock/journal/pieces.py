@@ -121,7 +121,7 @@ def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> s
     """
     needed: set[tuple[str, str]] = set()
     if parked is not None:
-        needed = {(one.server, one.tool) for one in (*parked.questions, *parked.working)}
+        needed = {(one.server, one.tool) for one in parked.questions}
     recording = None
     with contextlib.suppress(UnreadableRecording):
         # Whoever takes it is told.

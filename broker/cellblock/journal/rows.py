@@ -9,7 +9,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
-from cellblock.journal.parked import Given, Parked, ParkedQuestion
+from cellblock.base.questions import Given, ParkedQuestion, QuestionId
+from cellblock.journal.parked import Parked
 
 Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
@@ -89,7 +90,7 @@ class Head:
     """Says when the run's row was last written; None before the first time."""
 
     owner: str | None = None
-    """Names the broker that has the run; of a parked one, the broker whose calls are still with their tools."""
+    """Names the broker that has the run; of a parked one, the broker that has calls whose servers wait for answers."""
 
     adopted: int = 0
     """Counts how often the run's broker was lost."""
@@ -117,9 +118,9 @@ class TooLarge(OneRunFailed):
     """Tells that a run is larger than all that may be kept."""
 
 
-def answers_piece(answers: Mapping[int, Given]) -> Piece:
-    """Returns the piece of answers, by the numbers of their questions."""
-    return Piece("answers", json.dumps(dict(answers)).encode())
+def answers_piece(answers: Mapping[QuestionId, Given]) -> Piece:
+    """Returns the piece of answers, by their questions."""
+    return Piece("answers", json.dumps({str(question): one for question, one in answers.items()}).encode())
 
 
 def asked_piece(question: ParkedQuestion) -> Piece:
@@ -132,19 +133,19 @@ def sent_piece(call_id: int) -> Piece:
     return Piece("sent", str(call_id).encode())
 
 
-def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
+def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[QuestionId, Given]]:
     """Returns what a parked run waits for, and the answers that were given. Raises WrongPiece: The run is not parked,
     or cannot be read by this release."""
     bodies = [piece.body for piece in pieces if piece.kind == "parked"]
     if not bodies:
         raise WrongPiece("the run waits for nobody")
-    answers: dict[int, Given] = {}
+    answers: dict[QuestionId, Given] = {}
     try:
         for piece in pieces:
             if piece.kind == "answers":
                 given: object = json.loads(piece.body)
                 if is_object(given):
-                    answers |= {int(number): one for number, one in given.items()}
+                    answers |= {QuestionId.parse(name): one for name, one in given.items()}
         parked = Parked.unpack(bodies[-1])
         questions = list(parked.questions)
         for piece in pieces:
@@ -160,14 +161,13 @@ def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[int, Given]]:
         raise Foreign(f"another release has written down what the run waits for ({error})") from error
 
 
-def open_questions(head: Head, parked: Parked, known: Collection[int]) -> tuple[ParkedQuestion, ...]:
+def open_questions(head: Head, parked: Parked, known: Collection[QuestionId]) -> tuple[ParkedQuestion, ...]:
     """Returns the questions that are not known to be answered: what a server asks is over where no broker has its
     call, unless it asks in rounds."""
     return tuple(
         question
         for question in parked.questions
-        if question.number not in known
-        and not (question.is_of_server and not question.round and head.owner is None)
+        if question.id not in known and not (question.holds_call and head.owner is None)
     )
 
 

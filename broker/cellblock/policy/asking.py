@@ -1,4 +1,4 @@
-"""Asking says what is asked of the user before a call, and whom a run is for."""
+"""Asking says what the user is asked about a call, and whom a run is for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from cellblock.journal.parked import Round
+from cellblock.base.questions import QuestionId, Round
 
 
 class Verdict(Enum):
@@ -33,13 +33,11 @@ class LoginQuestion:
         said: What the server says, and how the user logs in.
         server: The server's name in the configuration.
         mark: Names the login that there is.
-        nth: Names the question among those of its call.
     """
 
     said: str
     server: str
     mark: str
-    nth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,9 @@ class Question:
     """Asks the user about one tool call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
-    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run. With `login`
-    the user is asked to log in, and says yes when that is done; None: whether the call may be made.
+    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run, and `nth` as
+    in `QuestionId`. With `login` the user is asked to log in, and says yes when that is done; None: whether the call
+    may be made.
     """
 
     server_id: str
@@ -58,6 +57,12 @@ class Question:
     timeout: float
     call_id: int = 0
     login: LoginQuestion | None = None
+    nth: int = 0
+
+    @property
+    def id(self) -> QuestionId:
+        """Names the question in its run."""
+        return QuestionId(self.call_id, self.nth)
 
 
 Approver = Callable[[Question], Awaitable[Verdict]]
@@ -93,16 +98,14 @@ class Grantee:
     Args:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which
             are known), `stdio:NAME` (which is only what the client says), or what a program calls its own client.
-        approver: Asks the client's user; None where nobody can be asked.
-        round: Gives the number of the round in which a client comes back with answers, where it is away meanwhile: its
-            run can be parked then, and several questions are asked at once. None where it waits.
-        leaves: Whether it is told at once when its run is parked for tools alone; otherwise it waits for the response.
+        approver: Asks the client's user; None where nobody can be asked now.
+        returns: Whether the client goes away with what is asked, and comes back with the answers: its run is parked
+            meanwhile.
     """
 
     principal: str
     approver: Approver | None = None
-    round: Callable[[], int] | None = None
-    leaves: bool = False
+    returns: bool = False
 
 
 EMBEDDING: Final = Grantee("embedding")

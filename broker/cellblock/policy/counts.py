@@ -1,4 +1,4 @@
-"""Counts are what clients have used, together at all brokers that share a database.
+"""What clients have used, together at all brokers that share a database, and the quotas that bound it.
 
 What must never be too much is counted there first. All else is counted here, added there once a second, and held
 against what others have added: so it may be too much by what the others have let pass in that second. While the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +19,13 @@ from typing import Final, TypeVar
 
 from cellblock.base.count_rows import Counted, CountRows
 from cellblock.base.database import Away, StoreError
+from cellblock.base.errors import CallDenied, Fault
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import end_tasks
 from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.catalog.model import ToolEntry
+from cellblock.config.policy import Quota
+from cellblock.policy.patterns import fits
 
 SYNC_SECONDS: Final = 1.0
 """Separates two looks at what other brokers have counted."""
@@ -72,7 +77,6 @@ class _Count:
         return others
 
     def begin_anew(self, now: float) -> None:
-        """Begins another period of the count, where the last one is over."""
         if self.period_ms and now >= self.ends_at:
             self.used = self.added = 0
             self.ends_at += self.period_ms / 1000 * (1 + (now - self.ends_at) * 1000 // self.period_ms)
@@ -267,3 +271,49 @@ class Counts:
         if self._rows is not None:
             self._rows.close()
             self._rows = None
+
+
+_OVER: Final = "Wait, or have whoever runs Cellblock raise it in cellblock.policy.quotas."
+
+
+class Quotas:
+    """Holds the quotas of one client.
+
+    Args:
+        principal: The client.
+        quotas: By pattern.
+        counts: Counts for them.
+    """
+
+    def __init__(self, principal: str, quotas: Mapping[str, Quota], counts: Counts) -> None:
+        self._principal, self._quotas, self._counts = principal, quotas, counts
+
+    async def take(self, server_id: str, tool: ToolEntry) -> None:
+        """Counts a call of a tool for each quota that it is in. Raises CallDenied: One is used up, or strict and not
+        to be known."""
+        for pattern, quota in self._quotas.items():
+            if not fits(pattern, server_id, tool):
+                continue
+            # As JSON: a principal may have any character.
+            name = json.dumps(["calls", self._principal, pattern, quota.per_ms])
+            if quota.strict:
+                try:
+                    left_ms = await self._counts.take(name, quota.per_ms, quota.calls)
+                except StoreError as error:
+                    raise CallDenied(
+                        f"{tool.export_name} was not called: the quota of this client for {pattern} is strict, and how "
+                        f"much of it is used cannot be known now ({error}).",
+                        hint="Try again when the database is back.",
+                        code="QUOTA_UNKNOWN",
+                        fault=Fault.CELLBLOCK,
+                    ) from None
+            else:
+                left_ms = await self._counts.spend(name, quota.per_ms, quota.calls)
+            if left_ms is not None:
+                raise CallDenied(
+                    f"{tool.export_name} was not called: the quota of this client for {pattern} is {quota.calls} calls "
+                    f"in {quota.per_ms / 1000:g} s, and is used up for another {left_ms / 1000:.0f} s.",
+                    hint=_OVER,
+                    code="QUOTA_USED_UP",
+                    fault=Fault.CALLER,
+                )

@@ -95,7 +95,6 @@ class Layer:
         return None
 
     def asks_about(self, server_id: str, tool: ToolEntry) -> bool:
-        """Says whether the user is asked before each call of a tool."""
         if self.grant.destructive == "approve" and effect_of(tool) == "destructive":
             return True
         return any_fits(self.grant.approve, server_id, tool)
@@ -136,7 +135,6 @@ class Grants:
 
     @property
     def may_ask(self) -> bool:
-        """Says whether the user could be asked about anything."""
         return self._asks or any(
             layer.grant.approve or layer.grant.destructive == "approve" for layer in self.layers
         )

@@ -22,7 +22,6 @@ def may_fit_server(pattern: str, server_id: str) -> bool:
 
 
 def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
-    """Says whether one of the patterns fits this tool."""
     return any(fits(pattern, server_id, tool) for pattern in patterns)
 
 

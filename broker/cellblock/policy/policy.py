@@ -10,11 +10,10 @@ from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
 from cellblock.config.policy import DEFAULT, Grant, PolicySettings, is_of_embedder
 from cellblock.policy.asking import EMBEDDING
-from cellblock.policy.counts import Counts
+from cellblock.policy.counts import Counts, Quotas
 from cellblock.policy.faults import faults, unknown_servers
 from cellblock.policy.grants import Grants, Layer
 from cellblock.policy.named_tokens import NOTHING, NamedTokens
-from cellblock.policy.quotas import Quotas
 
 logger = logging.getLogger("cellblock.policy")
 

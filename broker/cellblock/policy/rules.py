@@ -8,16 +8,17 @@ import logging
 import time
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import CallDenied, Fault
+from cellblock.base.questions import QuestionId
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.config.policy import PolicySettings
 from cellblock.policy.asking import Approver, EarlierQuestions, Question, Verdict
+from cellblock.policy.counts import Quotas
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants
-from cellblock.policy.quotas import Quotas
 from cellblock.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")
@@ -29,11 +30,6 @@ _UNAVAILABLE: Final = (
     "APPROVAL_UNAVAILABLE",
     "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
     "Do without this call, use a client with elicitation, or change {where}.",
-)
-
-_NOT_PARKED: Final = (
-    "the user must approve it, nobody can be asked now, and the run could not be written down to wait for that",
-    "Look at the state directory, or the PostgreSQL, and run the script again.",
 )
 
 _NOT_APPROVED: Final = {
@@ -77,12 +73,12 @@ class Waits(Protocol):
         """Hears that a call waits for an answer that may come while the run has its process."""
         ...
 
-    def goes_on(self, call_id: int) -> None:
-        """Hears that a call waits for no answer any more."""
+    def goes_on(self, question: QuestionId) -> None:
+        """Hears that nobody waits for this answer any more."""
         ...
 
-    async def until_parked(self, question: Question) -> None:
-        """Waits for the run to be parked, which cancels the call; returns where that cannot be."""
+    async def until_parked(self, question: Question) -> NoReturn:
+        """Waits for the run to be parked, which cancels the call."""
         ...
 
 
@@ -94,13 +90,11 @@ class RunRules:
         settings: The bounds of questions.
         approver: Asks the user; None where nobody can be asked.
         used: What counts for budgets already, and is counted on; None: nothing yet.
-        together: Whether several questions may be open at once.
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
         quotas: What the client may call in a period; None: as much as it likes.
 
     Attributes:
-        parking: Hears who waits, in a run that can be parked; None in others.
         asked: Counts how often the user was asked.
         allowed: Holds the numbers of the calls that the user has allowed.
     """
@@ -112,7 +106,6 @@ class RunRules:
         approver: Approver | None,
         used: Counter[tuple[int, str]] | None = None,
         *,
-        together: bool = False,
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
         quotas: Quotas | None = None,
@@ -123,11 +116,10 @@ class RunRules:
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking: AbstractAsyncContextManager[object] = (
-            nullcontext() if together or approver is None else asyncio.Lock()
+            nullcontext() if approver is None else asyncio.Lock()
         )
         self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
         self._stops, self._quotas = stops, quotas
-        self.parking: Waits | None = None
         self.asked = earlier.asked
         self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
@@ -135,10 +127,9 @@ class RunRules:
         self._since = 0.0
         self._nobody = False
 
-    @property
-    def pause_ms(self) -> int:
-        """Says how long the run's clock may stand still in all, in milliseconds."""
-        may_wait = self._approver is not None or self.parking is not None
+    def pause_ms(self, *, parks: bool) -> int:
+        """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
+        may_wait = self._approver is not None or parks
         return self._settings.approval_total_ms if may_wait and (self._stops or self._grants.may_ask) else 0
 
     @property
@@ -147,12 +138,26 @@ class RunRules:
         return int((self._waited + (time.monotonic() - self._since if self._open else 0.0)) * 1000)
 
     async def admit(
-        self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock, call_id: int = 0
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        clock: Clock,
+        call_id: int = 0,
+        parking: Waits | None = None,
     ) -> None:
         """Returns when the policy lets a call be sent.
 
         A call counts for its budgets and quotas when it is admitted this far, whatever the user then says: a script
         must not ask without end.
+
+        Args:
+            server: The tool's server.
+            tool: The tool.
+            arguments: The input.
+            clock: The run's.
+            call_id: The call's number in its run; 0 without a run.
+            parking: Hears who waits, in a run that can be parked; None in others.
 
         Raises:
             CallDenied: It may not; it was not started.
@@ -177,7 +182,7 @@ class RunRules:
         if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
         if self._is_asked(server_id, tool):
-            await self._ask(call_id, server_id, tool, arguments, clock)
+            await self._ask(call_id, server_id, tool, arguments, clock, parking)
 
     def recount(self, server: ServerEntry, tool: ToolEntry) -> None:
         """Counts a call for its budgets that was made before the run was parked."""
@@ -214,10 +219,18 @@ class RunRules:
         for key, _ in wanted:
             self._used[key] += 1
 
-    async def _ask(self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+    async def _ask(
+        self,
+        call_id: int,
+        server_id: str,
+        tool: ToolEntry,
+        arguments: Any,
+        clock: Clock,
+        parking: Waits | None,
+    ) -> None:
         verdict, bound = self._verdicts.pop(call_id, None), 0.0
         if verdict is None:
-            if self.parking is None and (self._approver is None or self._nobody):
+            if parking is None and (self._approver is None or self._nobody):
                 raise _not_approved(tool, Verdict.CANNOT_ASK)
             self._open += 1
             if self._open == 1:
@@ -225,7 +238,7 @@ class RunRules:
             # The run's time stands still until there is an answer.
             clock.stop()
             try:
-                verdict, bound = await self._answered(call_id, server_id, tool, arguments)
+                verdict, bound = await self._answered(call_id, server_id, tool, arguments, parking)
             finally:
                 self._open -= 1
                 if self._open == 0:
@@ -236,7 +249,7 @@ class RunRules:
         self.allowed.add(call_id)
 
     async def _answered(
-        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any
+        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, parking: Waits | None
     ) -> tuple[Verdict | None, float]:
         """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
         async with self._asking:
@@ -251,33 +264,37 @@ class RunRules:
                     why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
                     raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
                 self.asked += 1
-                verdict = Verdict.LATER if self._approver is None else await self._asked_now(question)
+                verdict = (
+                    Verdict.LATER
+                    if self._approver is None
+                    else await asked_now(self._approver, question, parking)
+                )
                 # Where nobody is, another question would hold the run for as long again.
                 self._nobody = self._approver is not None and verdict in (
                     Verdict.CANNOT_ASK,
                     Verdict.LATER,
                     None,
                 )
-        if self.parking is not None and verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
-            await self.parking.until_parked(question)
-            raise _denied("APPROVAL_UNAVAILABLE", tool, *_NOT_PARKED, Fault.CALLER)
+        if parking is not None and verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
+            await parking.until_parked(question)
         return verdict, bound
 
-    async def _asked_now(self, question: Question) -> Verdict | None:
-        assert self._approver is not None
-        if self.parking is not None:
-            self.parking.waits(question)
-        try:
-            async with asyncio.timeout(question.timeout):
-                return await self._approver(question)
-        except TimeoutError:
-            return None
-        except Exception:
-            logger.exception("the user cannot be asked")
-            return Verdict.CANNOT_ASK
-        finally:
-            if self.parking is not None:
-                self.parking.goes_on(question.call_id)
+
+async def asked_now(approver: Approver, question: Question, parking: Waits | None) -> Verdict | None:
+    """Asks the user, of whose answer a run that can be parked hears; returns None where none has come in time."""
+    if parking is not None:
+        parking.waits(question)
+    try:
+        async with asyncio.timeout(question.timeout):
+            return await approver(question)
+    except TimeoutError:
+        return None
+    except Exception:
+        logger.exception("the user cannot be asked")
+        return Verdict.CANNOT_ASK
+    finally:
+        if parking is not None:
+            parking.goes_on(question.id)
 
 
 def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:

@@ -58,12 +58,10 @@ class AuditLog(Watcher):
         self._write(lambda: self._script(run))
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """Writes a line `call` for a tool call that begins."""
         body = call.arguments if self._settings.inputs else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Writes a line `call_end` for a tool call that is over."""
         body = call.result if self._settings.outputs else None
         result = {
             "ok": call.ok,
@@ -74,7 +72,6 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
-        """Writes a line `run_end` for a run that is over."""
         facts = summary(run)
         value = run.response.result if self._settings.outputs and run.response is not None else None
 

@@ -60,7 +60,6 @@ class Board(Watcher):
         self._live[run.id] = LiveRun(run)
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """Keeps the newest console entries of a run."""
         live = self._live.get(run.id)
         if live is not None:
             live.logged += 1
@@ -68,7 +67,6 @@ class Board(Watcher):
                 live.logs.append(entry)
 
     def run_ended(self, run: RunFacts) -> None:
-        """Lets go of the run, and keeps what is shown of it."""
         live = self._live.pop(run.id, None) or LiveRun(run)
         self._recent.appendleft(self._whole(live))
         self.ended.append((run.ended or time.monotonic(), run.outcome in ("ok", "parked")))

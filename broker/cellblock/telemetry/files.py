@@ -79,7 +79,6 @@ class PrivateFile:
             raise OSError("only a part was written")
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._descriptor)
 
     def _open(self, folder: Folder) -> int:

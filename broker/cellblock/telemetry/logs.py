@@ -49,7 +49,6 @@ class _Safe(logging.Formatter):
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats the whole entry."""
         return self.safe(super().format(record))
 
 
@@ -57,7 +56,6 @@ class JsonLines(_Safe):
     """Formats each entry as one JSON object: time, level, logger, message, and what the entry says of itself."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats one line."""
         entry: dict[str, Any] = {
             "time": iso_time(record.created),
             "level": record.levelname.lower(),
@@ -79,7 +77,6 @@ class LogHandler(logging.Handler):
         self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues one entry."""
         try:
             # What the arguments are now is what was meant; they may change before the thread looks.
             record.msg, record.args = record.getMessage(), None
@@ -151,7 +148,6 @@ class RunLog(Watcher):
     """Writes one line for each run, at its end; level info, since a script that fails is no fault of the daemon."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """Writes the line of a run that is over."""
         facts = summary(run)
         line = " ".join(f"{key}={value}" for key, value in facts.items())
         runs.info("run ended: %s", line, extra={"facts": facts})

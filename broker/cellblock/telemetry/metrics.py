@@ -47,7 +47,6 @@ class Metrics:
         self._registry: Any = None
 
     def page(self) -> bytes:
-        """Returns the whole page, UTF-8."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         if self._registry is None:

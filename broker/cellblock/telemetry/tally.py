@@ -64,14 +64,12 @@ class Histogram:
         self.newest: deque[float] = deque(maxlen=RECENT)
 
     def add(self, seconds: float) -> None:
-        """Counts one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
         self.newest.append(seconds)
 
     @property
     def count(self) -> int:
-        """Returns how many durations were counted."""
         return sum(self.counts)
 
     def percentiles(self, *shares: float) -> list[float | None]:
@@ -96,12 +94,10 @@ class Tally(Watcher):
         """Holds the durations of calls by server."""
 
     def run_leased(self, run: RunFacts) -> None:
-        """Counts how long the run has waited for a place."""
         if run.leased is not None and run.queued is not None:
             self.queue_seconds.add(run.leased - run.queued)
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Counts the call under its tool."""
         server, tool = self._labels(call)
         self.calls[server, tool, call_outcome(call)] += 1
         histogram = self.call_seconds.get(server)
@@ -110,7 +106,6 @@ class Tally(Watcher):
         histogram.add(call.duration_ms / 1000)
 
     def run_ended(self, run: RunFacts) -> None:
-        """Counts the run under its outcome."""
         outcome = run.outcome.lower()
         self.runs[outcome if outcome in OUTCOMES else OTHER] += 1
         if run.ended is not None:

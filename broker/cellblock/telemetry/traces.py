@@ -111,7 +111,6 @@ class Tracer(Watcher):
         context.attach(set_span_in_context(span))
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Ends the call's span."""
         if (span := self._calls.pop(id(call), None)) is not None:
             outcome = call_outcome(call)
             span.set_attribute("cellblock.call.outcome", outcome)

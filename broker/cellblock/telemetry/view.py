@@ -41,7 +41,6 @@ class BrokerFacts:
         self._outputs = outputs
 
     def pool(self) -> Data:
-        """Returns places, queue, workers and hosts."""
         pool, hosts = self._pool, self._pool.hosts
         return {
             "capacity": pool.capacity,

@@ -14,8 +14,8 @@ from mcp.shared.dispatcher import ProgressFnT
 from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
-from cellblock.journal.parked import Round, pack_round
-from cellblock.journal.replies import KINDS, result_of
+from cellblock.base.questions import Round, pack_round
+from cellblock.schemas.replies import KINDS, result_of
 from cellblock.upstream.outstanding import current_origin, in_round
 
 _HINT = "Call a tool that needs no user input."

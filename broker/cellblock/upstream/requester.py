@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import mcp_types as types
 from pydantic import BaseModel
 
-from cellblock.journal.parked import Round
+from cellblock.base.questions import Round
 
 
 class Requester(Protocol):
@@ -54,6 +54,13 @@ PAUSE_MS: Final = 600_000
 """Bounds the time that the clock of one run may stand still while its client answers what servers ask: a server must
 not hold a worker without end."""
 
+
+LATER: Final = types.ErrorData(
+    code=types.INVALID_REQUEST,
+    message="The client can be asked only where its run can be written down meanwhile.",
+)
+"""Is the answer of a client that cannot be asked now, and answers when its run is parked; servers get it where that
+cannot be."""
 
 Live = Callable[[str], Awaitable[BaseModel | types.ErrorData]]
 """Asks the client that is there now; takes the question's key."""

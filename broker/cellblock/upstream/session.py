@@ -155,11 +155,6 @@ class UpstreamSession:
         return NeededLogin(self.name, self._login, lambda: self.state is State.READY)
 
     @property
-    def client(self) -> Client | None:
-        """Gives the SDK's client of the session; None while it takes no calls."""
-        return self._client
-
-    @property
     def stale(self) -> bool:
         """Says whether the server has announced a change of its tools that is not read yet."""
         return not self._fresh.is_set()

@@ -89,7 +89,6 @@ class Campaign:
             settings={
                 "typecheck": "off",
                 "policy": {"default": {"approve": APPROVE}, "quotas": shared.quotas(self._most)},
-                "journal": {"park_after_ms": 300},
                 "outputs": {"inline_bytes": INLINE_BYTES, "page_bytes": INLINE_BYTES},
             },
             host_options=("--drain", 20),

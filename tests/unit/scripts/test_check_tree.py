@@ -1,4 +1,4 @@
-"""The list of files and the rule on machine paths, on small trees with and without git."""
+"""The rule on machine paths, on small trees with and without git."""
 
 from __future__ import annotations
 

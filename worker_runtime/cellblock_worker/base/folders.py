@@ -90,11 +90,9 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Closes the descriptor."""
         os.close(self.descriptor)
 
     def stat(self) -> os.stat_result:
-        """Returns the folder's state now."""
         return os.fstat(self.descriptor)
 
     def names(self) -> list[str]:

@@ -25,6 +25,5 @@ class BoundedStderr(logging.StreamHandler):  # type: ignore[type-arg]
     """A handler writes to stderr, and keeps a file that stderr is within its bound."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one record."""
         bound_log(2)
         super().emit(record)

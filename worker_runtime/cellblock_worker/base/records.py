@@ -122,7 +122,6 @@ def _is_list(value: object) -> bool:
 
 
 def _check_of(kind: Any) -> tuple[Check, str]:
-    """Returns what holds a value against a type of fields, and the type in words."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _bounded(*parts)

@@ -91,7 +91,6 @@ _LINUX: Final = lifetime.LINUX
 
 @functools.cache
 def deno_binary() -> str:
-    """Returns the path of the Deno binary that the `deno` wheel carries."""
     return deno.find_deno_bin()
 
 

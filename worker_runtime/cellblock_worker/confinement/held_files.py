@@ -33,7 +33,6 @@ class HeldFiles:
                     self._fds.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
 
     def close(self) -> None:
-        """Closes the files that are held."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()

@@ -87,7 +87,6 @@ def _try_as_child(works: Callable[[], bool]) -> None:
 
 
 def _unshare() -> None:
-    """Moves this process into an empty network namespace."""
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) == 0:

@@ -104,7 +104,6 @@ def assemble(
 
 
 def packed(program: Sequence[Op]) -> bytes:
-    """Returns the program as the kernel and bubblewrap read it."""
     return b"".join(struct.pack("=HBBI", *op) for op in program)
 
 

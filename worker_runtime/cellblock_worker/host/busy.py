@@ -47,7 +47,6 @@ class BusyWorkers(Generic[T]):
         self._waiting: dict[str, dict[bytes, tuple[Waiting, asyncio.TimerHandle]]] = {}
 
     def put(self, worker: T) -> None:
-        """Keeps a worker that has been given a run."""
         self._workers.setdefault(worker.key, []).append(worker)
 
     def join(self, waiting: Waiting, *, gives_way: bool) -> bool:
@@ -84,7 +83,6 @@ class BusyWorkers(Generic[T]):
         return first
 
     def gone(self, worker: T) -> None:
-        """Takes out a worker whose process is gone, if it is here."""
         if self._discard(worker):
             self._release(worker.key)
 
@@ -104,7 +102,6 @@ class BusyWorkers(Generic[T]):
         return True
 
     def _release(self, key: str) -> None:
-        """Gives up the runs of a key of which no process is busy any more."""
         if key not in self._workers:
             for waiting, _ in list(self._waiting.get(key, {}).values()):
                 self._late(waiting)

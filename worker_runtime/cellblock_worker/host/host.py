@@ -126,7 +126,6 @@ class Host:
         self.dismissed: protocol.Shutdown | None = None
 
     def warm_up(self) -> None:
-        """Begins to warm workers."""
         self._balance()
 
     async def move(self) -> None:
@@ -269,7 +268,6 @@ class Host:
         return self._waiting.gives_way(worker.lane, now)
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
-        """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
         self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_reported, time.monotonic())
         if ended.outcome == "none":
@@ -400,7 +398,6 @@ class Host:
         return True
 
     def _run_of(self, link: BrokerLink, token: bytes) -> Worker | None:
-        """Returns the worker of a broker's run."""
         return self._runs.get(token) if self._link_of.get(token) is link else None
 
     def _grant(self, link: BrokerLink, places: int) -> None:
@@ -416,7 +413,6 @@ class Host:
     # ---- the pool ------------------------------------------------------------------------------------
 
     def _serve(self, waiting: Waiting) -> None:
-        """Gives a run a warm worker, at once or in its turn."""
         self._target.began(waiting.token, time.monotonic())
         self._warm.asked(waiting.run)
         self._waiting.join(waiting)

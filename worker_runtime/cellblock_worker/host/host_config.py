@@ -35,7 +35,6 @@ class HostConfig(Record):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     def to_json(self) -> str:
-        """Returns the configuration as a line of JSON, as `from_json` reads it."""
         return json.dumps(vars(self), default=vars)
 
     @classmethod

@@ -46,7 +46,6 @@ class KeptWorkers(Generic[T]):
         return self._count
 
     def put(self, worker: T, now: float) -> None:
-        """Keeps a process that is ready for another run."""
         self._by_key.setdefault(worker.key, []).append(_Kept(worker, now))
         self._count += 1
 
@@ -59,7 +58,6 @@ class KeptWorkers(Generic[T]):
         return None
 
     def discard(self, worker: T) -> None:
-        """Takes out a kept worker whose process is gone, if it is here."""
         for kept in self._by_key.get(worker.key, ()):
             if kept.worker is worker:
                 self._remove(kept)

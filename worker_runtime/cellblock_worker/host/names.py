@@ -41,11 +41,9 @@ class Names:
 
     @property
     def endpoints(self) -> list[str]:
-        """Returns the endpoints, each once."""
         return list(dict.fromkeys(endpoint for found in self._found.values() for endpoint in found))
 
     async def look_up(self) -> None:
-        """Asks what each name stands for now."""
         for name in self._found:
             if not name.startswith(DNS):
                 continue

@@ -24,7 +24,6 @@ class Untold:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, token: bytes) -> None:
-        """Takes a run that has just got a worker."""
         self._since[token] = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(LASTS_SECONDS, self._look)

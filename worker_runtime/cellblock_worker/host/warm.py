@@ -53,11 +53,9 @@ class WarmWorkers(Generic[T]):
         return len(self._workers)
 
     def put(self, worker: T) -> None:
-        """Keeps a worker that has booted."""
         self._workers.append(worker)
 
     def discard(self, worker: T) -> None:
-        """Takes out a worker whose process is gone, if it is here."""
         if worker in self._workers:
             self._workers.remove(worker)
 

@@ -90,7 +90,6 @@ class DenoProcess:
 
     @property
     def stderr_tail(self) -> bytes:
-        """Returns the last bytes the child wrote to its stderr."""
         return bytes(self._stderr)
 
     def write(self, data: bytes) -> bool:

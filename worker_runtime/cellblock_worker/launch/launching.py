@@ -115,7 +115,6 @@ class Launcher:
 
     @property
     def pid(self) -> int | None:
-        """Returns the process id of the launcher, if there is one now."""
         return self._process.pid if self._process is not None else None
 
     def open(self) -> None:

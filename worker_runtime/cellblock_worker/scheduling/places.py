@@ -65,7 +65,6 @@ class Places(Generic[T]):
         self._settled = True
 
     def join(self, broker: T) -> None:
-        """Adds a broker, which has no run and no place."""
         self._shares[broker] = _Share()
         self._divide()
 

@@ -62,7 +62,6 @@ class Turns:
         return iter(self._waiting)
 
     def join(self, waiting: Waiting) -> None:
-        """Adds a run that begins to wait."""
         self._waiting.append(waiting)
 
     def leave(self, token: bytes) -> bool:

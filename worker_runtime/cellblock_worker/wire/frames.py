@@ -86,7 +86,6 @@ def unpack_header(raw: bytes | memoryview) -> dict[str, Any]:
 
 
 def encode_frame(raw_header: bytes, body: bytes = b"") -> bytes:
-    """Joins an encoded header and a body to one frame."""
     return b"".join((_prefix.pack(2 + len(raw_header) + len(body), len(raw_header)), raw_header, body))
 
 
@@ -110,12 +109,10 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Returns how many bytes of an unfinished frame are held so far."""
         return len(self._buffer)
 
     @property
     def within_frame(self) -> bool:
-        """Says whether a frame has begun and is not whole yet."""
         return bool(self._buffer) or self._dropping > 0
 
     def feed(self, data: bytes) -> list[Frame]:

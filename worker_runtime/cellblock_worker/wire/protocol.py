@@ -396,7 +396,6 @@ def _opening(kind: type[Message]) -> bytes:
 
 
 def name_of(kind: type[Message]) -> str:
-    """Returns the name that a kind of message has on the wire."""
     return kind.fields["t"].default
 
 

@@ -145,12 +145,10 @@ def why_it_ended(
 
 
 def over_cpu(run: protocol.Run) -> str:
-    """Returns the words for a run at its CPU limit."""
     return f"over maxCpuMs = {run.cpu_ms}"
 
 
 def over_memory(run: protocol.Run) -> str:
-    """Returns the words for a run at its memory limit."""
     return f"over maxMemoryBytes = {run.memory_bytes}"
 
 

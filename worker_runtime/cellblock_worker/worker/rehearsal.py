@@ -16,7 +16,6 @@ from cellblock_worker.wire.frames import encode_frame
 
 
 def _module(source: str) -> str:
-    """Returns a module's URL, in the form in which scripts come too."""
     return f"data:text/javascript;base64,{base64.b64encode(source.encode()).decode()}"
 
 

@@ -291,7 +291,6 @@ class Worker:
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
     def deliver(self, raw_header: bytes, body: bytes) -> None:
-        """Relays a reply of the broker to the script."""
         if self.state is State.RUNNING and not self._process.write(encode_frame(raw_header, body)):
             self.kill("protocol", "the worker does not read its input")
 
@@ -347,7 +346,6 @@ class Worker:
     # ---- what the process tells ----------------------------------------------------------------------
 
     def on_output(self, data: bytes) -> None:
-        """Takes bytes from the worker's stdout (ProcessEvents)."""
         if self.state is State.GONE or (self._reported_end and self.state is State.ENDING):
             return
         try:

@@ -88,7 +88,6 @@ def _servers(
 
 
 def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
-    """Adds to a server's entry what its client's permission files come to."""
     made = permissions.restricted(one.name, one.entry, of_project=one.project is not None)
     one.entry, one.conversion.restrictions = made.entry, made.told
     if _is_whole(one.entry):

@@ -1,4 +1,4 @@
-"""Plan decides which servers an import takes, which not and why, and which secrets it leaves behind."""
+"""Plan decides which servers an import takes, which not and why, and which secrets it leaves behind, and writes it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from cellblock.cli.config_file import real_path
 from cellblock.cli.importing.clients import Found
 from cellblock.cli.importing.secrets import Secrets
 from cellblock.cli.install.clients import CLIENTS
+from cellblock.cli.own_file import OwnFile
 from cellblock.config.client_places import shown_path
+from cellblock.config.file.edit import KeyPath
 from cellblock.config.file.entry_keys import slip_hint, slips
+from cellblock.config.file.formats import SECTION_KEY
 from cellblock.config.file.problems import dotted, of_validation
 from cellblock.config.file.references import input_variable
+from cellblock.config.secrets.named_secrets import NamedSecrets
 from cellblock.config.settings import SERVER_KEYS, ServerConfig
 
 Fate = Literal["added", "present", "conflict", "itself", "unusable"]
@@ -94,7 +98,6 @@ class Plan:
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
-        """Returns the entries of servers to write."""
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property
@@ -119,7 +122,6 @@ class Plan:
         return len(self.needed.keys() - self.inputs) + len(self.values)
 
     def of_file(self, file: Path) -> Plan:
-        """Returns the plan for the servers of one file."""
         return Plan([step for step in self.steps if real_path(step.found.file) == file], self.inputs)
 
 
@@ -255,3 +257,28 @@ def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
         return f"${{{name}:-{default}}}" if usable else f"${{env:{name}}}"
 
     return _INPUT.sub(variable, text)
+
+
+_BOUNDS: Final = (SECTION_KEY, "upstream", "servers")
+
+
+def add_servers(target: OwnFile, plan: Plan) -> Path | None:
+    """Writes the file with the servers of a plan, and its secrets into the keyring before that.
+
+    Returns:
+        The copy of the old file, or None when there was none.
+
+    Raises:
+        ConfigError: What is added makes the file wrong, it has changed since it was read, or cannot be written.
+        KeyringError: The keyring does not keep a secret; the file is left as it was.
+    """
+    changes: dict[KeyPath, Any] = {target.place(name): entry for name, entry in plan.added.items()}
+    for name, bounds in plan.bounds.items():
+        changes |= {(*_BOUNDS, name, setting): value for setting, value in bounds.items()}
+    target.change(changes)
+    target.check()
+    if plan.values:
+        secrets = NamedSecrets()
+        for name, value in plan.values.items():
+            secrets.put(name, value)
+    return target.write(private=True)

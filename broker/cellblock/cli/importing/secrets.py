@@ -50,7 +50,6 @@ class Secrets:
         return written, list(dict.fromkeys(used))
 
     def _variable(self, value: str, wanted: str, server: str) -> str:
-        """Returns a name that stands for this value alone."""
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
         for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
             if name not in self.variables and self.kept(name) not in (None, value):

@@ -17,8 +17,7 @@ from cellblock.cli.config_file import ConfigFile, real_path
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
-from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock
-from cellblock.cli.importing.write import add_servers
+from cellblock.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
 from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.own_file import OwnFile
@@ -47,7 +46,6 @@ class Step:
     plan: Plan
 
     def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
-        """Returns the step for machines."""
         return {
             "client": self.name,
             "file": str(self.file.path),
@@ -192,7 +190,6 @@ def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: 
 
 
 def _is_ours(entry: object) -> bool:
-    """Says whether an entry of any client's format starts Cellblock."""
     if not is_object(entry):
         return False
     command = entry.get("command", entry.get("cmd"))

@@ -35,7 +35,6 @@ class EditFault(Exception):
 
 
 def format_of(name: str) -> Format:
-    """Returns the format of a file by its name's end."""
     name = name.lower()
     return "toml" if name.endswith(TOML_SUFFIX) else "yaml" if name.endswith((".yaml", ".yml")) else "json"
 

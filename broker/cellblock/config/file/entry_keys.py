@@ -83,7 +83,6 @@ def ignored_keys(made: Normal) -> frozenset[str]:
 
 
 def slip_hint(meant: str) -> str:
-    """Says what to do about a misspelt key."""
     return f"Did you mean {meant}? Rename it, or take it out."
 
 

@@ -226,7 +226,6 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
 
 
 def _take_approvals(made: Normal, name: str, entry: Mapping[str, Any], written: dict[str, Any]) -> None:
-    """Puts Codex's approvals into our keys."""
     mode, tools = entry.get("default_tools_approval_mode"), entry.get("tools")
     modes: dict[str, Any] = {}
     for tool, value in tools.items() if is_object(tools) else ():

@@ -13,7 +13,6 @@ from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 
 def default_state_dir() -> Path:
-    """Returns the default state directory."""
     return Path(platformdirs.user_state_dir("cellblock"))
 
 

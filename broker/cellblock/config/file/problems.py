@@ -52,7 +52,6 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """Returns the path as one word, safe for a terminal."""
         return dotted(self.path)
 
     def text(self, source: str) -> str:
@@ -62,7 +61,6 @@ class Problem:
         return f"{where}: {place}{self.message}."
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the problem for machines."""
         line, column = self.position or (None, None)
         return {
             "severity": self.severity,
@@ -108,7 +106,6 @@ class Source:
     _positions: Positions | None = None
 
     def positions(self) -> Positions | None:
-        """Returns the positions of everything in the text, found at the first call."""
         if self._positions is None and self.text is not None:
             self._positions = find_positions(self.text, toml=self.toml)
         return self._positions
@@ -163,7 +160,6 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
 
 
 def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
-    """Returns which known word was probably meant."""
     import difflib
 
     plain = {_plain(name): name for name in known}

@@ -64,7 +64,6 @@ def blank_comments(text: str) -> str:
 
 
 def position_at(text: str, offset: int) -> Position:
-    """Returns the line and column of a character."""
     start = text.rfind("\n", 0, offset) + 1
     return Position(text.count("\n", 0, offset) + 1, offset - start + 1)
 

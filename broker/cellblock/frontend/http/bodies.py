@@ -4,19 +4,20 @@ while they are read, wait and run: a bound for a client, for a principal and for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Generator
 from typing import Final
 
 import mcp_types as types
-from starlette.types import Message, Receive
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.apart.pool import Apart
-from cellblock.config.http import HttpSettings
-from cellblock.frontend.http.refusal import Refused, busy
+from cellblock.frontend.http.caller import Caller
+from cellblock.frontend.http.refusal import Refused, busy, header
 from cellblock.frontend.intake import NotTaken, take
 
-MEMORY_RETRY_SECONDS: Final = 1
+RETRY_SECONDS: Final = 1
 """Says when to ask again after memory was short: bodies are read and cut in milliseconds."""
 
 CLIENT_PART: Final = 4
@@ -46,12 +47,25 @@ class Memory:
         self.held = 0
         self._held_by: Counter[str] = Counter()
 
-    def charge(self, client: str, principal: str) -> Charge:
-        """Opens an account for one request; its owner must `end` it."""
-        return Charge(self, f"client {client}", f"principal {principal}")
+    @contextlib.contextmanager
+    def charge(self, client: str, principal: str) -> Generator[Callable[[int], bool]]:
+        """Counts for one request inside the block. Gives what changes its charge to so many bytes; False: the client
+        may not have so many now, and the charge stays as it was."""
+        held, keys = 0, (f"client {client}", f"principal {principal}")
 
-    def move(self, by: int, client: str, principal: str) -> bool:
-        """Takes so many bytes more, or gives some back; False: they are not there, and nothing is taken."""
+        def to(size: int) -> bool:
+            nonlocal held
+            if not self._move(size - held, *keys):
+                return False
+            held = size
+            return True
+
+        try:
+            yield to
+        finally:
+            to(0)
+
+    def _move(self, by: int, client: str, principal: str) -> bool:
         if by > 0 and (
             self.held + by > self.total
             or self._held_by[client] + by > self.of_client
@@ -66,63 +80,28 @@ class Memory:
         return True
 
 
-class Charge:
-    """Counts the memory that one request holds."""
-
-    __slots__ = ("_bytes", "_client", "_memory", "_principal")
-
-    def __init__(self, memory: Memory, client: str, principal: str) -> None:
-        self._memory = memory
-        self._client = client
-        self._principal = principal
-        self._bytes = 0
-
-    @property
-    def most(self) -> int:
-        """Returns the most bytes that all requests of one client may hold."""
-        return self._memory.of_client
-
-    def to(self, size: int) -> bool:
-        """Changes the charge to so many bytes; False: the client may not have so many now, and the charge stays as it
-        was."""
-        if not self._memory.move(size - self._bytes, self._client, self._principal):
-            return False
-        self._bytes = size
-        return True
-
-    def end(self) -> None:
-        """Gives back all that the request holds."""
-        self.to(0)
-
-
 async def read_body(
-    headers: Mapping[bytes, bytes],
-    receive: Receive,
-    settings: HttpSettings,
-    charge: Charge | None = None,
-    *,
-    bound: int | None = None,
+    scope: Scope, receive: Receive, bound: int, seconds: float, held: Callable[[int], bool] = lambda _: True
 ) -> bytes:
     """Returns a request's body as it came.
 
     Args:
-        headers: Those of the request.
+        scope: The request.
         receive: Gives the pieces of the body.
-        settings: Say how long it may take, and how large it may be.
-        charge: Is raised to what is held of it, and is the caller's to end; None: it is small, and counts for nothing.
-        bound: The most bytes that it may have; None: what the settings say.
+        bound: How large it may be.
+        seconds: How long it may take.
+        held: Is told what is held of it so far, and says whether there is memory for it.
 
     Raises:
         Refused: It is too large, too slow, cut off, or there is no memory for it.
     """
-    bound = settings.max_body_bytes if bound is None else bound
-    declared = headers.get(b"content-length", b"0")
+    declared = header(scope, b"content-length") or b"0"
     if not declared.isdigit() or int(declared[:20]) > bound:
         raise Refused(413)
     body = bytearray()
     more = True
     try:
-        async with asyncio.timeout(settings.body_timeout_ms / 1000):
+        async with asyncio.timeout(seconds):
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
@@ -131,33 +110,53 @@ async def read_body(
                 more = message.get("more_body", False)
                 if len(body) > bound:
                     raise Refused(413)
-                if charge is not None and not charge.to(len(body)):
-                    raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
+                if not held(len(body)):
+                    raise busy(429, RETRY_SECONDS, NO_MEMORY)
     except TimeoutError:
         raise Refused(408) from None
     return bytes(body)
 
 
-async def decodable(raw: bytes, charge: Charge, client: str, apart: Apart) -> bytes:
-    """Returns a body that was read, in the form that is then decoded.
+class WholeBody:
+    """Reads the body of a POST before anybody decodes it, and cuts off what nobody needs of it.
 
-    Raises:
-        Refused: It is too large, or there is no memory for it.
+    Args:
+        app: What gets the body.
+        bound: How large a body may be.
+        seconds: How long it may take.
+        memory: What all requests hold.
+        apart: Where large messages are read.
     """
-    try:
-        taken = await take(raw, apart, client)
-    except NotTaken as refused:
-        if refused.later:
-            raise busy(503, MEMORY_RETRY_SECONDS, str(refused)) from None
-        raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
-    if taken.weight > charge.most:
-        raise Refused(413, why=TOO_LARGE)
-    if not charge.to(taken.weight):
-        raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
-    return taken.body
+
+    def __init__(self, app: ASGIApp, bound: int, seconds: float, memory: Memory, apart: Apart) -> None:
+        self.app, self.bound, self.seconds, self.memory, self.apart = app, bound, seconds, memory, apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        caller = Caller.known(scope)
+        with self.memory.charge(caller.client, caller.principal) as held:
+            raw = await read_body(scope, receive, self.bound, self.seconds, held)
+            receive = _giving(await self._decodable(raw, held, caller.client), receive)
+            del raw
+            await self.app(scope, receive, send)
+
+    async def _decodable(self, raw: bytes, held: Callable[[int], bool], client: str) -> bytes:
+        try:
+            taken = await take(raw, self.apart, client)
+        except NotTaken as refused:
+            if refused.later:
+                raise busy(503, RETRY_SECONDS, str(refused)) from None
+            raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
+        if taken.weight > self.memory.of_client:
+            raise Refused(413, why=TOO_LARGE)
+        if not held(taken.weight):
+            raise busy(429, RETRY_SECONDS, NO_MEMORY)
+        return taken.body
 
 
-def giving(body: bytes, receive: Receive) -> Receive:
+def _giving(body: bytes, receive: Receive) -> Receive:
     """Returns a `receive` that gives a body that has been read, keeps nothing of it, and goes on."""
     first: Message | None = {"type": "http.request", "body": body, "more_body": False}
 

@@ -138,6 +138,11 @@ def metadata_url(resource: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{metadata_path(resource)}"
 
 
+def challenge_of(settings: OAuthSettings | None) -> str:
+    """Says how a client is to authenticate, and where it learns who gives it a token."""
+    return "Bearer" if settings is None else f'Bearer resource_metadata="{metadata_url(settings.audience)}"'
+
+
 def resource_metadata(settings: OAuthSettings) -> dict[str, Any]:
     """Says what a client needs to get a token (RFC 9728, section 2)."""
     return {

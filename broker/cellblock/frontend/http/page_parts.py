@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-Header = tuple[bytes, bytes]
+from starlette.responses import Response
 
-HEADERS: Final[tuple[Header, ...]] = (
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Holds an HTTP answer with its whole body."""
-
-    status: int
-    body: bytes = b""
-    headers: tuple[Header, ...] = ()
-
-
-def page_of(body: bytes, kind: str, status: int = HTTPStatus.OK) -> Page:
+def page_of(body: bytes | str, kind: str, status: int = HTTPStatus.OK) -> Response:
     """Makes an answer of this content type."""
-    return Page(status, body, ((b"content-type", kind.encode()), *HEADERS))
+    return Response(body, status, {**HEADERS, "content-type": kind})
 
 
-def json_page(value: Any) -> Page:
+def json_page(value: Any) -> Response:
     """Makes an answer of JSON."""
     # Lone surrogates can come in a script's log; they have no UTF-8, but they have a JSON escape.
-    return page_of(json.dumps(value).encode(), "application/json")
+    return page_of(json.dumps(value), "application/json")
 
 
-def text_page(status: int, body: bytes) -> Page:
+def text_page(status: int, body: bytes | str) -> Response:
     """Makes an answer of plain text."""
     return page_of(body, "text/plain; charset=utf-8", status)

@@ -11,16 +11,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.database import StoreError
 from cellblock.config.observe import DashboardSettings
+from cellblock.frontend.http.bodies import read_body
+from cellblock.frontend.http.caller import Authenticator, caller_with
 from cellblock.frontend.http.logins import CODE_SECONDS, Logins
-from cellblock.frontend.http.page_parts import HEADERS, Page, json_page, page_of, text_page
-from cellblock.frontend.http.parked_pages import ParkedPages
+from cellblock.frontend.http.page_parts import HEADERS, json_page, page_of, text_page
+from cellblock.frontend.http.parked_pages import MAX_BODY_BYTES, ParkedPages
+from cellblock.frontend.http.refusal import Refused, header
+from cellblock.frontend.http.token import SUBJECT
 from cellblock.telemetry.metrics import CONTENT_TYPE, Metrics
 from cellblock.telemetry.view import NOT_STARTED, BrokerFacts, View
 
@@ -31,14 +42,9 @@ logger = logging.getLogger("cellblock.frontend")
 
 DASHBOARD_PATH: Final = "/dashboard"
 STATE_PATH: Final = "/dashboard/state"
-RUNS_PREFIX: Final = "/dashboard/runs/"
-KEPT_PATH: Final = "/dashboard/kept"
-PARKED_PATH: Final = "/dashboard/parked"
-PARKED_PREFIX: Final = PARKED_PATH + "/"
 CODE_PATH: Final = "/dashboard/code"
 LOGIN_PATH: Final = "/dashboard/login"
 METRICS_PATH: Final = "/metrics"
-SERVERS_PREFIX: Final = "/servers/"
 
 ASSETS: Final = {
     DASHBOARD_PATH: ("index.html", "text/html; charset=utf-8"),
@@ -46,10 +52,18 @@ ASSETS: Final = {
     "/dashboard/app.js": ("app.js", "text/javascript; charset=utf-8"),
 }
 
+KEY_HEADER: Final = b"x-cellblock-key"
+"""Names the header in which the dashboard's page sends the key of its login."""
+
+DECISION_SECONDS: Final = 30.0
+"""Bounds the time for the body of a decision."""
+
+_DECIDER: Final = "cellblock.decider"
+
 STATE_SECONDS: Final = 0.25
 """Sets for how long an answer is given again: those who ask very often do not keep the daemon from its work."""
 
-SIGN_IN: Final = b"Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
+SIGN_IN: Final = "Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
 
 
 class KeptRuns:
@@ -99,8 +113,47 @@ class Servers:
         return next((row for row in self._facts.upstreams() if row["name"] == name), None)
 
 
+class SignedIn:
+    """Lets a browser that has logged in pass, or a caller with a token; notes who of them may decide."""
+
+    def __init__(self, app: ASGIApp, logins: Logins, authenticator: Authenticator) -> None:
+        self.app, self.logins, self.authenticator = app, logins, authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cookies, has_token = header(scope, b"cookie") or b"", header(scope, b"authorization") is not None
+        by = self.logins.keyed(cookies, header(scope, KEY_HEADER) or b"")
+        if self.logins.knows(cookies) and not has_token:
+            caller_with(None, scope).put(scope)
+        elif scope["path"] == DASHBOARD_PATH and not has_token and self.authenticator.verifier is not None:
+            await text_page(HTTPStatus.UNAUTHORIZED, SIGN_IN)(scope, receive, send)
+            return
+        elif (await self.authenticator.authenticate(scope)).principal == SUBJECT:
+            by = SUBJECT
+        scope[_DECIDER] = by
+        await self.app(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Says what stands in front of pages.
+
+    Attributes:
+        open: Of those that ask for no token: a login shows its code.
+        token: Of those that ask for one.
+        owner: Of those that ask for one that is nobody's alone.
+        browser: Of those that a browser may read that has logged in; gets how it logs in.
+        decision: Of those that change something that a browser has read.
+    """
+
+    open: list[Middleware]
+    token: list[Middleware]
+    owner: list[Middleware]
+    browser: Callable[[Logins], list[Middleware]]
+    decision: list[Middleware]
+
+
 class Pages:
-    """Answers by path; who may ask is the gate's to decide, with `is_open` and `knows`.
+    """Holds what the pages show.
 
     Args:
         view: What the dashboard shows; None where there is none.
@@ -133,116 +186,108 @@ class Pages:
         self._parked = parked
         self._clock = clock
         self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
-        self._state: tuple[float, Page] | None = None
+        self._state: tuple[float, Response] | None = None
 
-    def has(self, path: str) -> bool:
-        """Says whether a path is one of these pages."""
-        if path == METRICS_PATH:
-            return self._metrics is not None
-        if path.startswith(SERVERS_PREFIX):
-            return self._servers is not None
-        return self._view is not None and (path == DASHBOARD_PATH or path.startswith(DASHBOARD_PATH + "/"))
-
-    def is_open(self, path: str) -> bool:
-        """Says whether a page asks for no token: a login shows its code."""
-        return path == LOGIN_PATH or (path == METRICS_PATH and self._open_metrics)
-
-    def knows(self, path: str, cookies: bytes) -> bool:
-        """Says whether a `Cookie` header lets a browser read this path."""
-        if path in (METRICS_PATH, CODE_PATH) or path.startswith(SERVERS_PREFIX):
-            return False
-        return self._logins.knows(cookies)
-
-    def is_parked(self, path: str) -> bool:
-        """Says whether a page is about runs that wait: the cookie is not enough for all of it."""
-        return path == PARKED_PATH or path.startswith(PARKED_PREFIX)
-
-    def decider(self, cookies: bytes, key: bytes) -> str | None:
-        """Returns which login a `Cookie` header and a key prove, which may decide; None where they prove none."""
-        return self._logins.keyed(cookies, key)
-
-    async def answer(
-        self, method: str, path: str, query: bytes, *, by: str | None = None, body: bytes = b""
-    ) -> Page:
-        """Answers a request for a page of the dashboard.
-
-        Args:
-            method: Of HTTP.
-            path: One that it `has`.
-            query: Behind the path.
-            by: Who it is, of those who may decide about runs that wait; None: somebody who may look.
-            body: Of a request about runs that wait.
-        """
-        if path.startswith(SERVERS_PREFIX) and self._servers is not None:
-            return _server_page(self._servers, method, path.removeprefix(SERVERS_PREFIX))
-        wanted = "POST" if path == CODE_PATH or path.startswith(PARKED_PREFIX) else "GET"
-        if method != wanted and not (method == "HEAD" and wanted == "GET"):
-            return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", wanted.encode()),))
-        if path == METRICS_PATH and self._metrics is not None:
-            return page_of(self._metrics.page(), CONTENT_TYPE)
-        if self._view is None:
-            return Page(HTTPStatus.NOT_FOUND)
-        if path in ASSETS:
-            name, kind = ASSETS[path]
-            return page_of(files("cellblock.frontend.http").joinpath("page", name).read_bytes(), kind)
-        if path == STATE_PATH:
-            return self._state_page(self._view)
-        if path.startswith(RUNS_PREFIX):
-            return await self._run_page(self._view, path.removeprefix(RUNS_PREFIX))
-        if path == KEPT_PATH:
-            return await self._kept_page()
-        if path == PARKED_PATH and self._parked is not None:
-            return await self._parked.listed(by)
-        if path.startswith(PARKED_PREFIX) and self._parked is not None:
-            return await self._parked.decided(path.removeprefix(PARKED_PREFIX), by, body)
-        if path == CODE_PATH:
-            return json_page(
-                {"path": f"{LOGIN_PATH}?code={self._logins.new_code()}", "seconds": CODE_SECONDS}
+    def routes(self, guards: Guards) -> list[Route]:
+        """Returns the paths that are there, each behind its guards."""
+        found: list[Route] = []
+        if self._metrics is not None:
+            guard = guards.open if self._open_metrics else guards.token
+            found.append(Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard))
+        if self._servers is not None:
+            page = partial(_server_page, self._servers)
+            found.append(
+                Route("/servers/{name:path}", page, methods=["GET", "POST"], middleware=guards.owner)
             )
-        if path == LOGIN_PATH:
-            return self._login(query)
-        return Page(HTTPStatus.NOT_FOUND)
+        if self._view is not None:
+            found += [
+                Route(CODE_PATH, self._code_page, methods=["POST"], middleware=guards.owner),
+                Route(LOGIN_PATH, self._login_page, middleware=guards.open),
+                *self._read_by_browsers(self._view, guards.browser(self._logins), guards.decision),
+            ]
+        return found
 
-    # ---- inside ----------------------------------------------------------------------------------------
+    def _read_by_browsers(
+        self, view: View, guard: list[Middleware], decision: list[Middleware]
+    ) -> list[Route]:
+        found = [
+            *(Route(path, partial(_asset, *asset), middleware=guard) for path, asset in ASSETS.items()),
+            Route(STATE_PATH, partial(self._state_page, view), middleware=guard),
+            Route("/dashboard/runs/{run:path}", partial(self._run_page, view), middleware=guard),
+            Route("/dashboard/kept", self._kept_page, middleware=guard),
+        ]
+        if (parked := self._parked) is not None:
+            decide = partial(_decide, parked)
+            found += [
+                Route("/dashboard/parked", partial(_parked_page, parked), middleware=guard),
+                Route(
+                    "/dashboard/parked/{what:path}",
+                    decide,
+                    methods=["POST"],
+                    middleware=[*guard, *decision],
+                ),
+            ]
+        return found
 
-    def _state_page(self, view: View) -> Page:
+    async def _state_page(self, view: View, _: Request) -> Response:
         now = self._clock()
         if self._state is None or now - self._state[0] >= STATE_SECONDS:
             self._state = (now, json_page(view.state()))
         return self._state[1]
 
-    async def _run_page(self, view: View, run_id: str) -> Page:
+    async def _run_page(self, view: View, request: Request) -> Response:
+        run_id: str = request.path_params["run"]
         run = view.board.run(run_id)
         try:
             if self._kept is not None and (run is None or run["state"] == "ended"):
                 run = await self._kept.run(run_id) or run
         except StoreError as error:
             logger.warning("a kept run cannot be shown: %s", error)
-        return Page(HTTPStatus.NOT_FOUND) if run is None else json_page(run)
+        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(run)
 
-    async def _kept_page(self) -> Page:
+    async def _kept_page(self, _: Request) -> Response:
         try:
             return json_page({"runs": [] if self._kept is None else await self._kept.recent()})
         except StoreError as error:
             return json_page({"runs": [], "error": str(error)})
 
-    def _login(self, query: bytes) -> Page:
-        given = parse_qs(query.decode("latin-1")).get("code", [""])
-        login = self._logins.begin(given[0])
+    async def _code_page(self, _: Request) -> Response:
+        return json_page({"path": f"{LOGIN_PATH}?code={self._logins.new_code()}", "seconds": CODE_SECONDS})
+
+    async def _login_page(self, request: Request) -> Response:
+        login = self._logins.begin(request.query_params.get("code", ""))
         if login is None:
-            return text_page(HTTPStatus.FORBIDDEN, b"This code was used, or is too old. " + SIGN_IN)
+            return text_page(HTTPStatus.FORBIDDEN, "This code was used, or is too old. " + SIGN_IN)
         # A fragment is not sent to any server.
-        location = f"{DASHBOARD_PATH}#key={login.key}".encode()
-        headers = ((b"location", location), (b"set-cookie", self._logins.set_cookie(login)), *HEADERS)
-        return Page(HTTPStatus.SEE_OTHER, headers=headers)
+        location, cookie = f"{DASHBOARD_PATH}#key={login.key}", self._logins.set_cookie(login).decode()
+        return Response(None, HTTPStatus.SEE_OTHER, {**HEADERS, "location": location, "set-cookie": cookie})
 
 
-def _server_page(servers: Servers, method: str, name: str) -> Page:
-    if method not in ("GET", "POST"):
-        return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", b"GET, POST"),))
-    if method == "POST" and not servers.restart(name):
-        return Page(HTTPStatus.NOT_FOUND)
+async def _asset(name: str, kind: str, _: Request) -> Response:
+    return page_of(files("cellblock.frontend.http").joinpath("page", name).read_bytes(), kind)
+
+
+async def _metrics_page(metrics: Metrics, _: Request) -> Response:
+    return page_of(metrics.page(), CONTENT_TYPE)
+
+
+async def _server_page(servers: Servers, request: Request) -> Response:
+    name: str = request.path_params["name"]
+    if request.method == "POST" and not servers.restart(name):
+        return Response(None, HTTPStatus.NOT_FOUND)
     if not name:
         return json_page({"not_started": servers.not_started()})
     row = servers.row(name)
-    return Page(HTTPStatus.NOT_FOUND) if row is None else json_page(row)
+    return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
+
+
+async def _parked_page(parked: ParkedPages, request: Request) -> Response:
+    return await parked.listed(request.scope[_DECIDER])
+
+
+async def _decide(parked: ParkedPages, request: Request) -> Response:
+    if (by := request.scope[_DECIDER]) is None:
+        # The cookie alone, or a daemon without tokens.
+        raise Refused(HTTPStatus.FORBIDDEN)
+    body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, DECISION_SECONDS)
+    return await parked.decided(request.path_params["what"], by, body)

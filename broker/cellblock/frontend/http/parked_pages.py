@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from starlette.responses import Response
+
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
-from cellblock.frontend.http.page_parts import Page, json_page, text_page
+from cellblock.base.questions import Answer, QuestionId
+from cellblock.frontend.http.page_parts import json_page, text_page
 from cellblock.frontend.http.waiting_runs import Form, NotAnswered, NotAsked, WaitingRuns
-from cellblock.journal.parked import Answer
 
 logger = logging.getLogger("cellblock.frontend")
 
 MAX_BODY_BYTES: Final = 16 * 1024
 """Bounds what is read of a decision: 1,000 numbers fit, or what a person types into a form."""
-
-MAX_CALL: Final = 1 << 53
-"""Bounds the number of a call in a decision."""
 
 ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
 """Maps the last words of paths to the answer that they give to each call."""
@@ -44,7 +43,7 @@ class ParkedPages:
     runs: WaitingRuns
     shows_inputs: bool = False
 
-    async def listed(self, by: str | None) -> Page:
+    async def listed(self, by: str | None) -> Response:
         """Lists the parked runs.
 
         Args:
@@ -56,44 +55,44 @@ class ParkedPages:
             return json_page({"runs": [], "decides": by is not None, "error": str(error)})
         return json_page({"runs": runs, "decides": by is not None})
 
-    async def decided(self, path: str, by: str | None, body: bytes) -> Page:
+    async def decided(self, path: str, by: str | None, body: bytes) -> Response:
         """Passes on what a person decides about a parked run.
 
         Args:
             path: The run and the decision, as `ID/approve`.
             by: As for `listed`.
-            body: JSON; `calls` has the numbers of the questions, without it all that wait are meant; `form` what is
+            body: JSON; `calls` has the names of the questions, without it all that wait are meant; `form` what is
                 filled in where a server asks.
         """
         run_id, _, word = path.partition("/")
         if by is None:
-            return Page(HTTPStatus.FORBIDDEN)
+            return Response(None, HTTPStatus.FORBIDDEN)
         if not run_id or (word not in ANSWERS and word != CANCEL):
-            return Page(HTTPStatus.NOT_FOUND)
+            return Response(None, HTTPStatus.NOT_FOUND)
         try:
             calls, form = _decision_in(body)
         except ValueError:
-            return Page(HTTPStatus.BAD_REQUEST)
+            return Response(None, HTTPStatus.BAD_REQUEST)
         try:
             if word == CANCEL:
                 if calls is not None or form is not None:
                     # It would end the other calls as well.
-                    return Page(HTTPStatus.BAD_REQUEST)
+                    return Response(None, HTTPStatus.BAD_REQUEST)
                 done = {"id": run_id} if await self.runs.cancel(run_id, by) else None
             else:
                 done = await self.runs.answer(run_id, ANSWERS[word], calls, by, form)
         except NotAsked:
-            return Page(HTTPStatus.CONFLICT)
+            return Response(None, HTTPStatus.CONFLICT)
         except NotAnswered as error:
             return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
-            return Page(HTTPStatus.SERVICE_UNAVAILABLE)
-        return Page(HTTPStatus.NOT_FOUND) if done is None else json_page(done)
+            return Response(None, HTTPStatus.SERVICE_UNAVAILABLE)
+        return Response(None, HTTPStatus.NOT_FOUND) if done is None else json_page(done)
 
 
-def _decision_in(body: bytes) -> tuple[list[int] | None, Form | None]:
-    """Returns the numbers that a decision names, and the form that is filled in; None where it has none. Raises
+def _decision_in(body: bytes) -> tuple[list[QuestionId] | None, Form | None]:
+    """Returns the questions that a decision names, and the form that is filled in; None where it has none. Raises
     ValueError."""
     try:
         given: object = json.loads(body) if body.strip() else {}
@@ -109,10 +108,11 @@ def _decision_in(body: bytes) -> tuple[list[int] | None, Form | None]:
     calls: object = given["calls"]
     if not is_array(calls) or not calls:
         raise ValueError("calls are no list")
-    return [_number(call) for call in calls], form
+    return [_question(name) for name in calls], form
 
 
-def _number(call: object) -> int:
-    if type(call) is not int or not 0 <= call <= MAX_CALL:
-        raise ValueError("no number of a call")
-    return call
+def _question(name: object) -> QuestionId:
+    # A number is a call that waits to be allowed.
+    if type(name) not in (int, str):
+        raise ValueError("no name of a question")
+    return QuestionId.parse(str(name))

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.kept import Newest
+from cellblock.frontend.http.caller import Caller, network_of
+from cellblock.frontend.http.refusal import busy
+
+if TYPE_CHECKING:
+    from cellblock.policy.counts import Counts
 
 MAX_CLIENTS: Final = 4096
 """Bounds the clients remembered; the one that was quiet longest is forgotten first."""
@@ -38,3 +48,33 @@ class Rates:
         above: who asks several brokers has one bucket."""
         if (bucket := self._buckets.get(client)) is not None:
             self._buckets[client] = (max(-self._burst, bucket[0] - amount), bucket[1])
+
+
+class RateLimit:
+    """Refuses who asks too often; strangers count by their networks.
+
+    Args:
+        app: What is bounded.
+        rates: The buckets.
+        counts: Tells other brokers how often clients ask here, and charges what they ask there; None: there are none.
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rates: Rates,
+        counts: Counts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.app, self.rates, self.counts, self.clock = app, rates, counts, clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller, address = Caller.of(scope), scope["client"][0] if scope.get("client") else ""
+        client = f"stranger {network_of(address)}" if caller is None else caller.client
+        if wait := self.rates.take(client, self.clock()):
+            raise busy(429, wait)
+        # A session is at one broker.
+        if self.counts is not None and caller is not None and not caller.has_session:
+            self.counts.note(f"requests {client}", partial(self.rates.charge, client))
+        await self.app(scope, receive, send)

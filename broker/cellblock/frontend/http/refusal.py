@@ -1,6 +1,5 @@
-"""Refusal holds the answers that the gate gives by itself. To strangers a refusal is a bare status, but for the one
-without a token, who is told what to do in words that are the same for all; who has shown a token may be told more, as
-the JSON-RPC error that MCP clients look for in such an answer."""
+"""Refusals are answers that no application gives. A stranger gets a bare status, or what to do, in words that are the
+same for all; who has shown a token may be told more, as the JSON-RPC error that MCP clients look for."""
 
 from __future__ import annotations
 
@@ -10,7 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import mcp_types as types
-from starlette.types import Receive, Send
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 DISCARD_BYTES: Final = 64 * 1024
 DISCARD_SECONDS: Final = 1.0
@@ -26,70 +27,75 @@ NO_TOKEN: Final = (
     "Whoever runs it has one, in the file `token` of its state directory; `cellblock connect` is the stdio end that "
     "sends it, and `cellblock dashboard` opens the page."
 )
-"""Tells everybody without a token what to do."""
 
 _NO_TOKEN_PAGE: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Cellblock</title>'
     f"<p>{NO_TOKEN.replace('. ', '.<p>')}</p></html>"
-).encode()
-
-Header = tuple[bytes, bytes]
+)
 
 
-class Refused(Exception):
-    """Tells that a request ends with this status and nothing else.
+class Refused(HTTPException):
+    """Ends a request with this status; `why` is for clients with a token."""
 
-    Args:
-        status: Of HTTP.
-        headers: Beside the length.
-        why: What a client with a token is told.
-    """
-
-    def __init__(self, status: int, *headers: Header, why: str | None = None) -> None:
-        super().__init__(status)
-        self.status = status
-        self.headers = headers
+    def __init__(self, status: int, headers: Mapping[str, str] | None = None, why: str | None = None) -> None:
+        super().__init__(status, headers=headers)
         self.why = why
 
 
 def busy(status: int, seconds: int, why: str | None = None) -> Refused:
     """Makes a refusal that says after how many seconds the client may ask again."""
-    return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
+    return Refused(status, {"retry-after": str(seconds)}, why)
 
 
-async def refuse(refused: Refused, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
-    """Answers a request with these `headers` by a refusal; the connection is closed behind it."""
-    left = DISCARD_LARGE_BYTES if refused.status == 413 else DISCARD_BYTES
-    if b"expect" in headers:
-        # It asks before it sends the body, and looking for that would be our yes.
-        left = 0
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Returns a header of a request; one that is given twice is joined, as HTTP has it, and so decides for nobody."""
+    found: list[bytes] = [value for key, value in scope["headers"] if key == name]
+    return b", ".join(found) if found else None
+
+
+class Refusals:
+    """Answers what is refused behind it, and closes the connection: whoever is refused may still be sending."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read = False
+
+        async def reading() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = not message.get("more_body", False)
+            return message
+
+        # Starlette's routes raise only inside of an application.
+        scope["app"] = self
+        try:
+            await self.app(scope, reading, send)
+        except HTTPException as refused:
+            # Who expects a yes asks before it sends the body, and looking for that would be our yes.
+            if not is_read and header(scope, b"expect") is None:
+                await _discard(receive, DISCARD_LARGE_BYTES if refused.status_code == 413 else DISCARD_BYTES)
+            wants_page = b"text/html" in (header(scope, b"accept") or b"")
+            await _response(refused, wants_page)(scope, receive, send)
+
+
+async def _discard(receive: Receive, left: int) -> None:
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
-            while left > 0:
-                message = await receive()
-                if not message.get("more_body", False):
-                    break
+            while left > 0 and (message := await receive()).get("more_body", False):
                 left -= len(message.get("body", b""))
     except TimeoutError:
         pass
-    body: bytes = b""
-    kind: tuple[Header, ...] = ()
-    if refused.why is NO_TOKEN and b"text/html" in headers.get(b"accept", b""):
-        body = _NO_TOKEN_PAGE
-        kind = (
-            (b"content-type", b"text/html; charset=utf-8"),
-            (b"content-security-policy", b"default-src 'none'"),
-        )
-    elif refused.why is not None:
-        error = {"code": types.INVALID_REQUEST, "message": refused.why}
-        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-        kind = ((b"content-type", b"application/json"),)
-    # Whoever is refused may still be sending: the connection is not used again.
-    await respond(send, refused.status, body, *kind, *refused.headers, (b"connection", b"close"))
 
 
-async def respond(send: Send, status: int, body: bytes, *headers: Header) -> None:
-    """Sends a whole answer."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
-    await send({"type": "http.response.body", "body": body})
+def _response(refused: HTTPException, wants_page: bool) -> Response:
+    headers = {**(refused.headers or {}), "connection": "close"}
+    if not isinstance(refused, Refused) or refused.why is None:
+        return Response(None, refused.status_code, headers)
+    if refused.why is NO_TOKEN and wants_page:
+        headers["content-security-policy"] = "default-src 'none'"
+        return Response(_NO_TOKEN_PAGE, refused.status_code, headers, media_type="text/html")
+    error = {"code": types.INVALID_REQUEST, "message": refused.why}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+    return Response(body, refused.status_code, headers, media_type="application/json")

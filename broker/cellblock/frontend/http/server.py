@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,31 +21,46 @@ import uvicorn
 from mcp import MCPError
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.context import CallNext, HandlerResult
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.middleware import Middleware
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import ConfigError
 from cellblock.base.tasks import end_tasks
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.client import Context
+from cellblock.frontend.http.activity import Activity, Seen
 from cellblock.frontend.http.address import MCP_PATH, Address, config_mark
+from cellblock.frontend.http.bodies import Memory, WholeBody
+from cellblock.frontend.http.caller import Authenticated, Authenticator, NoNamedTokens
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
-from cellblock.frontend.http.exchange import Broken, Exchange, owner_of
-from cellblock.frontend.http.gate import Gate
-from cellblock.frontend.http.oauth import JwtVerifier
-from cellblock.frontend.http.pages import Pages
-from cellblock.frontend.http.places import Places
-from cellblock.frontend.http.session_names import SessionNames
-from cellblock.frontend.http.spliced import SplicingManager
+from cellblock.frontend.http.connections import ConnectionLimit, Connections
+from cellblock.frontend.http.in_flight import Drained, Exchange, InFlight, NothingNew, owner_of
+from cellblock.frontend.http.logins import Logins
+from cellblock.frontend.http.methods import McpMethods
+from cellblock.frontend.http.oauth import JwtVerifier, challenge_of
+from cellblock.frontend.http.pages import Guards, Pages, SignedIn
+from cellblock.frontend.http.public import public_routes
+from cellblock.frontend.http.rates import RateLimit, Rates
+from cellblock.frontend.http.refusal import Refusals, Refused
+from cellblock.frontend.http.sessions import SessionLimit, SessionNames, Sessions
+from cellblock.frontend.http.spliced import Spliced
 from cellblock.frontend.http.token import OwnTokens, ensure_tokens
+from cellblock.frontend.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
+
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Bounds the request line and all headers that come in several pieces, one of which has 256 KiB at most; tokens of
+authorization servers take a few KiB."""
 
 KEEP_ALIVE_SECONDS: Final = 75
 """Bounds the time of a connection without a request; clients keep theirs for 5 to 60 s."""
@@ -124,11 +140,22 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._gate: Gate | None = None
         self._shared = settings.oauth is not None
-        self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
+        self._connections = Connections(settings.max_connections, settings.max_connections)
+        self._sessions = Sessions(
+            settings.max_sessions, settings.max_sessions, settings.session_idle_ms / 1000
+        )
+        self._memory = Memory(settings.max_held_bytes, settings.max_held_bytes)
+        self._rates = Rates(settings.requests_per_second, settings.burst)
+        self._activity, self._in_flight = Activity(), InFlight()
+        self._set_shares()
         self._socket = address.bind()
         try:
+            if sys.platform == "linux":
+                # A client that takes nothing of its answer for so long is hung up on.
+                self._socket.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.stall_timeout_ms
+                )
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
             self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
@@ -176,7 +203,7 @@ class HttpFrontend:
     @property
     def idle_seconds(self) -> float:
         """Says for how many seconds no client has been here."""
-        return 0.0 if self._gate is None else self._gate.idle_seconds
+        return self._activity.idle_seconds
 
     def close(self) -> None:
         """Gives the address back; for a front-end that does not get to serve."""
@@ -198,7 +225,7 @@ class HttpFrontend:
         Args:
             service: The broker.
             version: Of Cellblock.
-            ready: As for `Gate`.
+            ready: Whether scripts can run; given whether requests are being answered, which take workers.
             trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
@@ -213,9 +240,8 @@ class HttpFrontend:
                 self._share()
         splices = Splices()
         server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
-        manager = SplicingManager(
+        manager = StreamableHTTPSessionManager(
             server,
-            splices=splices,
             # The gate has checked the same before; this is the SDK's own lock on the door.
             security_settings=TransportSecuritySettings(
                 allowed_hosts=self._hosts, allowed_origins=self._origins
@@ -224,44 +250,29 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = self._gate = Gate(
-            SessionNames(manager.handle_request, broker) if broker else manager.handle_request,
-            self._settings,
-            apart=service.apart,
-            places=self._places,
-            share_of=self._share_of,
-            hosts=self._hosts,
-            origins=self._origins,
-            verifier=self._verifier,
-            ready=ready,
-            trouble=trouble,
-            pages=pages,
-            config=config_mark(self._options.config),
-            counts=service.counts if service.shared is not None else None,
-        )
+        app = self._app(manager, splices, service, broker, ready, trouble, pages)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
                 return await call_next(ctx)
-            if gate.draining:
+            if self._in_flight.draining:
                 raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
             if ctx.method == LISTEN:
-                gate.no_longer_awaits(Exchange.from_context(ctx))
+                self._in_flight.await_no_longer(Exchange.from_context(ctx))
             return await Exchange.from_context(ctx).carry(ctx, call_next)
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
-            web = self._make_web_server(gate, on_serving)
+            web = self._make_web_server(app, on_serving)
             with cancellations_unsaid():
-                return await self._until_drained(server.open(kept), service, manager, gate, web)
+                return await self._until_drained(server.open(kept), service, manager, web)
 
     async def _until_drained(
         self,
         server: FrontServer,
         service: RunService,
         manager: StreamableHTTPSessionManager,
-        gate: Gate,
         web: _Server,
     ) -> bool:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
@@ -273,15 +284,12 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
-                if service.shared is not None:
-                    # Other brokers take what clients come back for.
-                    await service.parked_runs.park(away=True)
                 server.end_streams()
-                drained = await gate.drain(
+                drained = await self._in_flight.drain(
                     self._settings.drain_ms / 1000,
                     self._hurried,
-                    lambda: service.parked_runs.park(away=False),
-                    service.parked_runs.quiet,
+                    service.parked_runs.park,
+                    service.parked_runs.going_on.quiet,
                 )
                 self._drained = True
                 if not drained:
@@ -309,24 +317,94 @@ class HttpFrontend:
         if isinstance(self._verifier, JwtVerifier):
             await self._verifier.keys.keep_fresh()
 
-    def _share_of(self, total: int) -> int:
-        """Returns the share of one principal: half where there may be several, so that others have the rest."""
-        return max(1, total // 2) if self._shared else total
-
     def _share(self) -> None:
         """Lets one principal have its share alone, now that there are several."""
-        if self._shared:
-            return
-        self._shared = True
-        self._places.share = self._share_of(self._settings.max_connections)
-        if self._gate is not None:
-            self._gate.share_anew()
+        if not self._shared:
+            self._shared = True
+            self._set_shares()
 
-    def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:
+    def _set_shares(self) -> None:
+        """Gives one principal half where there may be several, so that others have the rest."""
+        part, settings = 2 if self._shared else 1, self._settings
+        self._connections.share = max(1, settings.max_connections // part)
+        self._sessions.share = max(1, settings.max_sessions // part)
+        self._memory.share = max(1, settings.max_held_bytes // part)
+
+    def _app(
+        self,
+        mcp: StreamableHTTPSessionManager,
+        splices: Splices,
+        service: RunService,
+        broker: str,
+        ready: Callable[[bool], bool],
+        trouble: Callable[[], str | None],
+        pages: Pages | None,
+    ) -> ASGIApp:
+        """Puts together what a request passes before the SDK sees it."""
+        settings, oauth = self._settings, self._settings.oauth
+        counts = service.counts if service.shared is not None else None
+        authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
+        authenticated = Middleware(Authenticated, authenticator)
+        connections = Middleware(ConnectionLimit, self._connections)
+        rates = Middleware(RateLimit, self._rates, counts)
+        seen = Middleware(Seen, self._activity)
+
+        def browser(logins: Logins) -> list[Middleware]:
+            signed_in = Middleware(SignedIn, logins, authenticator)
+            return [own_site, signed_in, Middleware(NoNamedTokens), connections, rates, seen]
+
+        own_site = Middleware(OwnSite)
+        guards = Guards(
+            open=[own_site, rates],
+            token=[own_site, authenticated, connections, rates],
+            owner=[own_site, authenticated, Middleware(NoNamedTokens), connections, rates, seen],
+            browser=browser,
+            decision=[Middleware(NothingNew, self._in_flight)],
+        )
+        # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
+        # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
+        mcp_guards = [
+            authenticated,
+            seen,
+            Middleware(McpMethods, config_mark(self._options.config), self._in_flight),
+            connections,
+            Middleware(SessionLimit, self._sessions),
+            rates,
+            Middleware(
+                WholeBody,
+                settings.max_body_bytes,
+                settings.body_timeout_ms / 1000,
+                self._memory,
+                service.apart,
+            ),
+            Middleware(Drained, self._in_flight),
+            *([Middleware(SessionNames, broker)] if broker else []),
+            Middleware(Spliced, splices),
+        ]
+        return Router(
+            [
+                Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
+                *public_routes(self._in_flight, ready, trouble, oauth, [rates]),
+                *(pages.routes(guards) if pages is not None else ()),
+            ],
+            redirect_slashes=False,
+            # Nobody without a token learns which paths there are.
+            default=Authenticated(_not_found, authenticator),
+            # What can be read in two ways goes before anything is believed, and a hostile page before any answer.
+            middleware=[
+                Middleware(Refusals),
+                Middleware(OneLength),
+                Middleware(TrustedHosts, self._hosts),
+                Middleware(TrustedOrigins, self._origins),
+            ],
+        )
+
+    def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options
         config = uvicorn.Config(
-            gate,
-            http=connections_bounded_by(self._settings, self._places),
+            app,
+            http=connections_bounded_by(self._settings.header_timeout_ms / 1000, self._connections),
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -345,15 +423,18 @@ class HttpFrontend:
         return _Server(config, on_serving)
 
 
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Refused(404)
+
+
 class CancellationsUnsaid(logging.Filter):
-    """Leaves out of a log that a request was cancelled, or that its answer has broken off: at the end that is our own
-    doing, or another broker's end, and no error of this one's."""
+    """Leaves out of a log that a request was cancelled: at the end that is our own doing."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Says whether a log record is about anything but a cancelled or broken answer."""
+        """Says whether a log record is about anything but a cancelled answer."""
         kind = record.exc_info[0] if record.exc_info else None
         if kind is not None:
-            return not issubclass(kind, asyncio.CancelledError | Broken)
+            return not issubclass(kind, asyncio.CancelledError)
         return not str(record.msg).startswith(CANCELS)
 
 

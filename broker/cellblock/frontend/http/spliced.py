@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.apart.raw import Splices
 
@@ -13,15 +12,13 @@ PIECE_BYTES: Final = 256 * 1024
 """Bounds the bytes of one write of an answer: the loop goes on between two."""
 
 
-class SplicingManager(StreamableHTTPSessionManager):
-    """Puts large results into the responses of the SDK's manager, whose other arguments it takes."""
+class Spliced:
+    """Puts large results into the responses behind it."""
 
-    def __init__(self, *arguments: Any, splices: Splices, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._splices = splices
+    def __init__(self, app: ASGIApp, splices: Splices) -> None:
+        self.app, self.splices = app, splices
 
-    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one HTTP request."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun: Message | None = None
 
         async def spliced(message: Message) -> None:
@@ -36,7 +33,7 @@ class SplicingManager(StreamableHTTPSessionManager):
             if message["type"] != "http.response.body":
                 await send(message)
                 return
-            pieces = self._splices.spliced(message.get("body", b""))
+            pieces = self.splices.spliced(message.get("body", b""))
             if begun is not None:
                 await send(_with_length(begun, sum(map(len, pieces))) if len(pieces) > 1 else begun)
                 begun = None
@@ -49,7 +46,7 @@ class SplicingManager(StreamableHTTPSessionManager):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({**message, "body": b""})
 
-        await super().handle_request(scope, receive, spliced)
+        await self.app(scope, receive, spliced)
 
 
 def _with_length(start: Message, length: int) -> Message:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.visible_text import spelled_out
 from cellblock.execution.events import Decision, RunEvents
-from cellblock.journal.parked import SHOWN_BYTES, Answer, Given, ParkedQuestion
-from cellblock.journal.replies import WrongAnswer
+from cellblock.schemas.replies import WrongAnswer
 
 if TYPE_CHECKING:
     from cellblock.durable.parked_runs import ParkedRuns
@@ -63,7 +63,12 @@ class WaitingRuns:
         ]
 
     async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Form | None = None
+        self,
+        run_id: str,
+        answer: Answer,
+        calls: Sequence[QuestionId] | None,
+        by: str,
+        form: Form | None = None,
     ) -> dict[str, Any] | None:
         """Answers questions of a run, all that are open where `calls` is None; says which, and which are left. None
         where no such run waits. `form` has the fields of the one question of a server that is answered.
@@ -76,7 +81,7 @@ class WaitingRuns:
         found = await self._runs.questions(run_id)
         if found is None:
             return None
-        waiting = [question.number for question in found[1]]
+        waiting = [question.id for question in found[1]]
         wanted = waiting if calls is None else sorted(set(calls))
         if not wanted or not set(wanted) <= set(waiting):
             raise NotAsked
@@ -91,10 +96,10 @@ class WaitingRuns:
             raise NotAnswered(error.message) from None
         if run is None:
             return None
-        told = tuple(question.call for question in found[1] if question.number in wanted)
+        told = tuple(question.call for question in found[1] if question.id in wanted)
         self._tell(Decision(run=run_id, verdict=answer, calls=told, by=by))
-        left = [question.number for question in run.questions]
-        return {"id": run_id, "verdict": answer, "calls": wanted, "left": left}
+        left = [str(question.id) for question in run.questions]
+        return {"id": run_id, "verdict": answer, "calls": [str(one) for one in wanted], "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
         """Ends a parked run; says whether there was one. Raises StoreError."""
@@ -122,7 +127,7 @@ def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any
 def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
     shown = {
         "call": question.call,
-        "number": question.number,
+        "number": str(question.id),
         "kind": question.kind,
         "server": spelled_out(redacted(question.server)),
         "tool": spelled_out(redacted(question.tool)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
@@ -13,12 +13,12 @@ import mcp_types as types
 from pydantic import TypeAdapter
 
 from cellblock.apart.raw import RawJson
+from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.visible_text import spelled_out
-from cellblock.execution.server_questions import key_of
+from cellblock.execution.questions import key_of
 from cellblock.frontend.mcp.requests_back import Ask
-from cellblock.journal.parked import NTH, Answer, Given, ParkedQuestion
-from cellblock.journal.replies import METHODS
 from cellblock.policy.asking import Approver, Question, Verdict
+from cellblock.schemas.replies import METHODS
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -31,9 +31,6 @@ NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """Describes the form, which has no fields: whether it is accepted is the answer."""
 
 _KEY: Final = "question-"
-_IS_KEY: Final = re.compile(_KEY + r"[0-9]{1,16}")
-"""Matches the names of questions (`key_of`)."""
-
 _ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
 _VERDICTS: Final = {
@@ -70,7 +67,7 @@ def parked_requests(
 ) -> types.InputRequests:
     """Makes what a client is asked for its parked run: what servers ask, as they do, and forms for the rest. What
     `can_answer` denies is left out."""
-    made = {key_of(question.number): _request(question) for question in questions}
+    made = {key_of(question.id): _request(question) for question in questions}
     return {key: request for key, request in made.items() if can_answer(request)}
 
 
@@ -88,16 +85,16 @@ def _request_model() -> TypeAdapter[types.InputRequest]:
     return TypeAdapter(types.InputRequest)
 
 
-def answers_in(responses: types.InputResponses) -> dict[int, Given]:
-    """Returns what a client says to questions, by their numbers."""
-    found: dict[int, Given] = {}
+def answers_in(responses: types.InputResponses) -> dict[QuestionId, Given]:
+    """Returns what a client says to questions; what names none is left out."""
+    found: dict[QuestionId, Given] = {}
     for key, answer in responses.items():
-        if _IS_KEY.fullmatch(key):
-            number = int(key.removeprefix(_KEY))
-            if number < NTH and isinstance(answer, types.ElicitResult):
-                found[number] = _ANSWERS[answer.action]
+        with contextlib.suppress(ValueError):
+            question = QuestionId.parse(key.removeprefix(_KEY) if key.startswith(_KEY) else "")
+            if question.nth == 0 and isinstance(answer, types.ElicitResult):
+                found[question] = _ANSWERS[answer.action]
             else:
-                found[number] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+                found[question] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     return found
 
 
@@ -115,7 +112,7 @@ def _login_text(server_id: str, tool_name: str, said: str) -> str:
     tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
     return (
         f"A script's call of {tool} needs a login: {_visible(said, MAX_INPUT_CHARS)}\n"
-        "It is made when you have logged in, and at once when you accept."
+        "Accept when you have logged in."
     )
 
 
@@ -131,8 +128,7 @@ def elicitor(ask: Ask) -> Approver:
     async def approve(question: Question) -> Verdict:
         request = types.ElicitRequest(params=_form(question_text(question)))
         # Of a call without a run, any name will do: it is not parked.
-        number = question.call_id + (0 if question.login is None else NTH * question.login.nth)
-        key = key_of(number) if question.call_id else ""
+        key = key_of(question.id) if question.call_id else ""
         answer = await ask(request, types.ElicitResult, question.timeout, key=key)
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)

@@ -24,7 +24,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.context import made_beside, resource_uri, text_of
 from cellblock.frontend.mcp.granted import Granted
-from cellblock.frontend.outputs.kept import OutputPlace
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.kept_resources import output_uri
 from cellblock.frontend.service import RunService
 
@@ -47,6 +47,35 @@ _FOLLOWED: Final = "cellblock/followed"
 
 MAX_STREAMS: Final = 256
 """Bounds the streams that are open at once."""
+
+
+class Gathering:
+    """Has many changes looked at together, and not again for a while.
+
+    Args:
+        look: Looks at them.
+    """
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look_at_them = look
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+
+    def note(self) -> None:
+        """Notes a change."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time() + GATHER_SECONDS, self._not_before), self._look)
+
+    def cancel(self) -> None:
+        """Looks at nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
+        self._look_at_them()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +112,7 @@ class ListChanges:
         service: RunService,
         granted: Granted,
         owner_of: OwnerOf,
-        kept: OutputPlace | None,
+        kept: KeptOutputs | None,
         beside: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self._service = service
@@ -94,8 +123,7 @@ class ListChanges:
         self._audiences: set[_Audience] = set()
         self._streams: set[ListenHandler] = set()
         self._telling = TaskSet()
-        self._timer: asyncio.TimerHandle | None = None
-        self._not_before = 0.0
+        self._changes = Gathering(lambda: self._telling.start(self._compare()))
         self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
 
     def listed(self, context: Context, catalog: Catalog) -> None:
@@ -121,8 +149,7 @@ class ListChanges:
         finally:
             for undo in unwatch:
                 undo()
-            if self._timer is not None:
-                self._timer.cancel()
+            self._changes.cancel()
             self._telling.cancel()
 
     async def greeted(self, context: Context, _params: types.NotificationParams) -> None:
@@ -202,15 +229,8 @@ class ListChanges:
 
     def _note(self) -> None:
         self._known.clear()
-        if self._timer is None and self._audiences:
-            loop = asyncio.get_running_loop()
-            due = max(loop.time() + GATHER_SECONDS, self._not_before)
-            self._timer = loop.call_at(due, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
-        self._telling.start(self._compare())
+        if self._audiences:
+            self._changes.note()
 
     async def _compare(self) -> None:
         for principal in {audience.owner.principal for audience in self._audiences}:
@@ -220,7 +240,7 @@ class ListChanges:
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:
-                self._telling.start(_told(audience, before))
+                self._telling.start(told(audience.tell, before, audience.shown))
 
     def _shown(self, owner: Owner, catalog: Catalog, as_starting: frozenset[str] = frozenset()) -> Shown:
         key = id(catalog), owner.principal, as_starting
@@ -242,9 +262,10 @@ class ListChanges:
         return replace(shown, resources={**shown.resources, **{output_uri(one): "" for one in outputs}})
 
 
-async def _told(audience: _Audience, before: Shown) -> None:
+async def told(tell: Callable[..., Awaitable[None]], *change: object) -> None:
+    """Waits until a client has been told of a change, or cannot be told."""
     try:
         async with asyncio.timeout(TELL_SECONDS):
-            await audience.tell(before, audience.shown)
+            await tell(*change)
     except Exception as error:  # noqa: BLE001 - one client that cannot be told is its own loss
         logger.info("a client cannot be told of a change: %s", type(error).__name__)

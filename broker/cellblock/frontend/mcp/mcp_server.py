@@ -29,7 +29,7 @@ from cellblock.frontend.service import RunService
 if TYPE_CHECKING:
     from cellblock.frontend.mcp.proxy import Proxy
     from cellblock.frontend.mcp.surface import Surface
-    from cellblock.frontend.outputs.kept import OutputPlace
+    from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 
 
 def _changes(profile: Profile) -> NotificationOptions:
@@ -107,7 +107,7 @@ class FrontServer(Server[dict[str, Any]]):
 
             self.middleware.append(with_trace_context)
 
-    def open(self, kept: OutputPlace | None = None) -> Self:
+    def open(self, kept: KeptOutputs | None = None) -> Self:
         """Answers what waits, and what comes, now that the broker runs; returns the server itself. Without `kept`,
         responses are whole."""
         from cellblock.frontend.mcp.proxy import Proxy

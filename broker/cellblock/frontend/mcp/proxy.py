@@ -47,7 +47,7 @@ from cellblock.frontend.mcp.requests_back import ClientOfRun, by_requests
 from cellblock.frontend.mcp.resource_updates import ResourceUpdates
 from cellblock.frontend.mcp.run_tool import RunTool, told
 from cellblock.frontend.mcp.use import UseLog
-from cellblock.frontend.outputs.kept import OutputPlace
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.run_output import tokens_for
 from cellblock.frontend.service import RunService
 from cellblock.learning.sample import TooDeep, parse_document
@@ -169,7 +169,7 @@ class Proxy:
         *,
         owner_of: OwnerOf,
         splices: Splices | None,
-        kept: OutputPlace | None,
+        kept: KeptOutputs | None,
     ) -> None:
         self._service = service
         self._granted = granted

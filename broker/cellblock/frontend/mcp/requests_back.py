@@ -1,12 +1,12 @@
 """Requests_back is the way back to a front-end's client: what upstream servers ask while they serve a call of one of
 its runs.
 
-Clients of the older revisions are sent a request; those of 2026-07-28 get it as an interim result of their own call.
+Clients of the older revisions are sent a request. Those of 2026-07-28 get it as the result of their own call, when its
+run is written down.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import Final, Protocol, TypeVar
 
@@ -18,16 +18,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from cellblock.frontend.client import Context
-from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom, RunIsOver
 from cellblock.frontend.mcp.live import LiveRun
 from cellblock.upstream.outstanding import ANSWER_BOUND_SECONDS
+from cellblock.upstream.requester import LATER
 
 logger = logging.getLogger("cellblock.frontend")
 
 NO_WAY: Final = "The client cannot be asked over this connection."
-NO_ANSWER: Final = "The client has come back without an answer."
-RUN_IS_PARKED: Final = "The client is away: its run waits for this call without a process."
-NO_ROOM: Final = "Too many clients are being asked at the moment."
 
 WRONG_ANSWER: Final = "The client's answer is not what the protocol says."
 
@@ -37,8 +34,8 @@ class Ask(Protocol):
 
     async def __call__(
         self, request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
-    ) -> BaseModel | types.ErrorData | None:
-        """Returns the client's answer to a request; None when the client has come back without one.
+    ) -> BaseModel | types.ErrorData:
+        """Returns the client's answer to a request.
 
         Args:
             request: What is asked.
@@ -57,11 +54,11 @@ class ClientOfRun:
 
     Args:
         context: Of that request.
-        ask: Asks the client what it can be asked.
+        ask: Asks the client what it can be asked; None where it is asked when its run is parked.
         live: What it is told of the run; None when it wants to know nothing.
     """
 
-    def __init__(self, context: Context, ask: Ask, live: LiveRun | None) -> None:
+    def __init__(self, context: Context, ask: Ask | None, live: LiveRun | None) -> None:
         self.wants_progress = live is not None and live.wants_progress
         self._live = live
         self._capabilities = context.session.client_capabilities or types.ClientCapabilities()
@@ -108,11 +105,11 @@ class ClientOfRun:
             return types.ErrorData(
                 code=types.METHOD_NOT_FOUND, message=f"The client does not support {lack}."
             )
+        if self._send is None:
+            return LATER
         answer = await self._send(request, result, ANSWER_BOUND_SECONDS, key=key)
         if isinstance(answer, result | types.ErrorData):
             return answer
-        if answer is None:
-            return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ANSWER)
         return types.ErrorData(code=types.INTERNAL_ERROR, message=WRONG_ANSWER)
 
 
@@ -139,23 +136,6 @@ def by_requests(context: Context) -> Ask:
         except Exception as error:  # noqa: BLE001 - a client that is gone must fail its own call only
             logger.warning("a client could not be asked: %s", type(error).__name__)
             return types.ErrorData(code=types.INTERNAL_ERROR, message="The client cannot be reached.")
-
-    return ask
-
-
-def by_rounds(run: HeldRun) -> Ask:
-    """Has the client go away with the question, and come back with the answer."""
-    numbers = itertools.count(1)
-
-    async def ask(
-        request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
-    ) -> BaseModel | types.ErrorData | None:
-        try:
-            return await run.ask(key or f"input-{next(numbers)}", request, bound)
-        except NoRoom:
-            return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ROOM)
-        except RunIsOver:
-            return types.ErrorData(code=types.INVALID_REQUEST, message=RUN_IS_PARKED)
 
     return ask
 

@@ -22,7 +22,7 @@ from cellblock.catalog.requests import SUBSCRIBE
 from cellblock.frontend.client import Context, OwnerOf
 from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
-from cellblock.frontend.mcp.list_changes import GATHER_SECONDS, PAUSE_SECONDS, TELL_SECONDS
+from cellblock.frontend.mcp.list_changes import Gathering, told
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
@@ -48,8 +48,7 @@ class ResourceUpdates:
         self._followers: dict[tuple[str, str], set[_Follower]] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changed: set[tuple[str, str]] = set()
-        self._not_before = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._gathering = Gathering(self._tell)
         self._work = TaskSet()
         service.registry.watch_updates(self._note)
 
@@ -122,24 +121,12 @@ class ResourceUpdates:
 
     def _note(self, server: str, uri: str) -> None:
         self._changed.add((server, uri))
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(loop.time() + GATHER_SECONDS, self._not_before), self._tell)
+        self._gathering.note()
 
     def _tell(self) -> None:
-        self._timer = None
-        self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
         changed, self._changed = self._changed, set()
         for server, uri in changed:
             for follower in self._followers.get((server, uri), ()):
                 given = self._granted.whole_servers(follower.principal, "resources")
                 if any(one.config_name == server for one in given):
-                    self._work.start(_told(follower, uri))
-
-
-async def _told(follower: _Follower, uri: str) -> None:
-    try:
-        async with asyncio.timeout(TELL_SECONDS):
-            await follower.tell(uri)
-    except Exception as error:  # noqa: BLE001 - one client that cannot be told is its own loss
-        logger.info("a client cannot be told of a resource: %s", type(error).__name__)
+                    self._work.start(told(follower.tell, uri))

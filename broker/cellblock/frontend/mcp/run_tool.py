@@ -1,11 +1,15 @@
-"""Carries one call of `codemode.run`: whom it is for, who is asked, and what its client is told while it runs."""
+"""Carries one call of `codemode.run`: whom it is for, who is asked, and what its client is told while it runs.
+
+A client of 2026-07-28 is asked nothing while it waits: its run is parked with the questions, the call is answered with
+them, and the client makes it again with the answers, at any broker.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
@@ -14,14 +18,11 @@ from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.approvals import answers_in, elicitor, parked_requests
-from cellblock.frontend.mcp.held_runs import RETURN_SECONDS, HeldRun, HeldRuns, nobody_waits
 from cellblock.frontend.mcp.live import LiveRun, LogLevels
 from cellblock.frontend.mcp.request_state import PURPOSE, RequestStates
 from cellblock.frontend.mcp.requests_back import (
-    Ask,
     ClientOfRun,
     by_requests,
-    by_rounds,
     can_answer,
     can_be_asked,
     can_show_forms,
@@ -34,12 +35,8 @@ from cellblock.policy.asking import Grantee
 
 T = TypeVar("T")
 
-
-PARK_SECONDS: Final = 2.0
-"""Sets how long a run that is due to be parked is waited for."""
-
 Outcome = RunResponse | types.InputRequiredResult | Task
-"""Holds what a call comes to: the response, a question for the user, or a task for later."""
+"""Holds what a call comes to: the response, questions for the user, or a task for later."""
 
 
 def states_of(service: RunService) -> RequestStates:
@@ -59,7 +56,6 @@ class RunTool:
     def __init__(self, service: RunService, owner_of: OwnerOf, tasks: Tasks | None = None) -> None:
         self._service, self._owner_of, self._tasks = service, owner_of, tasks
         self._states = states_of(service)
-        self._held = HeldRuns(self._states, lambda: service.parked_runs.good_seconds)
         self._levels = LogLevels()
 
     async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
@@ -68,142 +64,89 @@ class RunTool:
         return types.EmptyResult()
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Outcome:
-        """Carries one tool call to its response, to a question for the user, or to a task.
+        """Carries one tool call to its response, to questions for the user, or to a task.
 
         Raises:
             InvalidRequest: The request is malformed.
             MCPError: The client came back for a run that is no more.
         """
         owner = self._owner_of(context)
-        if params.request_state is not None and in_rounds(context):
-            leaves = self._leaves(context, params)
-            held = self._held.take(params, owner.principal, leaves=leaves)
-            if held is None:
-                return await self._is_back(context, params, owner)
-            found = await told(held.live, context, self._finish(context, held, leaves=leaves))
-            if isinstance(found, RunResponse) and found.parked:
-                # It was being parked when the client came back: its answers are for the run that is written down.
-                with contextlib.suppress(MCPError):
-                    return await self._is_back(context, params, owner)
-            elif isinstance(found, RunResponse) and found.usage.run_id is not None:
-                word = await self._states.read(params.request_state, owner.principal)
-                if word is not None:
-                    # Its row may be of this round: a park was taken back.
-                    self._service.parked_runs.end_round(*word, owner.principal)
-            return found
         live = self._live(context, owner.client)
-        if in_rounds(context) and can_be_asked(context):
-            held = self._held.new(owner.principal, live)
-            caller = self._caller(context, owner, live, by_rounds(held), held)
-            held.start(self._begin(params, caller, held.id))
-            work = self._finish(context, held)
-        else:
-            caller = self._caller(context, owner, live, by_requests(context), None)
-            work = self._task_or_response(context, self._begin(params, caller))
-        return await told(live, context, work)
+        caller = self._caller(context, owner, live)
+        if params.request_state is not None and in_rounds(context):
+            return await told(live, context, self._is_back(context, params, caller))
+        return await told(live, context, self._begun(context, params, caller))
 
-    def _leaves(self, context: Context, params: types.CallToolRequestParams) -> bool:
-        """Says whether a client that has come back leaves its run as a task: it has brought no answer."""
-        return self._tasks is not None and not params.input_responses and has_tasks(context)
+    # ---- inside --------------------------------------------------------------------------------------
 
-    async def _task(self, context: Context, run_id: str | None) -> Task | None:
-        return None if self._tasks is None else await self._tasks.created(context, run_id)
-
-    async def _task_or_response(self, context: Context, work: Coroutine[Any, Any, Any]) -> Any:
-        found = await work
-        if isinstance(found, RunResponse) and found.parked:
-            return await self._task(context, found.usage.run_id) or found
-        return found
-
-    async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
-        """Has the broker run the request; may be given up while its client is away."""
-        return await self._service.run_request(params.arguments or {}, caller, run_id=run_id)
-
-    def _caller(
-        self,
-        context: Context,
-        owner: Owner,
-        live: LiveRun | None,
-        ask: Ask,
-        held: HeldRun | None,
-    ) -> Caller:
+    def _caller(self, context: Context, owner: Owner, live: LiveRun | None) -> Caller:
         """Returns the caller of a run: its client, its grants, and who is asked for approval."""
-        approver = elicitor(ask) if can_show_forms(context) else None
-        grantee = Grantee(
-            owner.principal,
-            approver,
-            None if held is None else held.park_round,
-            leaves=held is not None or (self._tasks is not None and has_tasks(context)),
-        )
+        returns = in_rounds(context) and can_be_asked(context)
+        ask = None if returns else by_requests(context)
+        approver = elicitor(ask) if ask is not None and can_show_forms(context) else None
+        grantee = Grantee(owner.principal, approver, returns)
         return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
 
-    async def _finish(self, context: Context, held: HeldRun, *, leaves: bool = False) -> Outcome:
-        """Returns what a run comes to while its client is here; one that was parked just now asks its questions."""
-        found = await self._held.finish(held, self._patience(context, leaves=leaves))
-        if isinstance(found, RunResponse) and found.parked:
-            return (
-                await self._task(context, held.id)
-                or await self._asked_again(context, held.id, held.owner, held.round)
-                or found
-            )
-        return found
+    async def _begun(self, context: Context, params: types.CallToolRequestParams, caller: Caller) -> Outcome:
+        response = await self._service.run_request(params.arguments or {}, caller)
+        run_id = response.usage.run_id
+        if not response.parked or run_id is None:
+            return response
+        return await self._asked(context, caller, run_id) or response
 
-    def _patience(self, context: Context, *, leaves: bool) -> float:
-        """Returns how long a run with questions is waited for until it is parked, and so a task."""
-        seconds = self._service.parked_runs.park_seconds
-        if self._tasks is None or not has_tasks(context) or not (leaves or seconds == 0):
-            return 0.0
-        return min(seconds, RETURN_SECONDS) + PARK_SECONDS
-
-    async def _asked_again(
-        self, context: Context, run_id: str, principal: str, number: int
-    ) -> types.InputRequiredResult | Task | None:
-        """Returns what the client of a run is told that is parked in this round; None for one that is not."""
-        parked = self._service.parked_runs
+    async def _asked(
+        self, context: Context, caller: Caller, run_id: str
+    ) -> types.InputRequiredResult | Task | RunResponse | None:
+        """Returns what the client of a parked run is told; None for one that cannot come back for it."""
+        parked, principal = self._service.parked_runs, caller.grantee.principal
+        if self._tasks is not None and (task := await self._tasks.created(context, run_id)) is not None:
+            return task
+        if not caller.grantee.returns:
+            return None
         with unreadable():
             waiting = await parked.questions(run_id, principal)
-        if waiting is None or waiting[0] != number:
-            return None
-        if (task := await self._task(context, run_id)) is not None:
-            return task
-        questions = waiting[1]
-        state = await self._states.signed(run_id, principal, number, parked.good_seconds)
-        # One that waits for tools alone has a word to come back with, and no question.
+            if waiting is None or not waiting[1]:
+                # Others have answered it meanwhile.
+                response = await parked.outcome(run_id, principal)
+                return (
+                    await self._asked(context, caller, run_id) if response and response.parked else response
+                )
+        turn, questions = waiting
         return types.InputRequiredResult(
             input_requests=parked_requests(questions, partial(can_answer, context)) or None,
-            request_state=state,
+            request_state=await self._states.signed(run_id, principal, turn, parked.good_seconds),
         )
 
-    async def _is_back(self, context: Context, params: types.CallToolRequestParams, owner: Owner) -> Outcome:
+    async def _is_back(
+        self, context: Context, params: types.CallToolRequestParams, caller: Caller
+    ) -> Outcome:
         """Goes on with a parked run whose client has come back.
 
         Raises:
             MCPError: No run waits for this word.
         """
-        word = await self._states.read(params.request_state or "", owner.principal)
+        word = await self._states.read(params.request_state or "", caller.grantee.principal)
         if word is None:
             raise nobody_waits()
-        (run_id, number), parked = word, self._service.parked_runs
-        if self._leaves(context, params):
-            left = await self._asked_again(context, run_id, owner.principal, number)
-            if left is not None:
-                return left
+        (run_id, turn), parked = word, self._service.parked_runs
         answers = answers_in(params.input_responses or {})
         with unreadable():
-            kept = await parked.taken(run_id, number, answers, owner.principal)
-            if kept is None:
-                # The user may have answered elsewhere.
-                response = await parked.answered_elsewhere(run_id, number, owner.principal)
-                if response is not None and not response.parked:
+            if not answers and self._tasks is not None and has_tasks(context):
+                # It leaves the run as a task.
+                waiting = await parked.questions(run_id, caller.grantee.principal)
+                response = (
+                    None
+                    if waiting is None or waiting[0] != turn
+                    else await self._tasks.created(context, run_id)
+                )
+                if response is not None:
                     return response
-                again = await self._asked_again(context, run_id, owner.principal, number)
-                if again is None:
-                    raise nobody_waits()
-                return again
-        live = self._live(context, owner.client)
-        held = self._held.new(owner.principal, live, run_id, kept.turn)
-        held.start(parked.go_on(kept, self._caller(context, owner, live, by_rounds(held), held)))
-        return await told(live, context, self._finish(context, held))
+            response = await parked.come_back(run_id, turn, answers, caller)
+        if response is None:
+            raise nobody_waits()
+        if not response.parked:
+            return response
+        return await self._asked(context, caller, run_id) or response
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         level = self._levels.level_for(context, client)
@@ -216,3 +159,11 @@ async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any,
     """Returns the outcome of `work`, of which the client is told meanwhile."""
     async with live.reporting(context) if live is not None else contextlib.nullcontext():
         return await work
+
+
+def nobody_waits() -> MCPError:
+    """Makes the error for a word that no run waits for, whatever the reason."""
+    return MCPError(
+        types.INVALID_PARAMS,
+        "There is no run that waits for this answer: it came too late, or came twice. Run the script again.",
+    )

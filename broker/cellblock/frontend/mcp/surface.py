@@ -28,7 +28,7 @@ from cellblock.frontend.mcp.task_models import Task
 from cellblock.frontend.mcp.tasks import Tasks
 from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.frontend.mcp.use import UseLog
-from cellblock.frontend.outputs.kept import OutputPlace
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.frontend.outputs.run_output import has_error, tool_result
 from cellblock.frontend.service import RunService
@@ -111,7 +111,7 @@ class Surface:
         *,
         owner_of: OwnerOf,
         splices: Splices | None,
-        kept: OutputPlace | None,
+        kept: KeptOutputs | None,
     ) -> None:
         self._service = service
         self._granted, self._uses = granted, uses

@@ -29,7 +29,7 @@ from cellblock.frontend.mcp.requests_back import can_answer
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.frontend.service import RunService
 from cellblock.journal.parked import CANCELLED
-from cellblock.journal.replies import WrongAnswer
+from cellblock.schemas.replies import WrongAnswer
 
 if TYPE_CHECKING:
     from cellblock.durable.views import ParkedStatus
@@ -47,7 +47,6 @@ ASKING_POLL_MS: Final = 5_000
 
 WAITS: Final = "The run waits for its user's answer."
 WAITS_ELSEWHERE: Final = "The run waits for its user's answer, for which this client has no form."
-WAITS_FOR_TOOLS: Final = "The run waits for a tool that is at work."
 NO_RESPONSE: Final = "The run could not go on, or its response could not be kept."
 
 Shown = Callable[[Context, RunResponse], Awaitable[types.CallToolResult]]
@@ -159,9 +158,7 @@ class Tasks:
             ttl_ms=int((run.until - run.began) * 1000),
             poll_interval_ms=WORKING_POLL_MS,
         )
-        if run.state == "parked" and not run.questions:
-            task.status_message = WAITS_FOR_TOOLS
-        elif run.state == "parked":
+        if run.state == "parked" and run.questions:
             task.poll_interval_ms = ASKING_POLL_MS
             task.status_message = WAITS_ELSEWHERE
             if requests := parked_requests(run.questions, partial(can_answer, context)):

@@ -1,20 +1,14 @@
-"""Kept describes an output that is kept, and the places that keep outputs."""
+"""Kept describes an output that is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
-from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.outputs_disk import on_disk
 
-ID_BYTES: Final = 24
-"""Sets the randomness in an output's id."""
-
-MAX_KEPT: Final = 256
-"""Bounds the outputs of one client: a list of them is read whole."""
+BLOCK_BYTES: Final = 4096
+"""Sets what an output takes at least: a page of the database."""
 
 Part = Literal["result", "logs"]
 
@@ -30,8 +24,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970, `expires_at` on the loop's
-    clock."""
+    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970."""
 
     output_id: str
     owner: Owner
@@ -40,53 +33,15 @@ class Kept:
     size: int
     pages: int
     made_at: float
-    expires_at: float
 
     @property
     def on_disk(self) -> int:
         """Returns what the output counts for, in bytes."""
-        return on_disk(self.size)
+        return max(1, -(-self.size // BLOCK_BYTES)) * BLOCK_BYTES
 
 
 class NotKept(Exception):
     """Tells that the client has no output of this id (any more)."""
-
-
-class OutputPlace(Protocol):
-    """Keeps outputs for a while, each for the client that made it; `KeptOutputs` and `SharedOutputs` do."""
-
-    settings: OutputSettings
-
-    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called whenever an output of this front-end has come or gone; the function that is returned
-        ends that."""
-        ...
-
-    async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
-        """Writes outputs; older ones of the client, then of all, go where that is over a cap.
-
-        Raises:
-            OSError: They cannot be written, or are larger than all that the client may keep. Then none is kept.
-        """
-        ...
-
-    async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page, from 1, as text; the pages of an output one after the other are the whole.
-
-        Raises:
-            NotKept: There is no such output, it is another client's, or it has gone.
-            IndexError: It has fewer pages.
-            OSError: It cannot be read.
-        """
-        ...
-
-    async def listed(self, owner: Owner) -> list[Kept]:
-        """Returns what is kept for a client, newest first."""
-        ...
-
-    def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns what this front-end itself has kept for a client, newest first."""
-        ...
 
 
 def cut_at(data: bytes, at: int) -> int:

@@ -1,238 +1,375 @@
-"""Kept_outputs keeps outputs for a while: files of one front-end in a folder of its own, each for the client that made
+"""Kept_outputs keeps outputs for a while, each for the client that made it: in a file of the state directory, which all
+processes that serve with it share, or where brokers share them, so that whichever a client comes to reads its pages to
 it.
 
-The index lives on the event loop; files are written, read and removed by one thread, in the order in which the loop
-asked. So what goes to make room is gone before what it makes room for is written, and the disk never holds more than
-the caps. Front-ends of several processes may share the folder that theirs are in, and its cap: `outputs_disk`.
+In a file they are of the process that wrote them, and go with it. Where brokers share them, pages are sealed, each for
+its place and its owner, and kept until they expire, whatever becomes of the broker that wrote them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.callbacks import Listeners
+from cellblock.base.database import Away, Database, StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.own_folders import OwnFolder, remove_stale
+from cellblock.base.own_folders import remove_stale
 from cellblock.base.shared_state import SharedState
-from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import ID_BYTES, MAX_KEPT, Kept, NotKept, Output, OutputPlace, cut_at
-from cellblock.frontend.outputs.outputs_disk import write_within
-from cellblock.frontend.outputs.shared_outputs import SharedOutputs
-from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock.frontend.outputs.kept import Kept, NotKept, Output, cut_at
+from cellblock.journal.run_rows import plain
 
 logger = logging.getLogger("cellblock.frontend")
 
-DISK_SECONDS: Final = 20.0
-"""Bounds the time for the disk to write or read one output; 16 MiB take 10 ms."""
+KIND: Final = "outputs"
+
+_TABLES: Final = """
+    CREATE TABLE outputs (
+        id TEXT PRIMARY KEY,
+        principal TEXT NOT NULL,
+        client TEXT NOT NULL,
+        part TEXT NOT NULL,
+        mime_type TEXT NOT NULL,
+        size BIGINT NOT NULL,
+        pages INTEGER NOT NULL,
+        kept BIGINT NOT NULL,
+        made TIMESTAMPTZ NOT NULL DEFAULT now(),
+        expires TIMESTAMPTZ NOT NULL
+    );
+    CREATE INDEX outputs_made ON outputs (principal, made);
+    CREATE TABLE output_pages (
+        output TEXT NOT NULL REFERENCES outputs (id) ON DELETE CASCADE,
+        page INTEGER NOT NULL,
+        body BYTEA NOT NULL,
+        PRIMARY KEY (output, page)
+    );
+    """
+
+MIGRATIONS: Final[Sequence[str]] = (
+    _TABLES + "ALTER TABLE output_pages ALTER body SET STORAGE EXTERNAL;\n    ",
+)
+"""Holds the statements that lead from each version of the tables in PostgreSQL to the next; released ones never
+change."""
+
+FILE_MIGRATIONS: Final[Sequence[str]] = (
+    _TABLES.replace("TIMESTAMPTZ NOT NULL DEFAULT now()", "REAL NOT NULL")
+    .replace("TIMESTAMPTZ", "REAL")
+    .replace("BYTEA", "BLOB"),
+)
+"""Holds the same for a file, whose times are seconds since 1970."""
+
+_SETUP: Final = (
+    "PRAGMA auto_vacuum = INCREMENTAL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA journal_size_limit = 0",
+)
+
+MAX_KEPT: Final = 256
+"""Bounds the outputs of one client: a list of them is read whole."""
+
+ID_BYTES: Final = 24
+"""Sets the randomness in an output's id."""
+
+TIDY_SECONDS: Final = 60.0
+"""Passes at most between two removals of expired outputs; nobody can read an expired one before."""
+
+ASK_SECONDS: Final = 20.0
+"""Bounds the time to write or read one output; 16 MiB take a tenth of a second."""
 
 CLOSE_SECONDS: Final = 5.0
-"""Bounds the time for the disk to remove everything at the end; what is left then, the next front-end removes at its
-start."""
+"""Bounds the wait for what is still being written or removed at the end."""
 
-T = TypeVar("T")
+
+class _Dialect(NamedTuple):
+    """Holds what databases say differently: the time in some seconds, and when an output was made, since 1970."""
+
+    later: str
+    made: str
+
+
+_POSTGRES: Final = _Dialect("now() + make_interval(secs => ?)", "extract(epoch FROM made)")
+_SQLITE: Final = _Dialect("now() + ?", "made")
 
 
 class KeptOutputs:
-    """Keeps the outputs of one front-end in files; an `OutputPlace`. Owns its folder and its thread.
+    """Keeps the outputs of one front-end. Owns its thread, and in it the file.
 
     Args:
-        settings: The caps.
-        parent: Where its folder is made.
-
-    Raises:
-        OSError: It cannot be made.
+        settings: The caps; `total_bytes` is what all front-ends keep together.
+        file: Where they are kept; made when it is missing.
+        shared: What this broker has of the PostgreSQL, which is in the place of a file.
     """
 
-    def __init__(self, settings: OutputSettings, parent: Path) -> None:
-        self.settings = settings
-        remove_stale(parent, OUTPUT_FILES)
-        self._own = OwnFolder(parent, OUTPUT_FILES)
-        self._disk = DaemonThread("cellblock-outputs")
-        # Oldest first: all are kept for the same time.
-        self._kept: dict[str, Kept] = {}
-        self._used: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, settings: OutputSettings, file: Path, shared: SharedState | None = None) -> None:
+        self.settings: Final = settings
+        self._path, self._shared = file, shared
+        self._sql = _SQLITE if shared is None else _POSTGRES
+        # In a file, outputs are of this front-end alone: those of another one may be another person's.
+        self._front = "" if shared is not None else f"{secrets.token_hex(8)} "
+        self._file: SqliteDatabase | None = None
+        self._thread = DaemonThread("cellblock-outputs")
+        self._own: dict[str, tuple[Kept, float]] = {}
+        """Holds what was kept here, with its end on the loop's clock, oldest first."""
         self._changed = Listeners()
+        self._timer: asyncio.TimerHandle | None = None
+        self._schedule()
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called when an output has come or gone. See `OutputPlace`."""
+        """Has `listener` called whenever an output of this front-end has come or gone; the function that is returned
+        ends that."""
         return self._changed.add(listener)
 
     async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
-        """Writes outputs. See `OutputPlace`."""
-        made: list[Kept] = []
-        try:
-            for output in outputs:
-                kept = self._reserve(owner, output)
-                made.append(kept)
-                own, cap = self._own, self.settings.total_bytes
-                await self._on_disk(write_within, own.parent, cap, own.folder, kept.output_id, output.data)
-        except BaseException:
-            for kept in made:
-                self._drop(kept)
-            raise
+        """Writes outputs; older ones of the client, then of all, go where that is over a cap.
+
+        Raises:
+            OSError: They cannot be written, or are larger than all that the client may keep. Then none is kept.
+        """
+        expires_at = asyncio.get_running_loop().time() + self.settings.expire_ms / 1000
+        made = [
+            Kept(
+                output_id=secrets.token_urlsafe(ID_BYTES),
+                owner=owner,
+                part=output.part,
+                mime_type=output.mime_type,
+                size=len(output.data),
+                pages=max(1, -(-len(output.data) // self.settings.page_bytes)),
+                made_at=time.time(),
+            )
+            for output in outputs
+        ]
+        if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
+            raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
+        gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
+        self._own = {key: own for key, own in self._own.items() if key not in gone}
+        self._own |= {kept.output_id: (kept, expires_at) for kept in made}
         self._changed.tell()
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """Returns one page of a kept output. See `OutputPlace`."""
-        kept = self._kept.get(output_id)
-        if kept is None or kept.owner != owner or kept.expires_at <= asyncio.get_running_loop().time():
-            raise NotKept
-        if not 1 <= page <= kept.pages:
+        """Returns one page, from 1, as text; the pages of an output one after the other are the whole.
+
+        Raises:
+            NotKept: There is no such output, it is another client's, or it has gone.
+            IndexError: It has fewer pages.
+            OSError: It cannot be read.
+        """
+        kept, body = await self._asked(self._read, owner, output_id, page)
+        if body is None:
             raise IndexError(kept.pages)
-        size = self.settings.page_bytes
-        try:
-            return kept, await self._on_disk(_read, self._own.folder, output_id, (page - 1) * size, size)
-        except (FileNotFoundError, InTheWay):
-            # Someone has tidied up behind our back, or it has gone while the request waited its turn.
-            self._drop(kept)
-            raise NotKept from None
+        return kept, body
 
     async def listed(self, owner: Owner) -> list[Kept]:
-        """Returns the outputs that are kept for a client. See `OutputPlace`."""
-        return self.list_for(owner)
+        """Returns what is kept for a client, newest first; while PostgreSQL is away, what this front-end has kept."""
+        try:
+            return await self._asked(self._list, owner)
+        except OSError:
+            return self.list_for(owner)
 
     def list_for(self, owner: Owner) -> list[Kept]:
-        """Returns the outputs that are kept for a client. See `OutputPlace`."""
-        now = asyncio.get_running_loop().time()
-        return [
-            kept for kept in reversed(self._kept.values()) if kept.owner == owner and kept.expires_at > now
-        ]
+        """Returns what this front-end itself has kept for a client, newest first."""
+        self._forget()
+        return [kept for kept, _ in reversed(self._own.values()) if kept.owner == owner]
+
+    async def open(self) -> None:
+        """Opens the file. Raises OSError."""
+        await self._asked(self._database)
 
     async def close(self) -> None:
-        """Removes all kept outputs, within `CLOSE_SECONDS`."""
+        """Ends the thread, within `CLOSE_SECONDS`. What is in a file goes; what brokers share stays until it
+        expires."""
         if self._timer is not None:
             self._timer.cancel()
-        self._kept.clear()
-        if not await self._disk.close(self._own.close, CLOSE_SECONDS):
-            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._own.path)
+        if not await self._thread.close(self._leave, CLOSE_SECONDS) and self._shared is None:
+            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._path)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    def _reserve(self, owner: Owner, output: Output) -> Kept:
-        """Takes an output into the index, and out of it what is over the caps with it."""
-        loop = asyncio.get_running_loop()
-        size = len(output.data)
-        kept = Kept(
-            output_id=secrets.token_urlsafe(ID_BYTES),
-            owner=owner,
-            part=output.part,
-            mime_type=output.mime_type,
-            size=size,
-            pages=max(1, -(-size // self.settings.page_bytes)),
-            made_at=time.time(),
-            expires_at=loop.time() + self.settings.expire_ms / 1000,
-        )
-        principal = owner.principal
-        if kept.on_disk > self.settings.client_bytes:
-            raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
-        own = [old for old in self._kept.values() if old.owner.principal == principal]
-        while own and (
-            len(own) >= MAX_KEPT or self._used[principal] + kept.on_disk > self.settings.client_bytes
-        ):
-            self._drop(own.pop(0))
-        while self._kept and self._used.total() + kept.on_disk > self.settings.total_bytes:
-            self._drop(next(iter(self._kept.values())))
-        self._kept[kept.output_id] = kept
-        self._used[principal] += kept.on_disk
-        if self._timer is None:
-            self._timer = loop.call_at(kept.expires_at, self._expire)
-        return kept
-
-    def _drop(self, kept: Kept) -> None:
-        if self._kept.pop(kept.output_id, None) is None:
-            return
-        self._used[kept.owner.principal] -= kept.on_disk
-        if self._used[kept.owner.principal] <= 0:
-            del self._used[kept.owner.principal]
-        self._changed.tell()
-        with contextlib.suppress(RuntimeError):  # closed: everything has gone
-            self._disk.submit(_remove, self._own.folder, kept.output_id)
-
-    def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        for kept in list(self._kept.values()):
-            if kept.expires_at > loop.time():
-                self._timer = loop.call_at(kept.expires_at, self._expire)
-                return
-            self._drop(kept)
-
-    async def _on_disk(self, work: Callable[..., T], *args: object) -> T:
+    async def _asked(self, work: Callable[..., Any], *args: object) -> Any:
+        presence = None if self._shared is None else self._shared.presence
         try:
-            future = self._disk.submit(work, *args)
+            if presence is not None and presence.trouble is not None:
+                raise Away(presence.trouble)
+            async with asyncio.timeout(ASK_SECONDS):
+                return await asyncio.wrap_future(self._thread.submit(work, *args))
+        except StoreError as error:
+            raise OSError(0, str(error)) from None
         except RuntimeError:
             raise OSError("the front-end is stopping") from None
-        async with asyncio.timeout(DISK_SECONDS):
-            return await asyncio.wrap_future(future)
+
+    def _schedule(self) -> None:
+        seconds = min(TIDY_SECONDS, self.settings.expire_ms / 1000)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._tidy)
+
+    def _tidy(self) -> None:
+        self._schedule()
+        self._thread.submit(self._expire)
+        before = len(self._own)
+        self._forget()
+        if len(self._own) < before:
+            self._changed.tell()
+
+    def _forget(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key, (_, expires_at) in list(self._own.items()):
+            if expires_at > now:
+                return
+            del self._own[key]
+
+    # ---- inside: the thread ------------------------------------------------------------------------------
+
+    def _database(self) -> Database:
+        if self._shared is not None:
+            from cellblock.base.postgresql import PostgresDatabase
+
+            self._shared.hold()
+            return PostgresDatabase(self._shared.server, KIND, MIGRATIONS)
+        if self._file is None:
+            self._file = SqliteDatabase(self._path, FILE_MIGRATIONS, "outputs", logger, setup=_SETUP)
+            self._file.connection.create_function("now", 0, time.time)
+        return self._file
+
+    def _write(self, made: Sequence[Kept], bodies: Sequence[bytes]) -> list[str]:
+        """Writes outputs, and returns the ids of those that have gone for them."""
+        pages = [self._paged(kept, data) for kept, data in zip(made, bodies, strict=True)]
+        database, size = self._database(), sum(kept.on_disk for kept in made)
+        principal = plain(made[0].owner.principal)
+        # One writer at a time: what all have kept stays under the caps.
+        with database.transaction(KIND):
+            database.execute("DELETE FROM outputs WHERE expires <= now()")
+            client_left, total_left = self.settings.client_bytes - size, self.settings.total_bytes - size
+            gone = self._make_room(database, principal, client_left, MAX_KEPT - len(made))
+            gone += self._make_room(database, None, total_left, None)
+            for kept in made:
+                database.execute(
+                    "INSERT INTO outputs (id, principal, client, part, mime_type, size, pages, kept, made, expires) "
+                    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, now(), {self._sql.later})",
+                    *(kept.output_id, principal, self._client(kept.owner), kept.part, kept.mime_type),
+                    *(kept.size, kept.pages, kept.on_disk, self.settings.expire_ms / 1000),
+                )
+            for of_one in pages:
+                database.execute_many("INSERT INTO output_pages VALUES (?, ?, ?)", of_one)
+        return gone
+
+    def _make_room(self, database: Database, principal: str | None, left: int, most: int | None) -> list[str]:
+        """Removes the oldest outputs, of a principal or of all, until the others take `left` bytes and are `most`."""
+        rows = database.rows(
+            "DELETE FROM outputs WHERE id IN (SELECT id FROM (SELECT id, sum(kept) OVER newer AS used, "
+            "count(*) OVER newer AS number FROM outputs WHERE CAST(? AS TEXT) IS NULL OR principal = ? "
+            "WINDOW newer AS (ORDER BY made DESC, id)) AS counted WHERE used > ? OR number > ?) RETURNING id",
+            *(principal, principal, left, 1 << 62 if most is None else most),
+        )
+        return [output_id for (output_id,) in rows]
+
+    def _paged(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
+        size = self.settings.page_bytes
+        cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
+        pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
+        return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
+
+    def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
+        if self._shared is None:
+            return body
+        return self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), body)
+
+    def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
+        rows = self._database().rows(
+            f"SELECT id, part, mime_type, size, pages, {self._sql.made}, body FROM outputs "
+            "LEFT JOIN output_pages ON output = id AND page = ? "
+            "WHERE id = ? AND principal = ? AND client = ? AND expires > now()",
+            *(page, plain(output_id), plain(owner.principal), self._client(owner)),
+        )
+        if not rows:
+            raise NotKept
+        *shown, body = rows[0]
+        if body is None:
+            return _kept(owner, shown), None
+        if self._shared is not None:
+            body = self._shared.keys.opened(_place(owner, output_id, page), bytes(body))
+        return _kept(owner, shown), body.decode()
+
+    def _list(self, owner: Owner) -> list[Kept]:
+        rows = self._database().rows(
+            f"SELECT id, part, mime_type, size, pages, {self._sql.made} FROM outputs "
+            "WHERE principal = ? AND client = ? AND expires > now() ORDER BY made DESC, id",
+            *(plain(owner.principal), self._client(owner)),
+        )
+        return [_kept(owner, row) for row in rows]
+
+    def _client(self, owner: Owner) -> str:
+        return self._front + plain(owner.client)
+
+    def _expire(self) -> None:
+        # What fails is done at the next turn.
+        with contextlib.suppress(StoreError):
+            database = self._database()
+            with database.transaction(KIND):
+                database.execute("DELETE FROM outputs WHERE expires <= now()")
+            database.give_back(0)
+
+    def _leave(self) -> None:
+        if self._file is None:
+            return
+        with contextlib.suppress(StoreError):
+            with self._file.transaction():
+                self._file.execute("DELETE FROM outputs WHERE client LIKE ?", f"{self._front}%")
+            self._file.give_back(0)
+        self._file.close()
 
 
 @contextlib.asynccontextmanager
 async def keeping(
     settings: OutputSettings, state_dir: Path, shared: SharedState | None = None
-) -> AsyncGenerator[OutputPlace | None]:
+) -> AsyncGenerator[KeptOutputs | None]:
     """Keeps the outputs of a front-end while it serves; None when none are to be kept.
 
     Args:
         settings: The caps.
-        state_dir: Where their folder is.
-        shared: Where they are kept in the place of files, when brokers share it.
+        state_dir: Where their file is.
+        shared: Where they are kept in the place of a file, when brokers share it.
 
     Raises:
-        ConfigError: The folder for them cannot be made.
+        ConfigError: The file for them cannot be made.
     """
-    if settings.inline_bytes is not None and shared is not None:
-        place = SharedOutputs(settings, shared)
-        try:
-            yield place
-        finally:
-            await place.close()
-        return
-    parent = state_dir / OUTPUTS
-    if settings.inline_bytes is None:
-        # What a killed daemon has left goes also when the setting has been taken away since.
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(remove_stale, parent, OUTPUT_FILES)
+    # What a killed daemon of an earlier version has left.
+    with contextlib.suppress(OSError):
+        await asyncio.to_thread(remove_stale, state_dir / OUTPUTS_FOLDER, OUTPUT_FILES)
+    file, is_wanted = state_dir / OUTPUTS, settings.inline_bytes is not None
+    if not is_wanted and (shared is not None or not file.exists()):
         yield None
         return
+    # Also where the setting has been taken away since: what is left there expires.
+    kept = KeptOutputs(settings, file, shared)
     try:
-        kept = await asyncio.to_thread(KeptOutputs, settings, parent)
-    except InTheWay as error:
-        raise in_the_way(error) from None
-    except OSError as error:
-        raise ConfigError(
-            f"No folder for outputs can be made in {parent}: {error}.", hint="Use another --state-dir."
-        ) from None
-    try:
-        yield kept
+        if shared is None:
+            try:
+                await kept.open()
+            except OSError as error:
+                why = error.strerror or error
+                hint = "Move it away, or use another --state-dir."
+                raise ConfigError(f"Outputs cannot be kept: {why}.", hint=hint) from None
+        yield kept if is_wanted else None
     finally:
         await kept.close()
 
 
-def _read(folder: Folder, name: str, start: int, size: int) -> str:
-    """Returns the characters whose first byte is in a range of a file."""
-    with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as opened:
-        opened.seek(start)
-        data = opened.read(size + 3)
-    first = cut_at(data, 0)
-    return data[first : cut_at(data, max(first, size))].decode("utf-8")
+def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
+    return KIND, owner.principal, owner.client, output_id, str(page)
 
 
-def _remove(folder: Folder, name: str) -> None:
-    try:
-        folder.remove(name)
-    except OSError as error:
-        logger.warning("a kept output in %s cannot be removed: %s", folder.path, error)
+def _kept(owner: Owner, row: Sequence[Any]) -> Kept:
+    output_id, part, mime_type, size, pages, made = row
+    return Kept(output_id, owner, part, mime_type, size, pages, float(made))

@@ -10,7 +10,8 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import Kept, NotKept, OutputPlace
+from cellblock.frontend.outputs.kept import Kept, NotKept
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 
 PREFIX: Final = "cellblock://outputs/"
 
@@ -36,12 +37,12 @@ def resource_link(kept: Kept) -> types.ResourceLink:
     return types.ResourceLink(**_described(kept))
 
 
-async def resources_of(kept: OutputPlace, owner: Owner) -> list[types.Resource]:
+async def resources_of(kept: KeptOutputs, owner: Owner) -> list[types.Resource]:
     """Returns a client's own outputs as resources, newest first."""
     return [types.Resource(**_described(one)) for one in await kept.listed(owner)]
 
 
-async def read_resource(kept: OutputPlace, owner: Owner, uri: str) -> types.ReadResourceResult:
+async def read_resource(kept: KeptOutputs, owner: Owner, uri: str) -> types.ReadResourceResult:
     """Returns one page of an output.
 
     Raises:

@@ -19,7 +19,8 @@ from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.media import MARK, Media, taken_out
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs.kept import Kept, Output, OutputPlace
+from cellblock.frontend.outputs.kept import Kept, Output
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.kept_resources import output_uri, resource_link
 
 logger = logging.getLogger("cellblock.frontend")
@@ -42,7 +43,7 @@ _waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 async def tool_result(
     response: RunResponse,
-    kept: OutputPlace | None,
+    kept: KeptOutputs | None,
     owner: Owner,
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
@@ -104,7 +105,7 @@ def _error_first(data: dict[str, Any]) -> dict[str, Any]:
 async def _large_result(
     response: RunResponse,
     result: LargeResult,
-    kept: OutputPlace | None,
+    kept: KeptOutputs | None,
     owner: Owner,
     splices: Splices,
     more: Mapping[str, Any],
@@ -172,7 +173,7 @@ def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
 
 
 async def _keep_large(
-    data: dict[str, Any], kept: OutputPlace, owner: Owner, result: bytes | None = None
+    data: dict[str, Any], kept: KeptOutputs, owner: Owner, result: bytes | None = None
 ) -> list[Kept]:
     """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`."""
     settings = kept.settings

@@ -21,8 +21,13 @@ from typing import Final, NamedTuple
 import psutil
 
 from cellblock_worker.confinement.cgroup import cgroup_files
-from cellblock_worker.confinement.cgroup.cgroup_files import write, write_if_there
-from cellblock_worker.confinement.cgroup.cgroup_layout import CONTROLLERS, Home, find_homes
+from cellblock_worker.confinement.cgroup.cgroup_files import (
+    CONTROLLERS,
+    Home,
+    find_homes,
+    write,
+    write_if_there,
+)
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, WorkerGroups
 
 PREFIX: Final = "cellblock-"
@@ -254,12 +259,10 @@ class Membership:
 
     @property
     def caps_memory(self) -> bool:
-        """Says whether memory is capped."""
         return any("memory" in group.controllers for group in self._groups)
 
     @property
     def paths(self) -> list[Path]:
-        """Returns the directories of the groups."""
         return [group.path for group in self._groups]
 
     def leave(self) -> None:

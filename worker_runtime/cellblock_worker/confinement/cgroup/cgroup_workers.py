@@ -150,7 +150,6 @@ class WorkerGroup:
         return not left
 
     def remove(self) -> None:
-        """Ends the processes in the worker's group, and removes it."""
         for fd in (self._limit, self._usage, self._peak, self._reached_file, self._kills_file):
             if fd >= 0:
                 os.close(fd)
@@ -177,7 +176,6 @@ class WorkerGroup:
                     self._peak = os.open(folder / names.peak, os.O_RDONLY | os.O_CLOEXEC)
 
     def _counts(self, names: _Names) -> tuple[int, int]:
-        """Returns how often the group's limit was reached, and a process in it killed."""
         return (
             cgroup_files.count(self._reached_file, names.reached[1]),
             cgroup_files.count(self._kills_file, names.kills[1]),

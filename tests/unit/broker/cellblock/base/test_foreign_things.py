@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
-from cellblock.base.own_folders import OwnFolder, remove_stale
+from cellblock.base.own_folders import OwnFolder
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.sections import OutputSettings
 from cellblock.config.settings import AuditSettings, ServerConfig
+from cellblock.frontend.client import Owner
 from cellblock.frontend.http.token import ensure_tokens
 from cellblock.frontend.mcp.use import add_uses
-from cellblock.frontend.outputs.outputs_disk import write_within
+from cellblock.frontend.outputs.kept import Output
+from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.journal.place import FilePlace
 from cellblock.journal.rows import Head, Piece
 from cellblock.learning.store import Store
@@ -87,12 +90,10 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
             file.write(b'{"time": 1234567890}\n' * 2)
         file.close()
 
-    def outputs() -> None:
-        remove_stale(state / "outputs", OUTPUT_FILES)
-        own = OwnFolder(state / "outputs", OUTPUT_FILES)
-        for number in range(4):
-            write_within(own.parent, 8192, own.folder, f"{number:032}", b"x" * 5000)
-        own.close()
+    async def outputs() -> None:
+        async with keeping(OutputSettings(inline_bytes=1024), state) as place:
+            assert place is not None
+            await place.keep(Owner("ann", "one"), [Output("result", "text/plain", b"x" * 5000)])
 
     async def log() -> None:
         async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as stream:
@@ -111,14 +112,15 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         # Whoever has made what is at its name.
         tokens.revoke("ci")
 
-    database, kept = (
-        tuple(f"{name}.sqlite3{ending}" for ending in DATABASE_ENDINGS) for name in ("schemas", "journals")
+    database, kept, large = (
+        tuple(f"{name}.sqlite3{ending}" for ending in DATABASE_ENDINGS)
+        for name in ("schemas", "journals", "outputs")
     )
     logs = ("logs", "logs/host.log", "logs/upstream-plain.log")
     return {
-        "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database, *kept)),
+        "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database, *kept, *large)),
         "sockets": (lambda: SocketDir(state).close(), ("run",)),
-        "outputs": (outputs, ("outputs",)),
+        "outputs": (lambda: asyncio.run(outputs()), large),
         "store": (lambda: Store(state / "schemas.sqlite3").close(), database),
         "pins": (pins, ("pins", f"pins/{PIN_FILE}")),
         "login": (login, ("auth", "auth/plain.json")),
@@ -158,12 +160,12 @@ def test_in_a_directory_in_use(things: list[tuple[str, str, str]]) -> None:
     with directory() as top:
         state, foreign = top / "s", Foreign(top / "outside")
         assert life(state) == set()
-        sockets, outputs = SocketDir(state), OwnFolder(state / "outputs", OUTPUT_FILES)
+        sockets = SocketDir(state)
         left = {
             "run": left_behind(state / "run", SOCKETS),
             "outputs": left_behind(state / "outputs", OUTPUT_FILES),
         }
-        own = {"run": sockets.path, "outputs": outputs.path}
+        own = {"run": sockets.path, "outputs": left["outputs"]}
         for folder, name, kind in things:
             if is_ours(f"{folder}/{name}".removeprefix("./"), kind):
                 continue
@@ -177,7 +179,6 @@ def test_in_a_directory_in_use(things: list[tuple[str, str, str]]) -> None:
         life(state, foreign)
         assert foreign.seen() == before
         sockets.close()
-        outputs.close()
         life(state, foreign)
         assert foreign.seen() == before
         for folder in (*own.values(), *left.values()):

@@ -165,6 +165,47 @@ async def test_who_lives_is_seen_without_a_clock(
     assert not presence.lives("broker-never-there")
 
 
+async def test_what_is_announced_is_heard_when_it_is_written(
+    presence: Presence, database: PostgresDatabase, postgres: Postgres
+) -> None:
+    heard: list[str] = []
+    for kind in ("things", "others"):
+        presence.on_change(kind, lambda kind=kind: heard.append(kind))
+    with database.transaction():
+        database.announce()
+        database.execute("INSERT INTO things VALUES (?)", "one")
+    await until(lambda: heard == ["things"], "it is heard")
+    with pytest.raises(ZeroDivisionError), database.transaction():
+        database.announce()
+        _ = 1 / 0
+    session = presence._session
+    postgres.stop()
+    postgres.start()
+    await until(lambda: presence._session > session, "it is back")
+    await until(lambda: sorted(heard) == ["others", "things", "things"], "what was missed may be anything")
+
+
+async def test_of_two_brokers_with_one_name_the_second_has_it_when_the_first_has_ended(
+    postgres_server: PostgresServer,
+) -> None:
+    first, second, third = (Presence(postgres_server, broker=name, serves=True) for name in ("a", "a", "b"))
+    for one in (first, second, third):
+        assert not one.may_serve
+        one.start()
+        one.hold()
+        wanted = one is not second
+        await until(
+            lambda one=one, wanted=wanted: one.may_serve is wanted and "known" not in str(one.rival),
+            "it knows",
+        )
+    assert second.rival == "another broker has the name a: give each its own in state.broker"
+    assert first.name.startswith("a.") and first.name != second.name and second.lives(first.name)
+    first.close()
+    await until(lambda: second.may_serve, "the name is free")
+    second.close()
+    third.close()
+
+
 async def test_a_lock_that_is_free_for_a_moment_is_nobodys_death(
     presence: Presence, postgres_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from cellblock.cli.help import (
     EXIT_OK,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
+    GROUPS,
     HELP,
     all_commands,
     exit_codes,
@@ -30,6 +31,17 @@ COMMANDS = dict(all_commands(make_parser()))
 def test_every_command_has_examples_and_no_other_has() -> None:
     assert set(HELP) == set(COMMANDS)
     assert all(words.examples for words in HELP.values())
+
+
+def test_every_command_stands_in_one_group() -> None:
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(path for path in COMMANDS if path and " " not in path)
+    text = COMMANDS[""].format_help()
+    shown = re.findall(
+        r"^    ([a-z]+)(?=  |$)", text.partition("commands:\n")[2].partition("\noptions:")[0], re.M
+    )
+    assert shown == listed
+    assert [re.search(rf"^  {group}:$", text, re.M) is not None for group in GROUPS] == [True] * len(GROUPS)
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")

@@ -18,7 +18,7 @@ from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
 from cellblock.frontend.client import Owner
-from cellblock.frontend.http.spliced import SplicingManager
+from cellblock.frontend.http.spliced import Spliced
 from cellblock.frontend.outputs import run_output
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.run_output import tool_result
@@ -93,20 +93,17 @@ async def test_an_http_response_has_the_length_of_what_is_put_in(monkeypatch: py
     token = splices.add(b"[" + b"1," * 300_000 + b"1]", on_gone=lambda: None)
     body = b'{"result":"' + token.encode() + b'"}'
 
-    async def handle(self: object, scope: Any, receive: Any, send: Any) -> None:
+    async def handle(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-length", str(len(body)).encode()), (b"x", b"y")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    monkeypatch.setattr(SplicingManager.__bases__[0], "handle_request", handle)
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    manager = SplicingManager.__new__(SplicingManager)
-    manager._splices = splices  # pyright: ignore[reportPrivateUsage]
-    await manager.handle_request({}, asyncio.Event().wait, send)  # pyright: ignore[reportArgumentType]
+    await Spliced(handle, splices)({}, asyncio.Event().wait, send)  # pyright: ignore[reportArgumentType]
     whole = b"".join(message["body"] for message in sent[1:])
     assert whole == b'{"result":[' + b"1," * 300_000 + b"1]}"
     assert sent[0]["headers"] == [(b"x", b"y"), (b"content-length", str(len(whole)).encode())]

@@ -7,7 +7,8 @@ from typing import Any
 from cellblock.catalog.model import Catalog
 from cellblock.config.policy import Grant
 from cellblock.execution.reuse import KEPT_KEYS, ReuseKeys, is_reused
-from cellblock.frontend.http.sessions import Program, Sessions
+from cellblock.frontend.http.caller import Caller
+from cellblock.frontend.http.sessions import Sessions
 from cellblock.policy.grants import Grants, Layer
 
 CATALOG = Catalog(1)
@@ -83,8 +84,8 @@ def test_a_clients_own_word_goes_before_the_pools() -> None:
 def test_nobody_in_particular_shares_only_within_a_session() -> None:
     """An address may be that of a proxy, with many people behind it."""
     places = Sessions(share=1, total=1, idle_seconds=1.0)
-    opener = Program("anybody", "")
-    places.opened(places.reserve(opener, 0.0), b"key", opener, 0.0)
+    opener = Caller("anybody", "", "", "")
+    places.opened(b"key", opener, 0.0)
     session = places.begin(b"key", opener)
     assert session is not None and is_reused("anybody", session, "principal", {})
     for reuse in ({}, {"anybody": "principal"}):

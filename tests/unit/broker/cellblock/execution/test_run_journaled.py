@@ -328,30 +328,20 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on() -> Non
     keeper.close()
 
 
-async def test_what_came_before_a_park_that_failed_is_written() -> None:
-    """The run goes on here, refuses its call, and its broker dies: another one knows the call and its answer."""
-
+async def test_a_run_whose_park_fails_ends_and_nobody_goes_on_with_it() -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
-        run.say(protocol.Noted(), b"c5t1")
-        assert (await run.call(1, "asks", {}))[0] is False
-        refused.set()
+        run.call(1, "asks", {})
 
-    refused = asyncio.Event()
     keeper = MemoryKeeper(lambda park: park.written.set_result(False))
     world = asking(keeper)
     await world.host(play)
-    run = world.begin(durable=True)
     async with asyncio.timeout(BOUND):
-        await refused.wait()
+        response = await world.run(durable=True)
+    assert [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"] and not response.parked
+    assert "1 not started" in response.diagnostics[0].message
     again = MemoryKeeper(lambda park: None, before=keeper)
-    (kept,) = again.adopted(keeper)
-    past = kept.journal.past
-    assert past is not None and past.events == "c5t1"
-    assert [(call.id, call.ok, call.certainty.value) for call in past.calls] == [(1, False, "not_started")]
-    keeper.journals.is_dead = True
-    run.cancel()
-    await asyncio.wait([run])
+    assert again.adopted(keeper) == [] and [head.state for head in keeper.store.heads()] == ["ended"]
     await world.close()
     keeper.close()
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall
+from cellblock.base.questions import ParkedQuestion
+from cellblock.journal.parked import Parked
 
 QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
-WORKING = WorkingCall(call=2, server="s", tool="u")
 PARKED = Parked(
     questions=(QUESTION,),
-    working=(WORKING,),
     allowed=(3,),
     asked=1,
     waited_ms=7,
@@ -24,6 +23,7 @@ def test_it_comes_back_as_it_was() -> None:
 
 
 def test_one_of_another_release_is_read() -> None:
-    later = {**json.loads(PARKED.pack()), "mood": "good"}
+    working = [{"call": 2, "server": "s", "tool": "u"}]
+    later = {**json.loads(PARKED.pack()), "mood": "good", "working": working}
     assert Parked.unpack(json.dumps(later).encode()) == PARKED
     assert Parked.unpack(b'{"questions": []}') == Parked(questions=())

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from cellblock.base.postgresql import PostgresDatabase, PostgresServer
+from cellblock.base.questions import Given, ParkedQuestion, QuestionId, pack_round
 from cellblock.base.state_dir import JOURNALS
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
-from cellblock.journal.parked import Parked, ParkedQuestion, WorkingCall, pack_round
+from cellblock.journal.parked import Parked
 from cellblock.journal.place import KIND, opened_file
-from cellblock.journal.replies import WrongAnswer
 from cellblock.journal.rows import (
     WAITING,
     Foreign,
@@ -35,6 +35,7 @@ from cellblock.journal.rows import (
 )
 from cellblock.journal.store import JournalStore
 from cellblock.journal.tables import POSTGRES_MIGRATIONS
+from cellblock.schemas.replies import WrongAnswer
 
 NOW = 1_000_000_000.0
 KEY = bytes(range(32))
@@ -45,6 +46,10 @@ def opened(kept_in: Path | PostgresServer, key: bytes = KEY, **settings: Any) ->
     if isinstance(kept_in, Path):
         return opened_file(kept_in / JOURNALS, lambda: (key,), made)
     return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (key,), made)
+
+
+def of(call: int) -> QuestionId:
+    return QuestionId(call)
 
 
 def question(call: int) -> ParkedQuestion:
@@ -99,7 +104,7 @@ def test_answers_that_come_at_once_all_stay(kept_in: Path | PostgresServer) -> N
         mine = opened(kept_in)
         go.wait()
         try:
-            mine.answer("r", {call: "accepted"})
+            mine.answer("r", {of(call): "accepted"})
         except BaseException as error:  # noqa: BLE001 - shown by the test
             failed.append(error)
         mine.close()
@@ -111,21 +116,21 @@ def test_answers_that_come_at_once_all_stay(kept_in: Path | PostgresServer) -> N
         thread.join()
     assert not failed
     read = store.take("r", "b")
-    assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(calls, "accepted")
+    assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(map(of, calls), "accepted")
     store.close()
 
 
 def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     park(store, 1, 2)
-    found = store.answer("r", {1: "accepted", 9: "accepted"}, "token:ann")
-    assert found is not None and found[2] == {1: "accepted"} and not found[0].is_answered
-    assert store.answer("r", {1: "declined", 2: "declined"}, "token:bob") is None
+    found = store.answer("r", {of(1): "accepted", of(9): "accepted"}, "token:ann")
+    assert found is not None and found[2] == {of(1): "accepted"} and not found[0].is_answered
+    assert store.answer("r", {of(1): "declined", of(2): "declined"}, "token:bob") is None
     found = store.answer("r", "declined")
-    assert found is not None and found[2] == {1: "accepted", 2: "declined"} and found[0].is_answered
+    assert found is not None and found[2] == {of(1): "accepted", of(2): "declined"} and found[0].is_answered
     assert store.due(NOW) == (["r"], [])
     read = store.take("r", "broker-1")
-    assert read is not None and waiting_in(read[1])[1] == {1: "accepted", 2: "declined"}
+    assert read is not None and waiting_in(read[1])[1] == {of(1): "accepted", of(2): "declined"}
     assert parked_questions(*read) == ()
     assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
     with pytest.raises(WrongPiece):
@@ -136,58 +141,43 @@ def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Pat
 def test_a_round_is_good_once_and_for_its_principal(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     park(store, 1, of=head(turn=3))
+    yes: dict[QuestionId, Given] = {of(1): "accepted"}
     for whose, turn in (("token:bob", 3), ("token:ann", 2), ("token:ann", 4)):
-        assert store.take("r", "b", principal=whose, turn=turn) is None
-    read = store.take("r", "b", principal="token:ann", turn=3)
-    assert read is not None and read[0].turn == 4
-    park(store, 2, of=head(turn=4))
-    assert store.take("r", "b", principal="token:ann", turn=3) is None, "the word of the last round"
+        assert store.answer("r", yes, whose, turn=turn) is None
+    found = store.answer("r", yes, "token:ann", turn=3)
+    assert found is not None and found[0].turn == 4 and found[0].is_answered
+    assert store.answer("r", yes, "token:ann", turn=3) is None, "the word of the last round"
+    taken = store.take("r", "b")
+    assert taken is not None and taken[0].turn == 4
+    park(store, 2, of=head(turn=5))
     # Others have answered: the client fetches what came of it once.
+    assert store.answer("r", "accepted") is not None
     taken = store.take("r", "b")
     assert taken is not None
-    assert store.end_round("r", 4, "token:ann") and not store.end_round("r", 4, "token:ann")
+    assert store.end_round("r", 5, "token:ann") and not store.end_round("r", 5, "token:ann")
     # Whoever goes on with it writes its steps and its end, and knows nothing of that.
     for more in ({}, {"ended": NOW, "outcome": "ok"}):
         store.write(replace(taken[0], **more), [Piece("facts", b"")], "b")
-        assert not store.end_round("r", 4, "token:ann"), more
-    assert not store.end_round("r", 5, "token:bob")
+        assert not store.end_round("r", 5, "token:ann"), more
+    assert not store.end_round("r", 6, "token:bob")
     store.close()
 
 
-def test_a_client_that_is_back_takes_the_run_with_its_answers(kept_in: Path | PostgresServer) -> None:
+def test_a_client_that_is_back_answers_the_run_and_has_dismissed_the_rest(
+    kept_in: Path | PostgresServer,
+) -> None:
     store = opened(kept_in)
     park(store, 1, 2)
-    assert store.take("r", "b", turn=1, answers={7: "accepted"}) is None, "it waits for something else"
-    taken = store.take("r", "b", turn=1, answers={1: "accepted", 7: "accepted"})
-    assert taken is not None and waiting_in(taken[1])[1] == {1: "accepted", 2: "cancelled"}
-    # They are written, too: whoever goes on after a death need not ask again.
+    assert store.answer("r", {of(7): "accepted"}, turn=1) is None, "it waits for something else"
+    found = store.answer("r", {of(1): "accepted", of(7): "accepted"}, turn=1)
+    assert found is not None and found[2] == {of(1): "accepted", of(2): "cancelled"}
+    taken = store.take("r", "b")
+    # They are written: whoever goes on after a death need not ask again.
     again = store.adopt("r", "b", "c")
-    assert again is not None and waiting_in(again[1])[1] == {1: "accepted", 2: "cancelled"}
-    park(store, 3, of=head(turn=2))
-    taken = store.take("r", "b", turn=2, answers={})
-    assert taken is not None and waiting_in(taken[1])[1] == {3: "cancelled"}, (
-        "who says nothing has dismissed it"
-    )
-    assert store.take("r", "b", answers={3: "accepted"}) is None
-    store.close()
-
-
-def test_a_park_is_taken_back_unless_somebody_was_faster(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
-    park(store, 1)
-    assert store.unpark(head(), None) and store.head("r") is None
-    park(store, 1)
-    assert store.unpark(head(), "broker-1") and store.owned() == [("r", "broker-1")]
-    park(store, 1)
-    store.answer("r", "accepted")
-    assert not store.unpark(head(), None), "it is answered"
-    taken = store.take("r", "broker-2")
-    assert taken is not None and not store.unpark(head(), "broker-1")
-    again = taken[0]
-    assert again.turn == 1, "nobody has come back in its round"
-    park(store, 2, of=again)
-    assert not store.unpark(head(), None) and not store.unpark(head(), "broker-1"), "it is another's park"
-    assert store.unpark(again, "broker-2")
+    assert taken is not None and again is not None and waiting_in(again[1])[1] == found[2]
+    park(store, 3, of=head(turn=3))
+    found = store.answer("r", {}, turn=3)
+    assert found is not None and found[2] == {of(3): "cancelled"}, "who says nothing has dismissed it"
     store.close()
 
 
@@ -299,26 +289,20 @@ def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
     assert not other.lives(name) and [*(tmp_path / "run").iterdir()] == []
 
 
-def test_a_run_whose_tools_are_at_work_is_its_brokers_until_they_have_answered(
+def test_a_run_with_a_held_call_is_its_brokers_until_that_has_its_answer(
     kept_in: Path | PostgresServer,
 ) -> None:
     store = opened(kept_in)
     park(store, owner="b")
-    assert store.held() == [("r", "b", 1)] and store.due(NOW) == ([], [])
+    assert store.held() == [("r", "b", 0)] and store.due(NOW) == ([], [])
     assert store.take("r", "c") is None, "another broker"
-    assert not store.add_answers("r", 2, "b", []) and not store.add_answers("r", 1, "c", [])
-    assert store.add_answers("r", 1, "b", [Piece("call", b"x")])
-    assert not store.release("r", 2, "b") and not store.release("r", 1, "c")
-    assert store.release("r", 1, "b") and store.due(NOW) == (["r"], []) and store.held() == []
+    assert not store.add_answers("r", 2, "b", []) and not store.add_answers("r", 0, "c", [])
+    assert store.add_answers("r", 0, "b", [Piece("call", b"x")])
+    assert not store.release("r", 2, "b") and not store.release("r", 0, "c")
+    assert store.release("r", 0, "b") and store.due(NOW) == (["r"], []) and store.held() == []
     taken = store.take("r", "c")
     assert taken is not None and [piece.kind for piece in taken[1]] == ["recording", "parked", "call"]
-    assert not store.add_answers("r", 1, "b", []) and not store.release("r", 1, "b")
-    # Its own broker need not give it up before it goes on with it.
-    park(store, owner="b", of=head(turn=2))
-    assert store.take("r", "b") is not None
-    again = head(turn=3, resumed=2)
-    park(store, owner="b", of=again)
-    assert store.unpark(again, "b") and store.held() == [] and store.owned() == [("r", "b")]
+    assert not store.add_answers("r", 0, "b", []) and not store.release("r", 0, "b")
     store.close()
 
 
@@ -358,27 +342,27 @@ def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
     store.close()
 
 
-def test_a_run_that_waits_for_people_and_tools_waits_for_both(kept_in: Path | PostgresServer) -> None:
+def test_a_run_that_waits_for_people_and_a_held_call_waits_for_both(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     park(store, 1, owner="b")
-    found = store.answer("r", {1: "accepted"})
+    found = store.answer("r", {of(1): "accepted"})
     assert found is not None and not found[0].is_answered and found[0].owner == "b"
-    assert store.due(NOW) == ([], []) and store.release("r", 1, "b") and store.due(NOW) == (["r"], [])
+    assert store.due(NOW) == ([], []) and store.release("r", 0, "b") and store.due(NOW) == (["r"], [])
     park(store, 1, owner="b", of=head(turn=2))
-    assert not store.release("r", 2, "b") and store.due(NOW) == ([], [])
-    found = store.answer("r", {1: "accepted"})
+    assert not store.release("r", 0, "b") and store.due(NOW) == ([], [])
+    found = store.answer("r", {of(1): "accepted"})
     assert found is not None and found[0].is_answered
     park(store, owner="b", of=head(turn=3))
-    assert store.end("r", "CANCELLED") and store.held() == [] and not store.add_answers("r", 3, "b", [])
+    assert store.end("r", "CANCELLED") and store.held() == [] and not store.add_answers("r", 0, "b", [])
     store.close()
 
 
 def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     for turn in range(1, MAX_ADOPTED + 1):
-        park(store, of=head(turn=turn), owner=f"dead-{turn}")
-        assert store.release("r", turn, f"dead-{turn}", is_lost=True) and store.take("r", "b") is not None
-    park(store, of=head(turn=9), owner="dead")
+        park(store, of=head(turn=turn, resumed=turn - 1), owner=f"dead-{turn}")
+        assert store.release("r", turn - 1, f"dead-{turn}", is_lost=True) and store.take("r", "b") is not None
+    park(store, of=head(turn=9, resumed=9), owner="dead")
     assert not store.release("r", 9, "dead", is_lost=True)
     found = store.head("r")
     assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
@@ -389,28 +373,28 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Pa
     store = opened(kept_in)
     form = {"requestedSchema": {"type": "object", "required": ["n"]}}
     asked = replace(question(1), kind="elicitation", nth=1, request=json.dumps(form))
-    parked = Parked(questions=(question(2), asked), working=(WorkingCall(call=1, server="s", tool="t"),))
+    parked = Parked(questions=(question(2), asked))
     store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
     # A wrong answer takes the others of its request along.
-    for wrong in ({2: "accepted", asked.number: {"action": "accept", "content": {}}}, "accepted"):
+    for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):
         with pytest.raises(WrongAnswer):
             store.answer("r", wrong)  # pyright: ignore[reportArgumentType]
     later = replace(asked, nth=2)
-    assert store.add_answers("r", 1, "one", [asked_piece(later)])
-    assert not store.add_answers("r", 1, "two", [asked_piece(replace(asked, nth=3))])
+    assert store.add_answers("r", 0, "one", [asked_piece(later)])
+    assert not store.add_answers("r", 0, "two", [asked_piece(replace(asked, nth=3))])
     given = {"action": "accept", "content": {"n": 1}}
-    found = store.answer("r", {asked.number: given, 2: "accepted"})
+    found = store.answer("r", {asked.id: given, of(2): "accepted"})
     assert found is not None and not found[0].is_answered
-    assert found[2] == {asked.number: given, 2: "accepted"}
+    assert found[2] == {asked.id: given, of(2): "accepted"}
     read = store.read("r", kinds=WAITING)
     assert read is not None and parked_questions(*read) == (later,)
     assert store.take("r", "two") is None, "its broker has the call"
     # With its broker gone it needs no answer, and has none.
-    assert store.release("r", 1, "one", is_lost=True)
+    assert store.release("r", 0, "one", is_lost=True)
     read = store.read("r", kinds=WAITING)
     assert read is not None and read[0].is_answered and parked_questions(*read) == ()
-    found = store.answer("r", {later.number: given})
-    assert found is not None and later.number not in found[2]
+    found = store.answer("r", {later.id: given})
+    assert found is not None and later.id not in found[2]
     assert store.take("r", "two") is not None
     store.close()
 
@@ -421,19 +405,16 @@ def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are
     store = opened(kept_in)
     packed = pack_round("who", {"requestState": "s1"})
     asked = replace(question(1), kind="roots", nth=1, request="{}", round=packed)
-    parked = Parked(questions=(asked,), working=(WorkingCall(call=1, server="s", tool="t"),))
+    parked = Parked(questions=(asked,))
     store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
-    assert not store.release("r", 1, "one", is_lost=True), "somebody is still to answer"
+    assert not store.release("r", 0, "one", is_lost=True), "somebody is still to answer"
     assert store.due(NOW) == ([], [])
-    found = store.answer("r", {asked.number: {"roots": []}})
+    found = store.answer("r", {asked.id: {"roots": []}})
     assert found is not None and found[0].is_answered and store.due(NOW) == (["r"], [])
-    store.park(head(turn=2, owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
-    later = replace(asked, nth=2)
-    assert store.add_answers("r", 2, "one", [sent_piece(1)])
-    read = store.read("r", kinds=WAITING)
-    assert read is not None and [one.round for one in waiting_in(read[1])[0].questions] == [""]
-    assert store.add_answers("r", 2, "one", [asked_piece(later)])
-    assert not store.release("r", 2, "one", is_lost=True)
-    read = store.read("r", kinds=WAITING)
-    assert read is not None and parked_questions(*read) == (later,), "the first round is over"
+    # Whoever goes on with it writes that the answers are sent before it sends them.
+    taken = store.take("r", "two")
+    assert taken is not None
+    store.write(replace(taken[0], state="running"), [sent_piece(1)], "two")
+    again = store.adopt("r", "two", "three")
+    assert again is not None and [one.round for one in waiting_in(again[1])[0].questions] == [""]
     store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
-from cellblock.policy import quotas, rules
+from cellblock.policy import counts, rules
 from cellblock.policy.policy import Policy
 
 PAGE = Path(__file__).parents[5] / "docs" / "howto-policy.md"
@@ -32,7 +32,7 @@ def test_every_example_is_accepted() -> None:
 
 def test_every_code_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, quotas))
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, counts))
     codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', "".join(sources)))
     assert len(codes) >= 8
     assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))

@@ -155,7 +155,7 @@ async def test_what_the_user_says(verdict: Verdict, expected: str | None) -> Non
 async def test_nobody_to_ask() -> None:
     world = World({"approve": ["*"]})
     assert await world.call() == "APPROVAL_UNAVAILABLE"
-    assert (world.clock.said, world.rules.pause_ms) == ([], 0)
+    assert (world.clock.said, world.rules.pause_ms(parks=False)) == ([], 0)
 
 
 async def test_a_user_who_does_not_answer_is_asked_once() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock.cli.importing.clients import Found, find_servers
-from cellblock.cli.importing.plan import Plan, make_plan
-from cellblock.cli.importing.write import add_servers
+from cellblock.cli.importing.plan import Plan, add_servers, make_plan
 from cellblock.cli.own_file import OwnFile
 from cellblock.config.settings import load_settings
 

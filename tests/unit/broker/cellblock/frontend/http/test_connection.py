@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import uvicorn
 
-from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.connection import BoundedConnection, connections_bounded_by
-from cellblock.frontend.http.places import Places
+from cellblock.frontend.http.connections import Connections
 from support.waits import until
 
 BOUND = 20.0
-PROTOCOL = connections_bounded_by(HttpSettings(), Places(8, 8))
+PROTOCOL = connections_bounded_by(10.0, Connections(8, 8))
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 

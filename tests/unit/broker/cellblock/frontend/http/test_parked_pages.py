@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 
 from cellblock.base.database import StoreError
-from cellblock.frontend.http.page_parts import Page
+from cellblock.base.questions import Answer, QuestionId
 from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.waiting_runs import NotAnswered, NotAsked
-from cellblock.journal.parked import Answer
 
 SEES = "browser 01"
 
@@ -32,13 +32,13 @@ class Waiting:
         return [{"id": "a1", "inputs": inputs}]
 
     async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[int] | None, by: str, form: Any = None
+        self, run_id: str, answer: Answer, calls: Sequence[QuestionId] | None, by: str, form: Any = None
     ) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
         if run_id != "a1":
             return None
-        if calls is not None and not set(calls) <= {1, 2}:
+        if calls is not None and not {call.call for call in calls} <= {1, 2}:
             raise NotAsked
         if form == {}:
             raise NotAnswered("It does not fit: <name>.")
@@ -50,7 +50,7 @@ class Waiting:
         return run_id == "a1"
 
 
-def decided(runs: Waiting, path: str, body: bytes = b"", by: str | None = SEES) -> Page:
+def decided(runs: Waiting, path: str, body: bytes = b"", by: str | None = SEES) -> Response:
     return asyncio.run(ParkedPages(runs).decided(path, by, body))
 
 
@@ -72,15 +72,16 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
     [
         ("a1/approve", b"", ("accepted", None, SEES)),
         ("a1/approve", b"{}", ("accepted", None, SEES)),
-        ("a1/approve", b'{"calls": [2]}', ("accepted", [2], SEES)),
-        ("a1/deny", b'{"calls": [1, 2]}', ("declined", [1, 2], SEES)),
+        ("a1/approve", b'{"calls": [2]}', ("accepted", [QuestionId(2)], SEES)),
+        ("a1/approve", b'{"calls": ["2.1001"]}', ("accepted", [QuestionId(2, 1001)], SEES)),
+        ("a1/deny", b'{"calls": [1, 2]}', ("declined", [QuestionId(1), QuestionId(2)], SEES)),
         ("a1/cancel", b"{}", ("cancel", SEES)),
-        ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [2], SEES, {"n": 1})),
+        ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [QuestionId(2)], SEES, {"n": 1})),
     ],
 )
 def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
     runs = Waiting()
-    assert decided(runs, path, body).status == 200
+    assert decided(runs, path, body).status_code == 200
     assert runs.done == [done]
 
 
@@ -95,7 +96,7 @@ def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
         b'{"calls": []}',
         b'{"calls": null}',
         b'{"calls": 1}',
-        b'{"calls": ["1"]}',
+        b'{"calls": ["one"]}',
         b'{"calls": [true]}',
         b'{"calls": [1.0]}',
         b'{"calls": [-1]}',
@@ -108,13 +109,13 @@ def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
 @pytest.mark.parametrize("word", ["approve", "deny", "cancel"])
 def test_a_body_that_says_something_else_does_nothing(word: str, body: bytes) -> None:
     runs = Waiting()
-    assert decided(runs, f"a1/{word}", body).status == 400
+    assert decided(runs, f"a1/{word}", body).status_code == 400
     assert runs.done == []
 
 
 def test_to_cancel_single_calls_would_end_the_others() -> None:
     runs = Waiting()
-    assert decided(runs, "a1/cancel", b'{"calls": [1]}').status == 400
+    assert decided(runs, "a1/cancel", b'{"calls": [1]}').status_code == 400
     assert runs.done == []
 
 
@@ -130,30 +131,30 @@ def test_to_cancel_single_calls_would_end_the_others() -> None:
     ],
 )
 def test_what_is_not_there(path: str, status: int) -> None:
-    assert decided(Waiting(), path).status == status
+    assert decided(Waiting(), path).status_code == status
 
 
 def test_a_call_that_does_not_wait_is_not_answered_for() -> None:
     runs = Waiting()
-    assert decided(runs, "a1/approve", b'{"calls": [1, 3]}').status == 409
+    assert decided(runs, "a1/approve", b'{"calls": [1, 3]}').status_code == 409
     assert runs.done == []
 
 
 def test_who_only_looks_decides_nothing() -> None:
     runs = Waiting()
-    assert decided(runs, "a1/approve", by=None).status == 403
-    assert decided(runs, "a1/cancel", by=None).status == 403
+    assert decided(runs, "a1/approve", by=None).status_code == 403
+    assert decided(runs, "a1/cancel", by=None).status_code == 403
     assert runs.done == []
 
 
 def test_an_answer_that_is_not_written_down_is_not_taken() -> None:
-    assert decided(Waiting(fails=True), "a1/approve").status == 503
+    assert decided(Waiting(fails=True), "a1/approve").status_code == 503
 
 
 def test_a_form_that_does_not_fit_says_why_and_one_that_is_none_is_refused() -> None:
     page = decided(Waiting(), "a1/approve", b'{"calls": [1], "form": {}}')
-    assert (page.status, page.body) == (422, b"It does not fit: <name>.")
-    assert (b"content-type", b"text/plain; charset=utf-8") in page.headers
+    assert (page.status_code, page.body) == (422, b"It does not fit: <name>.")
+    assert page.headers["content-type"] == "text/plain; charset=utf-8"
     for body in (b'{"form": []}', b'{"form": 1, "calls": [1]}'):
-        assert decided(Waiting(), "a1/approve", body).status == 400
-    assert decided(Waiting(), "a1/cancel", b'{"form": {"n": 1}}').status == 400
+        assert decided(Waiting(), "a1/approve", body).status_code == 400
+    assert decided(Waiting(), "a1/cancel", b'{"form": {"n": 1}}').status_code == 400

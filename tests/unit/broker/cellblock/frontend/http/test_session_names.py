@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.frontend.http.session_names import NOT_HERE, SessionNames
+from cellblock.frontend.http.sessions import NOT_HERE, SessionNames
 
 HEADER = b"mcp-session-id"
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import pytest
 
+from cellblock.frontend.http.caller import Caller
 from cellblock.frontend.http.refusal import Refused
-from cellblock.frontend.http.sessions import Program, Sessions
-
-ADA = Program("ada", "editor")
-EVE = Program("eve", "editor")
+from cellblock.frontend.http.sessions import Sessions
 
 
-def opened(sessions: Sessions, opener: Program, key: bytes, now: float = 0.0) -> bool:
+def caller(principal: str, program: str = "editor") -> Caller:
+    return Caller(principal, program, principal, principal)
+
+
+ADA = caller("ada")
+EVE = caller("eve")
+
+
+def opened(sessions: Sessions, opener: Caller, key: bytes, now: float = 0.0) -> bool:
     place = sessions.reserve(opener, now)
     if place is None:
         return False
-    sessions.opened(place, key, opener, now)
     sessions.forget(place)
+    sessions.opened(key, opener, now)
     return True
 
 
 def test_a_principal_has_its_share_and_others_have_theirs() -> None:
     sessions = Sessions(2, 8, 60)
     assert [opened(sessions, ADA, b"%d" % number) for number in range(3)] == [True, True, False]
-    assert not opened(sessions, Program("ada", "another"), b"x"), "another program is the same principal"
+    assert not opened(sessions, caller("ada", "another"), b"x"), "another program is the same principal"
     assert opened(sessions, EVE, b"e")
     sessions.forget(b"0")
     assert opened(sessions, ADA, b"9")
@@ -44,7 +50,7 @@ def test_a_session_is_its_owners() -> None:
     opened(sessions, ADA, b"key")
     name = sessions.begin(b"key", ADA)
     assert name is not None and "key" not in name
-    for other in (EVE, Program("ada", "another")):
+    for other in (EVE, caller("ada", "another")):
         with pytest.raises(Refused, match="404"):
             sessions.begin(b"key", other)
     assert sessions.begin(b"unknown", ADA) is None

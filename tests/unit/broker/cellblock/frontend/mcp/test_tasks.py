@@ -12,12 +12,13 @@ import pytest
 from mcp import MCPError
 
 from cellblock.base.database import StoreError
+from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
 from cellblock.durable.views import ParkedStatus
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.frontend.mcp.tasks import Tasks
-from cellblock.journal.parked import CANCELLED, LOST, Answer, ParkedQuestion
+from cellblock.journal.parked import CANCELLED, LOST
 
 ANN, BOB, RUN = "token:ann", "token:bob", "0123456789abcdef"
 FORMS = {"elicitation": {"form": {}}}
@@ -170,12 +171,12 @@ async def test_answers_are_passed_on_and_others_ignored() -> None:
 
     await say(question_4="accept", question_x="accept", input_1="decline")
     await say(nothing="accept")
-    assert runs.answered == [{4: "accepted"}]
+    assert runs.answered == [{QuestionId(4): "accepted"}]
     await tasks(runs).cancel(context(), TaskParams(task_id=name))
     assert runs.stopped == [RUN]
     runs.one = Runs(state="ended", outcome="ok", response=DONE).one
     await say(question_4="decline")
-    assert runs.answered == [{4: "accepted"}]
+    assert runs.answered == [{QuestionId(4): "accepted"}]
 
 
 async def test_who_may_not_ask_is_told_why() -> None:

@@ -1,4 +1,4 @@
-"""Outputs are kept the same way in files and where brokers share them; there, any broker reads them to their owner."""
+"""Outputs are kept the same way in a file and where brokers share them; there, any broker reads them to their owner."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 from cellblock.base.shared_state import SharedState
 from cellblock.config.sections import MIB, OutputSettings
 from cellblock.frontend.client import Owner
-from cellblock.frontend.outputs import kept_outputs, shared_outputs
-from cellblock.frontend.outputs.kept import Kept, NotKept, Output, OutputPlace
+from cellblock.frontend.outputs import kept_outputs
+from cellblock.frontend.outputs.kept import Kept, NotKept, Output
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
-from cellblock.frontend.outputs.shared_outputs import SharedOutputs
 from support.postgresql import Postgres
 from support.shared_rows import KEY
 from support.waits import until_found
@@ -26,31 +25,29 @@ SETTINGS = OutputSettings(
 )
 ANN, SAME_ANN, BOB = Owner("token:ann", "one"), Owner("token:ann", "two"), Owner("token:bob", "one")
 
-Made = Callable[..., OutputPlace]
+Made = Callable[..., KeptOutputs]
 
 
-@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["file", pytest.param("postgresql", marks=pytest.mark.slow)])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Made]:
     """Makes the place where a front-end keeps outputs."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def made(settings: OutputSettings = SETTINGS) -> OutputPlace:
-            if request.param == "files":
-                place = KeptOutputs(settings, tmp_path / "outputs")
-            else:
-                place = SharedOutputs(settings, request.getfixturevalue("shared_state"))
+        def made(settings: OutputSettings = SETTINGS) -> KeptOutputs:
+            shared = None if request.param == "file" else request.getfixturevalue("shared_state")
+            place = KeptOutputs(settings, tmp_path / "outputs.sqlite3", shared)
             stack.push_async_callback(place.close)
             return place
 
         yield made
 
 
-async def keep(place: OutputPlace, owner: Owner, text: str) -> Kept:
+async def keep(place: KeptOutputs, owner: Owner, text: str) -> Kept:
     (made,) = await place.keep(owner, [Output("result", "application/json", text.encode())])
     return made
 
 
-async def whole(place: OutputPlace, owner: Owner, output_id: str) -> str:
+async def whole(place: KeptOutputs, owner: Owner, output_id: str) -> str:
     one, text = await place.read(owner, output_id, 1)
     rest = [(await place.read(owner, output_id, page))[1] for page in range(2, one.pages + 1)]
     return "".join([text, *rest])
@@ -98,10 +95,9 @@ async def test_the_oldest_go_first(make: Made, monkeypatch: pytest.MonkeyPatch) 
     assert await place.listed(BOB) == []
     with pytest.raises(OSError, match="client_bytes"):
         await keep(place, ANN, "a" * (2 * MIB + 1))
-    for module in (kept_outputs, shared_outputs):
-        monkeypatch.setattr(module, "MAX_KEPT", 3)
+    monkeypatch.setattr(kept_outputs, "MAX_KEPT", 3)
     small = [await keep(place, BOB, str(number)) for number in range(5)]
-    assert ids(await place.listed(BOB)) == ids(small[:1:-1])
+    assert ids(await place.listed(BOB)) == ids(place.list_for(BOB)) == ids(small[:1:-1])
 
 
 async def test_what_has_expired_is_gone(make: Made) -> None:
@@ -120,13 +116,13 @@ async def test_what_has_expired_is_gone(make: Made) -> None:
 
 
 async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
-    shared_state: SharedState, postgres: Postgres, postgres_url: str
+    shared_state: SharedState, postgres: Postgres, postgres_url: str, tmp_path: Path
 ) -> None:
-    here = SharedOutputs(SETTINGS, shared_state)
+    here = KeptOutputs(SETTINGS, tmp_path, shared_state)
     one = await keep(here, ANN, "the secret of Ann")
     await here.close()
     state = SharedState(postgres_url, (KEY,))
-    there = SharedOutputs(SETTINGS, state)
+    there = KeptOutputs(SETTINGS, tmp_path, state)
     try:
         assert await whole(there, ANN, one.output_id) == "the secret of Ann"
         assert ids(await there.listed(ANN)) == [one.output_id] and there.list_for(ANN) == []

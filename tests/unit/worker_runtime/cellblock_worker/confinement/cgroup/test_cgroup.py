@@ -161,7 +161,7 @@ V2_HOST = """
 import sys
 from pathlib import Path
 from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup_layout import Home, read_memberships
+from cellblock_worker.confinement.cgroup.cgroup_files import Home, read_memberships
 own = Path(sys.argv[1]) / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
 group = cgroup._Group(Home(2, own, ("hugetlb",)))
 try:
@@ -193,7 +193,7 @@ V2_BESIDE = """
 import subprocess, sys
 from pathlib import Path
 from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup_layout import Home, read_memberships
+from cellblock_worker.confinement.cgroup.cgroup_files import Home, read_memberships
 point, group, host = sys.argv[1:]
 (Path(group) / "cgroup.procs").write_text("0")
 def beside():

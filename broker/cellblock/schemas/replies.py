@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.base.json import is_object
-from cellblock.journal.parked import Answer, Given, ParkedQuestion, QuestionKind
+from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionKind
 from cellblock.schemas.validation import InputValidator
 
 MAX_REPLY_BYTES: Final = 256 * 1024
@@ -106,7 +106,7 @@ def _accepts_form(question: ParkedQuestion, given: str) -> bool:
 
 def _wrong(question: ParkedQuestion, why: str) -> WrongAnswer:
     return WrongAnswer(
-        f"The answer to question {question.number}, of {question.server}.{question.tool}, does not fit: {why}. The "
+        f"The answer to question {question.id}, of {question.server}.{question.tool}, does not fit: {why}. The "
         "question is still open.",
         hint="Answer it again as its form says, or decline it.",
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_worker.confinement.cgroup.cgroup_layout import Home, find_homes, read_memberships, read_mounts
+from cellblock_worker.confinement.cgroup.cgroup_files import Home, find_homes, read_memberships, read_mounts
 
 
 def mountinfo(tree: Path, *mounts: tuple[str, str, str]) -> str:

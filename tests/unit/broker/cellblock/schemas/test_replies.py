@@ -8,8 +8,8 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.journal.parked import NTH, Given, ParkedQuestion, QuestionKind
-from cellblock.journal.replies import MAX_REPLY_BYTES, WrongAnswer, checked, result_of
+from cellblock.base.questions import Given, ParkedQuestion, QuestionId, QuestionKind
+from cellblock.schemas.replies import MAX_REPLY_BYTES, WrongAnswer, checked, result_of
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -34,8 +34,16 @@ def question(kind: QuestionKind = "elicitation", schema: Any = FORM) -> ParkedQu
     )
 
 
-def test_each_question_of_a_run_has_a_number_of_its_own() -> None:
-    assert question("approval").number == 3 and question().number == 2 * NTH + 3
+def test_each_question_of_a_run_has_a_name_of_its_own() -> None:
+    assert [str(one.id) for one in (question("approval"), question())] == ["3", "3.2"]
+    for text, named in (("3", (3, 0)), ("3.2", (3, 2)), ("2000000003", (3, 2)), ("1001000000007", (7, 1001))):
+        assert QuestionId.parse(text) == QuestionId(*named), "also as 0.1.0 has written it"
+
+
+@pytest.mark.parametrize("text", ["", "x", "3.", ".3", "-1", "3.2.1", "3 ", "\u0663", "9" * 41])
+def test_what_names_no_question(text: str) -> None:
+    with pytest.raises(ValueError, match="names no question"):
+        QuestionId.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Places for connections: strangers go first, and who holds most makes room."""
+"""How many connections: strangers go first, and who holds most makes room."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ from dataclasses import dataclass
 
 import pytest
 
-from cellblock.frontend.http.places import Client, Places, network_of
+from cellblock.frontend.http.caller import network_of
+from cellblock.frontend.http.connections import Connections
 
 
 @dataclass(eq=False)
 class Connection:
-    client: Client | None
+    address: str
     idle: bool = True
     gone: bool = False
-    welcomed: int = 0
 
-    def welcome(self) -> None:
-        self.welcomed += 1
-
-    def give_up(self) -> None:
+    def abort(self) -> None:
         self.gone = True
 
 
 class World:
     def __init__(self, total: int, share: int) -> None:
-        self.places = Places(total, share)
+        self.places = Connections(total, share)
         self.made: list[Connection] = []
 
     def enter(self, address: str = "10.0.0.1") -> Connection:
-        made = Connection((address, len(self.made) + 1))
+        made = Connection(address)
         self.made.append(made)
         self.places.enter(made)
         return made
@@ -37,7 +34,7 @@ class World:
     def holder(self, name: str, *, idle: bool = True) -> tuple[Connection, bool]:
         made = self.enter()
         made.idle = idle
-        return made, self.places.prove(made.client, name)
+        return made, self.places.prove(made, name)
 
     def open(self) -> int:
         return sum(not one.gone for one in self.made)
@@ -64,7 +61,7 @@ def test_a_newcomer_lives_while_as_many_come_after_it_as_strangers_have_places()
         for _ in range(3):
             world.enter()
         assert not newcomer.gone
-        assert world.places.prove(newcomer.client, "ada")
+        assert world.places.prove(newcomer, "ada")
 
 
 def test_strangers_never_push_out_a_holder() -> None:
@@ -74,7 +71,6 @@ def test_strangers_never_push_out_a_holder() -> None:
         world.enter(f"10.0.{number}.1")
     assert not any(one.gone for one in held)
     assert world.open() == 8
-    assert all(one.welcomed == 1 for one in held)
 
 
 def test_a_holder_has_its_share_and_closes_its_own_idle_ones_for_more() -> None:
@@ -116,8 +112,8 @@ def test_places_come_back() -> None:
     world = World(4, 4)
     for _ in range(50):
         one = world.enter()
-        world.places.prove(one.client, "ada")
-        world.places.prove(one.client, "ada")
+        world.places.prove(one, "ada")
+        world.places.prove(one, "ada")
         world.places.leave(one)
         world.places.leave(one)
     assert world.open() == 50, "nobody was sent away"
@@ -126,7 +122,7 @@ def test_places_come_back() -> None:
 def test_a_proxy_may_carry_several_holders_on_one_connection() -> None:
     world = World(4, 1)
     one, _ = world.holder("ada")
-    assert world.places.prove(one.client, "eve")
+    assert world.places.prove(one, "eve")
     assert world.holder("ada", idle=False)[1]
 
 
@@ -141,5 +137,4 @@ def test_a_proxy_may_carry_several_holders_on_one_connection() -> None:
     ],
 )
 def test_an_ipv6_network_is_one_stranger(address: str, network: str) -> None:
-    assert network_of((address, 1)) == network
-    assert network_of(None) == ""
+    assert network_of(address) == network
