@@ -136,21 +136,36 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         assert "cellblock serve --http" in (await process.stderr.read()).decode()
 
 
-async def test_a_session_that_the_daemon_has_forgotten_ends_the_relay(tmp_path: Path) -> None:
-    async with (
-        daemon(tmp_path, http={"session_idle_ms": 50}) as running,
-        at_its_pipes(*arguments(running)) as process,
-    ):
-        write(process, INITIALIZE)
-        found = await answer(process)
-        while "result" in found:
-            await asyncio.sleep(0.2)
-            write(process, {"jsonrpc": "2.0", "id": 2, "method": "ping"})
-            found = await answer(process)
-        assert "forgotten this session" in found["error"]["message"]
-        assert await within(process.wait(), 60) == 3
-        assert process.stderr is not None
-        assert "again in the editor" in (await process.stderr.read()).decode()
+def over_http(running: Daemon) -> list[str]:
+    """As to another user's daemon, whose socket is not in this state directory."""
+    other = str(running.folder / "other")
+    return [
+        "connect",
+        "--url",
+        running.url,
+        "--token-file",
+        str(running.folder / "s" / "token"),
+        "--state-dir",
+        other,
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_another_users_daemon_is_reached_over_http(served: Daemon, mode: str) -> None:
+    parameters = StdioServerParameters(command=str(forked_cellblock()), args=over_http(served))
+    async with Client(parameters, mode=mode) as client:
+        (tool,) = (await within(client.list_tools())).tools
+        assert tool.name == TOOL
+        result = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 7;"}), 60)
+        assert result.structured_content is not None and result.structured_content["result"] == 7
+        calls = served.recorded("event", "cancelled")
+        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+        begun = served.recorded("tool", "never")
+        await until(lambda: served.recorded("tool", "never") > begun, "the script is in its call")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await within(call)
+        await until(lambda: served.recorded("event", "cancelled") > calls, "a cancel notification upstream")
 
 
 @pytest.mark.parametrize("token", ["wrong", "none", "unreadable"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 from asyncio.subprocess import PIPE
@@ -83,7 +84,8 @@ async def test_a_daemon_that_hangs_can_be_left_and_one_that_goes_is_told(tmp_pat
 
 
 async def answer_in_html(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n<hi>")
     await writer.drain()
     writer.close()

@@ -5,25 +5,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import shutil
 import sys
 import webbrowser
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin
 
+from cellblock import __version__
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.json import is_object
 from cellblock.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import reading, warn
 from cellblock.cli.streams import write_json
 from cellblock.config.file.plain_state_dir import default_state_dir, plain_state_dir
 from cellblock.frontend.http.address import config_mark
-from cellblock.frontend.http.token import FILE_NAME
-from cellblock.frontend.relay.channel import CONNECT_SECONDS, Broken, whole
-from cellblock.frontend.stdio.connect import Daemon, DaemonUnavailable, relay_stdio, startable_address
+from cellblock.frontend.stdio.connect import relay_stdio
+from cellblock.frontend.stdio.daemon import Daemon, Link, local_address
 
 if TYPE_CHECKING:
     from cellblock.config.settings import Settings
@@ -41,36 +41,25 @@ def url_of(parsed: argparse.Namespace) -> str:
     return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
 
 
-def found_daemon(
-    parsed: argparse.Namespace, config: str | None = None, *, makes_token: bool = False
-) -> Found:
-    """Returns the daemon that the options name; its token is read.
+def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found:
+    """Returns the daemon that the options name.
 
     Args:
         parsed: The options.
         config: As for `Daemon`.
-        makes_token: Whether the daemon makes a token file that is not there yet.
 
     Raises:
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
-    given: Path | None = parsed.token_file
-    file = state_dir_of(parsed) / FILE_NAME if given is None else given
+    url, given = url_of(parsed), parsed.token_file
 
     def warn_all() -> None:
         if parsed.config is not None:
             warn(*_needed(parsed)[1])
 
-    # A daemon with --no-auth has none; one that wants a token will say so.
-    optional = given is None or makes_token
-    daemon = Daemon(
-        url_of(parsed),
-        token_file=file,
-        token_optional=optional,
-        own=given is None,
-        tls_ca=parsed.tls_ca,
-        config=config,
-    )
+    # Another machine's, whose token is given, needs no state directory of this one.
+    known = state_dir_of(parsed) if given is None or local_address(url) is not None else None
+    daemon = Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
     return Found(daemon, warn_all)
 
 
@@ -102,12 +91,12 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
 
 
 def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the token of the daemon. Returns what relays until the client closes standard input."""
+    """Looks for the daemon that the options name. Returns what relays until the client closes standard input."""
     given = parsed.config is not None and Path(parsed.config) != default_file()
     config = config_mark(parsed.config) if given and not parsed.no_start else None
 
     def find() -> Found:
-        return found_daemon(parsed, config, makes_token=not parsed.no_start)
+        return found_daemon(parsed, config)
 
     try:
         return _connect(parsed, find, find())
@@ -126,33 +115,43 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
         if not looking and isinstance(first, Found):
             looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
 
-    async def tell() -> None:
-        with contextlib.suppress(ConfigError):
-            # The token of a daemon that was started meanwhile is a new one.
-            await tell_not_started(find().daemon)
-
-    def answered() -> None:
+    def answered(link: Link) -> None:
         look()
-        looking.append(asyncio.ensure_future(tell()))
+        if link.facts is not None:
+            _tell_of(link.facts)
+        elif isinstance(first, Found):
+            looking.append(asyncio.ensure_future(tell_not_started(first.daemon)))
 
     def found() -> Daemon:
         if isinstance(first, ConfigError):
             raise first
         return first.daemon
 
-    async def start() -> Daemon:
+    async def start() -> Link:
         from cellblock.cli.start_daemon import DaemonStart
 
         assert address is not None  # looked at below
         return await DaemonStart(address, state_dir_of(parsed), _options(parsed), lambda: find().daemon)()
 
-    address = None if parsed.no_start else startable_address(url_of(parsed))
+    address = None if parsed.no_start else local_address(url_of(parsed))
     try:
-        await relay_stdio(found, on_answer=answered, start=None if address is None else start)
+        await relay_stdio(found, None if address is None else start, answered)
     finally:
         look()
         await asyncio.gather(*looking)
     return EXIT_OK
+
+
+def _tell_of(facts: dict[str, Any]) -> None:
+    """Tells what a daemon has said of itself that a person should know."""
+    not_started = facts.get("not_started")
+    if is_object(not_started):
+        _warn_not_started(not_started)
+    if (version := facts.get("version")) != __version__:
+        warn(
+            f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "
+            "version: `systemctl --user restart cellblock` for a service; another one ends when no editor is connected."
+        )
 
 
 def _options(parsed: argparse.Namespace) -> list[str]:
@@ -164,7 +163,7 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 @reading(daemon_of)
 async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     """Prints the URL of the dashboard, and opens it unless told otherwise."""
-    answer: Any = await ask_daemon(daemon, "POST", "/dashboard/code")
+    answer: Any = await daemon.ask("POST", "/dashboard/code")
     url = urljoin(daemon.url, answer["path"])
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
@@ -185,7 +184,7 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
         raise ConfigError("--json is of use only with --once.", hint="Add --once.")
 
     async def ask() -> Any:
-        return await ask_daemon(daemon, "GET", "/dashboard/state")
+        return await daemon.ask("GET", "/dashboard/state")
 
     if parsed.once:
         await tell_not_started(daemon)
@@ -203,41 +202,15 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
 async def tell_not_started(daemon: Daemon) -> None:
     """Tells which servers the daemon does not start, since its environment lacks what their entries refer to."""
     # Who may not know, and a daemon of another version, are told nothing.
-    with contextlib.suppress(CellblockError, TimeoutError):
-        async with asyncio.timeout(CONNECT_SECONDS):
-            answer: Any = await ask_daemon(daemon, "GET", "/servers/", absent=True)
-        for name, why in answer["not_started"].items() if answer is not None else ():
-            warn(
-                f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
-                "start the daemon anew."
-            )
+    with contextlib.suppress(CellblockError):
+        answer: Any = await daemon.ask("GET", "/servers/", absent=True)
+        if answer is not None:
+            _warn_not_started(answer["not_started"])
 
 
-async def ask_daemon(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:
-    """Returns what the daemon answers; with `absent`, None for what it does not know."""
-    async with daemon.channel() as channel:
-        try:
-            async with channel.ask(method, urljoin(daemon.url, path)) as answer:
-                status, body = answer.status, await whole(answer)
-        except Broken as error:
-            raise daemon.gone(str(error)) from None
-        if status == 200:
-            with contextlib.suppress(ValueError):
-                return json.loads(body)
-            raise DaemonUnavailable(f"{daemon.url} is no Cellblock daemon.", hint="Check --url.")
-        if status == 404 and absent:
-            return None
-        if status == 404:
-            raise DaemonUnavailable(
-                f"The daemon at {daemon.url} has no dashboard.",
-                hint="Set cellblock.dashboard.enabled to true in its configuration.",
-            )
-        await daemon.check(channel)
-        if status == 403:
-            raise DaemonUnavailable(
-                f"The daemon at {daemon.url} does not show its dashboard to this token.",
-                hint="Use the token of its token file: a named one does not open it.",
-            )
-        raise DaemonUnavailable(
-            f"The daemon at {daemon.url} answers with status {status}.", hint="Try again in a moment."
+def _warn_not_started(servers: Mapping[str, str]) -> None:
+    for name, why in servers.items():
+        warn(
+            f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
+            "start the daemon anew."
         )

@@ -14,11 +14,11 @@ from urllib.parse import quote
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.state_dir import DAEMON_LOG, LOGS
 from cellblock.base.terminal import harmless
-from cellblock.cli.attach import ask_daemon, daemon_of, state_dir_of, tell_not_started
+from cellblock.cli.attach import daemon_of, state_dir_of, tell_not_started
 from cellblock.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.cli.loading import reading
 from cellblock.cli.streams import say, write_data
-from cellblock.frontend.stdio.connect import Daemon
+from cellblock.frontend.stdio.daemon import Daemon
 from cellblock.upstream.stderr_log import upstream_log
 from cellblock_worker.base.folders import Folder
 
@@ -34,7 +34,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     """Has the daemon start the server again, and waits for what comes of it."""
     name: str = parsed.server
     path = f"/servers/{quote(name, safe='')}"
-    row: Any = await ask_daemon(daemon, "POST", path, absent=True)
+    row: Any = await daemon.ask("POST", path, absent=True)
     await tell_not_started(daemon)
     if row is None:
         raise ConfigError(
@@ -45,7 +45,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
         async with asyncio.timeout(RESTART_SECONDS):
             while row is not None and row["state"] == "connecting":
                 await asyncio.sleep(LOOK_SECONDS)
-                row = await ask_daemon(daemon, "GET", path, absent=True)
+                row = await daemon.ask("GET", path, absent=True)
     except TimeoutError:
         pass
     if row is not None and row["state"] == "ready":
@@ -72,8 +72,8 @@ async def logs(parsed: argparse.Namespace) -> int:
     _write("".join(deque(lines, parsed.lines) if parsed.lines else lines))
     try:
         daemon = daemon_of(parsed)
-        async with daemon.channel() as channel:
-            await daemon.check(channel)
+        async with daemon.http() as http:
+            await daemon.check(http)
         await tell_not_started(daemon)
     except CellblockError as error:
         say(f"that is all for now: {error.message}")

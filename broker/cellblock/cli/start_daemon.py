@@ -17,8 +17,7 @@ from typing import Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, in_the_way, prepare_state_dir
-from cellblock.frontend.relay.relay import DaemonUnavailable
-from cellblock.frontend.stdio.connect import Daemon, HangsUp, NotThere
+from cellblock.frontend.stdio.daemon import Daemon, DaemonUnavailable, Link, NoSocket, NotThere, is_taken
 from cellblock_worker.base.folders import Folder, InTheWay
 
 START_SECONDS: Final = 60.0
@@ -27,8 +26,9 @@ START_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05
 """Passes between two looks whether the daemon serves."""
 
-MAX_HANG_UPS: Final = 20
-"""Bounds the looks at which who listens hangs up, as a daemon does that is just killed: another program goes on so."""
+MAX_TAKEN: Final = 20
+"""Bounds the looks at which somebody listens at the address, and no daemon of ours on its socket: one that is just
+killed may leave it so for a moment."""
 
 SHOWN_BYTES: Final = 2_000
 """Caps what is shown of the log of a daemon that does not come up."""
@@ -53,8 +53,8 @@ class DaemonStart:
         self._address, self._state_dir = address, state_dir
         self._options, self._find = options, find
 
-    async def __call__(self) -> Daemon:
-        """Returns a daemon that serves, and has taken our token.
+    async def __call__(self) -> Link:
+        """Returns a connection with a daemon that serves, and has taken us.
 
         Raises:
             DaemonUnavailable: It does not come up, or something else has its address.
@@ -62,22 +62,25 @@ class DaemonStart:
         """
         prepare_state_dir(self._state_dir)
         began: int | None = None
-        hang_ups = 0
+        taken = 0
         try:
             async with asyncio.timeout(START_SECONDS):
                 while True:
                     lock = self._taken()
                     try:
-                        if (daemon := await self._serving()) is not None:
-                            return daemon
-                        if lock is not None and began is not None:
-                            raise self._failed("did not come up", began)
-                        if lock is not None:
+                        return await self._find().linked()
+                    except NoSocket:
+                        # A daemon listens on its socket before it does so at its address, and after.
+                        if await is_taken(self._address):
+                            taken += 1
+                            if taken > MAX_TAKEN:
+                                raise await self._find().socketless() from None
+                        elif lock is not None and began is not None:
+                            raise self._failed("did not come up", began) from None
+                        elif lock is not None:
                             began = self._start(lock)
-                    except HangsUp:
-                        hang_ups += 1
-                        if hang_ups > MAX_HANG_UPS:
-                            raise
+                    except NotThere:
+                        pass
                     finally:
                         if lock is not None:
                             os.close(lock)
@@ -112,15 +115,6 @@ class DaemonStart:
                 hint="Use a --state-dir on a local disk, or start it yourself with `cellblock serve --http`.",
             ) from None
         return lock
-
-    async def _serving(self) -> Daemon | None:
-        daemon = self._find()
-        try:
-            async with daemon.channel() as channel:
-                await daemon.check(channel)
-        except NotThere:
-            return None
-        return daemon
 
     def _start(self, lock: int) -> int:
         """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""

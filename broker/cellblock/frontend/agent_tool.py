@@ -19,8 +19,7 @@ from cellblock.execution.caller import Caller
 from cellblock.execution.media import Media
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
-from cellblock.frontend.mcp.context import Declared, declarations_in_budget, made_beside
-from cellblock.frontend.mcp.description import description
+from cellblock.frontend.mcp.context import Declared, declarations_in_budget, description, made_beside
 from cellblock.frontend.mcp.first_reference import FirstReferences
 from cellblock.frontend.mcp.surface import INPUT_SCHEMA
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME

@@ -1,9 +1,10 @@
 """Says what is wrong with a line that is no message, as JSON-RPC 2.0 has it (section 5.1). Imports next to nothing, for
-the relay."""
+`connect`."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
@@ -19,6 +20,12 @@ MAX_WHY_CHARS: Final = 300
 """Bounds the text that says what is wrong with a line."""
 
 NO_UTF8: Final = "it is no UTF-8"
+
+ID: Final = rb'(-?(?:0|[1-9]\d{0,17})|"[ !#-\[\]-~]{1,100}")'
+"""Matches the id of a message, as nearly all clients write one."""
+
+_AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + ID + rb"\s*,")
+_AT_THE_END: Final = re.compile(rb',\s*"id"\s*:\s*' + ID + rb"\s*\}\s*\Z")
 
 
 class Misread(NamedTuple):
@@ -75,6 +82,19 @@ def misread_line(line: str, why: str) -> Misread | None:
             return None
         request_id = id_of(data)
     return Misread(PARSE_ERROR, request_id, f"The line cannot be read: {why[:MAX_WHY_CHARS]}.")
+
+
+def id_at_the_start(start: bytes) -> int | str | None:
+    """Returns the id that stands at the start of a long message, before all that may be long: there it is nothing
+    else's."""
+    found = _AT_THE_START.match(start)
+    return json.loads(found[1]) if found else None
+
+
+def id_at_the_end(end: bytes) -> int | str | None:
+    """Returns the id that stands at the end of a long message, behind all that may be long."""
+    found = _AT_THE_END.search(end)
+    return json.loads(found[1]) if found else None
 
 
 def id_of(message: dict[str, Any]) -> int | str | None:

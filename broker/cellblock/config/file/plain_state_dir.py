@@ -1,5 +1,5 @@
 """Reads where a daemon keeps its state from a configuration without the models: importing those takes longer than a
-relay has before its client's first answer.
+`connect` has before its client's first answer.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class InFlight:
         bound: float,
         hurried: asyncio.Event,
         park: Callable[[], Awaitable[bool]] | None = None,
-        beside: Callable[[], Awaitable[object]] | None = None,
+        other_work: Callable[[], Awaitable[object]] | None = None,
     ) -> bool:
         """Takes nothing new, waits for what is in flight until `bound` seconds are over or `hurried` is set, and ends
         the rest; where nobody hurries, behind what `park` does.
@@ -135,13 +135,13 @@ class InFlight:
             bound: In seconds.
             hurried: Cuts the wait short.
             park: Hands on what can be, and says whether it has ended anything.
-            beside: Waits for what is in flight without a request, as long as for the rest.
+            other_work: Waits for what is in flight without a request, as long as for the rest.
 
         Returns:
             Whether all ended by itself.
         """
         self.draining = True
-        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(beside), hurried.wait())]
+        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(other_work), hurried.wait())]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
             is_quiet = ends[0].done()
@@ -160,9 +160,9 @@ class InFlight:
         await self._quiet_soon()
         return is_quiet
 
-    async def _quiet_with(self, beside: Callable[[], Awaitable[object]] | None) -> None:
-        """Waits until no request is in flight, and what is waited for beside it is done."""
-        other = None if beside is None else asyncio.ensure_future(beside())
+    async def _quiet_with(self, other_work: Callable[[], Awaitable[object]] | None) -> None:
+        """Waits until no request is in flight, and other work is done."""
+        other = None if other_work is None else asyncio.ensure_future(other_work())
         try:
             await self._quiet.wait()
             if other is not None:

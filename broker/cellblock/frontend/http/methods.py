@@ -14,7 +14,7 @@ METHODS: Final = ("GET", "POST", "DELETE")
 
 
 class McpMethods:
-    """Tells a relay that asks with HEAD which configuration is served, or to wait for the next daemon."""
+    """Tells `connect`, which asks with HEAD, which configuration is served, or to wait for the next daemon."""
 
     def __init__(self, app: ASGIApp, config: str, in_flight: InFlight) -> None:
         self.app, self.config, self.in_flight = app, config, in_flight

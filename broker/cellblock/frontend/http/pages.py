@@ -188,6 +188,10 @@ class Pages:
         self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
         self._state: tuple[float, Response] | None = None
 
+    def not_started(self) -> dict[str, str]:
+        """Returns the servers that are not started, each with why; none where nobody may start one again."""
+        return {} if self._servers is None else self._servers.not_started()
+
     def routes(self, guards: Guards) -> list[Route]:
         """Returns the paths that are there, each behind its guards."""
         found: list[Route] = []

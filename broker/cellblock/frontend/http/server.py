@@ -28,6 +28,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.apart.raw import Splices
+from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.tasks import end_tasks
 from cellblock.config.http import HttpSettings
@@ -55,6 +56,7 @@ from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
+from cellblock.frontend.stdio.socket_front import SocketFront
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -148,6 +150,8 @@ class HttpFrontend:
         self._memory = Memory(settings.max_held_bytes, settings.max_held_bytes)
         self._rates = Rates(settings.requests_per_second, settings.burst)
         self._activity, self._in_flight = Activity(), InFlight()
+        # Not idle before it serves.
+        self._activity.begin()
         self._set_shares()
         self._socket = address.bind()
         try:
@@ -265,8 +269,11 @@ class HttpFrontend:
         config = service.front_config
         async with keeping(config.outputs, config.state_dir, service.shared) as kept:
             web = self._make_web_server(app, on_serving)
-            with cancellations_unsaid():
-                return await self._until_drained(server.open(kept), service, manager, web)
+            # Before connections are taken at the address, and until after: who reaches it finds the socket.
+            async with self._socket_front(server, service, version, pages):
+                self._activity.end()
+                with cancellations_unsaid():
+                    return await self._until_drained(server.open(kept), service, manager, web)
 
     async def _until_drained(
         self,
@@ -305,6 +312,29 @@ class HttpFrontend:
         return drained
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _socket_front(
+        self, server: FrontServer, service: RunService, version: str, pages: Pages | None
+    ) -> contextlib.AbstractAsyncContextManager[object]:
+        """Makes what serves `connect` on this machine; nothing where no socket can be made."""
+        address = f"{self._options.address.host}:{self.port}"
+        try:
+            listening = ListeningSocket(service.front_config.state_dir, address)
+        except OSError as error:
+            logger.warning("`cellblock connect` cannot use this daemon: no socket can be made: %s", error)
+            return contextlib.nullcontext()
+        return SocketFront(
+            listening,
+            server,
+            service,
+            self._in_flight,
+            self._activity,
+            verifier=self._verifier,
+            most=self._settings.max_sessions,
+            version=version,
+            config=config_mark(self._options.config),
+            not_started=dict if pages is None else pages.not_started,
+        )
 
     def _make_verifier(self) -> TokenVerifier | None:
         if self._settings.oauth is not None:
@@ -427,27 +457,24 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise Refused(404)
 
 
-class CancellationsUnsaid(logging.Filter):
-    """Leaves out of a log that a request was cancelled: at the end that is our own doing."""
+@contextlib.contextmanager
+def cancellations_unsaid() -> Generator[None]:
+    """Leaves out of the web server's log, inside the block, that requests were cancelled: at the end that is our own
+    doing."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Says whether a log record is about anything but a cancelled answer."""
+    def is_said(record: logging.LogRecord) -> bool:
         kind = record.exc_info[0] if record.exc_info else None
         if kind is not None:
             return not issubclass(kind, asyncio.CancelledError)
         return not str(record.msg).startswith(CANCELS)
 
-
-@contextlib.contextmanager
-def cancellations_unsaid() -> Generator[None]:
-    """Leaves cancellations out of the web server's log inside the block."""
-    said, unsaid = logging.getLogger("uvicorn.error"), CancellationsUnsaid()
+    log = logging.getLogger("uvicorn.error")
     # In front of the filter that makes one line of a record, without its exception.
-    said.filters.insert(0, unsaid)
+    log.filters.insert(0, is_said)
     try:
         yield
     finally:
-        said.removeFilter(unsaid)
+        log.removeFilter(is_said)
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:

@@ -1,5 +1,5 @@
-"""Context chooses the declarations that go into an agent's context, within a budget (Code Mode specification, section
-4.4).
+"""Context writes what goes into the context of an agent: the description of `codemode.run`, with declarations within a
+budget (Code Mode specification, section 4.4).
 
 The text depends on the catalog, the budget and what the client has used before alone, byte for byte, so that a model's
 prompt cache holds. Servers come in the order of the configuration. Functions that do not fit are named, and their
@@ -16,6 +16,9 @@ from typing import Final
 from cellblock.base.errors import first_few
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import ServerText, declare_shared
+from cellblock.frontend.mcp.manual import manual
+from cellblock.frontend.mcp.opening import opening
+from cellblock.frontend.service import RunService
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
@@ -175,3 +178,24 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
 def _summary(server: ServerEntry, names: Sequence[str]) -> str:
     shown = first_few(names, MAX_NAMES)
     return f"- @codemode/servers/{server.server_id} ({resource_uri(server.server_id)}): {shown}"
+
+
+def description(
+    service: RunService, catalog: Catalog, principal: str, used: Sequence[str] = (), budget: int | None = None
+) -> Declared:
+    """Returns the description for a client that is shown a catalog, and which servers it declares whole.
+
+    Args:
+        service: The broker.
+        catalog: What the client is granted.
+        principal: Whose grants these are.
+        used: Ids of servers that the client has used, those that matter most first.
+        budget: Characters for declarations; None: as configured.
+    """
+    config = service.front_config
+    room = config.shown.declaration_chars if budget is None else budget
+    declared = declarations_in_budget(catalog, room, used)
+    # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
+    named = None if service.policy.grants_of(principal) is None else catalog
+    details = manual(config, named)
+    return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)

@@ -77,7 +77,7 @@ class Granted:
 
             tools = published(catalog, plain=True).values()
             return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
-        from cellblock.frontend.mcp.description import description
+        from cellblock.frontend.mcp.context import description
 
         return description(self._service, catalog, principal, self._uses.ranked(principal))
 

@@ -103,7 +103,7 @@ class ListChanges:
         granted: What each client is shown.
         owner_of: Says whose a request is.
         kept: Where outputs go; None: nowhere.
-        beside: Says, where servers' own resources and prompts are passed on, what a principal has of them: another
+        proxied: Says, where servers' own resources and prompts are passed on, what a principal has of them: another
             value is another list.
     """
 
@@ -113,13 +113,13 @@ class ListChanges:
         granted: Granted,
         owner_of: OwnerOf,
         kept: KeptOutputs | None,
-        beside: Callable[[str], Mapping[str, str]] | None = None,
+        proxied: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self._service = service
         self._granted = granted
         self._owner_of = owner_of
         self._kept = kept
-        self._beside = beside
+        self._proxied = proxied
         self._audiences: set[_Audience] = set()
         self._streams: set[ListenHandler] = set()
         self._telling = TaskSet()
@@ -166,7 +166,7 @@ class ListChanges:
                 await session.send_tool_list_changed()
             if before.resources.keys() != after.resources.keys():
                 await session.send_resource_list_changed()
-                if self._beside is not None:
+                if self._proxied is not None:
                     await session.send_prompt_list_changed()
 
         audience = await self._join(context, tell)
@@ -187,7 +187,7 @@ class ListChanges:
                 await bus.publish(ToolsListChanged())
             if before.resources.keys() != after.resources.keys():
                 await bus.publish(ResourcesListChanged())
-                if self._beside is not None:
+                if self._proxied is not None:
                     await bus.publish(PromptsListChanged())
             for uri, text in after.resources.items():
                 if before.resources.get(uri, text) != text:
@@ -249,8 +249,8 @@ class ListChanges:
             given, catalog = catalog, catalog.as_starting(as_starting) if as_starting else catalog
             declared = (
                 {resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()}
-                if self._beside is None
-                else self._beside(owner.principal)
+                if self._proxied is None
+                else self._proxied(owner.principal)
             )
             description = self._granted.description(catalog, owner.principal).text
             shown = Shown(description, declared, catalog.starting)

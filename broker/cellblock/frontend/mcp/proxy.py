@@ -3,7 +3,7 @@
 Policy, pins, budgets and bounds are in force as for scripts, and what results look like is learnt as from theirs. A
 budget counts the calls of one connection. What was learnt stands as `outputSchema` in a form that every object fits,
 and structured content is added where a server sends none, so that no client refuses a result because of it. What
-servers have beside tools is in `beside_tools`.
+servers have beside tools is in `proxied_resources`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.requests import RequestEntry
 from cellblock.execution.caller import Caller
 from cellblock.frontend.client import Context, OwnerOf
-from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import ListChanges
 from cellblock.frontend.mcp.live import LiveRun
+from cellblock.frontend.mcp.proxied_resources import ProxiedResources
 from cellblock.frontend.mcp.requests_back import ClientOfRun, by_requests
 from cellblock.frontend.mcp.resource_updates import ResourceUpdates
 from cellblock.frontend.mcp.run_tool import RunTool, told
@@ -181,17 +181,17 @@ class Proxy:
         self._promised: set[str] = set()
         self._calls = _Calls(service, owner_of, self._found)
         self.set_level: Final = self._calls.set_level
-        beside = BesideTools(service, granted, owner_of, self._asked)
-        self._updates = ResourceUpdates(service, granted, owner_of, beside)
-        self.list_resources: Final = beside.list_resources
-        self.templates: Final = beside.templates
-        self.read_resource: Final = beside.read_resource
-        self.list_prompts: Final = beside.list_prompts
-        self.get_prompt: Final = beside.get_prompt
-        self.complete: Final = beside.complete
+        resources = ProxiedResources(service, granted, owner_of, self._asked)
+        self._updates = ResourceUpdates(service, granted, owner_of, resources)
+        self.list_resources: Final = resources.list_resources
+        self.templates: Final = resources.templates
+        self.read_resource: Final = resources.read_resource
+        self.list_prompts: Final = resources.list_prompts
+        self.get_prompt: Final = resources.get_prompt
+        self.complete: Final = resources.complete
         self.subscribe: Final = self._updates.subscribe
         self.unsubscribe: Final = self._updates.unsubscribe
-        self.changes: Final = ListChanges(service, granted, owner_of, None, beside.lists)
+        self.changes: Final = ListChanges(service, granted, owner_of, None, resources.lists)
         self.greeted: Final = self.changes.greeted
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:

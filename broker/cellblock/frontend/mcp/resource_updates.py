@@ -20,9 +20,9 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, 
 from cellblock.base.tasks import TaskSet
 from cellblock.catalog.requests import SUBSCRIBE
 from cellblock.frontend.client import Context, OwnerOf
-from cellblock.frontend.mcp.beside_tools import BesideTools
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import Gathering, told
+from cellblock.frontend.mcp.proxied_resources import ProxiedResources
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
@@ -43,8 +43,10 @@ class _Follower:
 class ResourceUpdates:
     """Keeps the subscriptions of one front-end's clients; `granted` says which they may still have."""
 
-    def __init__(self, service: RunService, granted: Granted, owner_of: OwnerOf, beside: BesideTools) -> None:
-        self._service, self._granted, self._owner_of, self._beside = service, granted, owner_of, beside
+    def __init__(
+        self, service: RunService, granted: Granted, owner_of: OwnerOf, resources: ProxiedResources
+    ) -> None:
+        self._service, self._granted, self._owner_of, self._resources = service, granted, owner_of, resources
         self._followers: dict[tuple[str, str], set[_Follower]] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changed: set[tuple[str, str]] = set()
@@ -102,9 +104,9 @@ class ResourceUpdates:
         if sum(follower in one for one in self._followers.values()) >= MAX_SUBSCRIPTIONS:
             why = f"This connection has its {MAX_SUBSCRIPTIONS} subscriptions already."
             raise MCPError(types.INVALID_REQUEST, why)
-        server = await self._beside.server_of(context, uri)
+        server = await self._resources.server_of(context, uri)
         async with self._turns[server.config_name]:
-            await self._beside.ask(context, server, SUBSCRIBE, {"uri": uri})
+            await self._resources.ask(context, server, SUBSCRIBE, {"uri": uri})
             self._followers.setdefault((server.config_name, uri), set()).add(follower)
 
     def _leave(self, follower: _Follower, uri: str | None = None) -> None:

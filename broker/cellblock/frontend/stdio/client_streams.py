@@ -1,4 +1,4 @@
-"""Carries MCP messages between a stdio client and the SDK's server: lines of stdin in, lines to stdout out.
+"""Carries MCP messages between a client and the SDK's server: lines in, lines out, over stdin and stdout or a socket.
 
 The SDK's own transport drops a line that is no message: a client with that bug would wait for ever. Here it is answered
 as JSON-RPC 2.0 has it (section 5.1), and a large line is read in a process apart.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import mcp_types as types
@@ -21,14 +21,29 @@ from cellblock.base.streams import ClosingStream
 from cellblock.frontend.intake import AS_IT_IS_BYTES, NotTaken, take
 from cellblock.frontend.mcp.granted import STDIO_CLIENT
 from cellblock.frontend.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
-from cellblock.frontend.stdio.stdin import LineTooLong, StdinLines
-from cellblock.frontend.stdio.stdout import StdoutLines
+from cellblock.frontend.stdio.stdin import ClientLines, LineTooLong
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""
+
+
+class Output(Protocol):
+    """Takes lines for the client."""
+
+    def write(self, line: bytes) -> None:
+        """Takes a line, without its end."""
+        ...
+
+    async def flush(self) -> None:
+        """Waits until all lines are taken, or nobody reads any more."""
+        ...
+
+
+async def _plain(message: types.JSONRPCMessage) -> SessionMessage:
+    return SessionMessage(message)
 
 
 def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
@@ -54,10 +69,22 @@ def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
 
 class ToClient(ClosingStream):
     """The stream to the client writes one message at a time, and knows which requests of the client wait for an
-    answer."""
+    answer.
 
-    def __init__(self, output: StdoutLines) -> None:
+    Args:
+        output: Takes its lines.
+        sent: Returns a message as the client gets it.
+        answered: Called with the id of a request that is answered.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        sent: Callable[[types.JSONRPCMessage], types.JSONRPCMessage] = lambda message: message,
+        answered: Callable[[types.RequestId], object] = lambda _: None,
+    ) -> None:
         self._output = output
+        self._sent, self._answered = sent, answered
         self._turn = asyncio.Lock()
         self._due: set[types.RequestId] = set()
         self._changed = asyncio.Event()
@@ -78,12 +105,14 @@ class ToClient(ClosingStream):
 
     async def send(self, item: SessionMessage, /) -> None:
         """Writes a message, as soon as those before it are in the pipe."""
-        message = item.message
+        message = self._sent(item.message)
         try:
             await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         finally:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 self._settle(message.id)
+                if message.id is not None:
+                    self._answered(message.id)
 
     async def refuse(self, found: Misread) -> None:
         """Answers a line that is no message."""
@@ -108,19 +137,24 @@ class FromClient(ClosingStream):
         answers: Answers what is no message.
         opened: Waits until the broker runs.
         apart: Gives what reads large lines, once the broker runs.
+        client: Names the client.
+        taken: Returns a message as the server gets it. Raises anyio.EndOfStream: nothing more is taken.
     """
 
     def __init__(
         self,
-        lines: StdinLines,
+        lines: ClientLines,
         answers: ToClient,
         opened: Callable[[], Awaitable[None]],
         apart: Callable[[], Apart],
+        client: str = STDIO_CLIENT,
+        taken: Callable[[types.JSONRPCMessage], Awaitable[SessionMessage]] = _plain,
     ) -> None:
         self._lines = lines
         self._answers = answers
         self._opened = opened
         self._apart = apart
+        self._client, self._taken = client, taken
 
     async def receive(self) -> SessionMessage | Exception:
         """Gives the client's next message. Raises anyio.EndOfStream."""
@@ -140,7 +174,7 @@ class FromClient(ClosingStream):
                     raise StopAsyncIteration
                 if len(line) > AS_IT_IS_BYTES:
                     await self._opened()
-                    line = (await take(line, self._apart(), STDIO_CLIENT)).body
+                    line = (await take(line, self._apart(), self._client)).body
                 found = message_of(line)
             except LineTooLong as error:
                 found = Misread(INVALID_REQUEST, error.request_id, str(error))
@@ -150,4 +184,4 @@ class FromClient(ClosingStream):
                 await self._answers.refuse(found)
             elif found is not None:
                 self._answers.expect(found)
-                return SessionMessage(found)
+                return await self._taken(found)

@@ -13,7 +13,7 @@ from cellblock.base.tasks import at_most, end_tasks
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdio.client_streams import FromClient, ToClient
-from cellblock.frontend.stdio.stdin import StdinLines
+from cellblock.frontend.stdio.stdin import ClientLines
 from cellblock.frontend.stdio.stdout import StdoutLines
 
 GREET_SECONDS: Final = 0.1
@@ -85,7 +85,7 @@ class StdioFront:
 
     async def _serve(self) -> None:
         server = self._server
-        lines = await StdinLines.open()
+        lines = await ClientLines.of_stdin()
         # Who cannot be answered any more need not be listened to.
         output = await StdoutLines.open(
             on_lost=lines.close, splices=server.splices, on_written=self._greeted.set

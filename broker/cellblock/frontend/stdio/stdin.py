@@ -7,13 +7,13 @@ upstream servers, until its client closes the pipe.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import re
 import stat
 import sys
 from typing import Final
+
+from cellblock.frontend.misread import id_at_the_end, id_at_the_start
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -24,12 +24,6 @@ answer to a server's question may have an image."""
 EDGE_BYTES: Final = 256
 """Sets how many bytes are kept of either end of a line that is too long, to find its id."""
 
-_ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"[ !#-\[\]-~]{1,100}")\s*'
-_AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
-_AT_THE_END: Final = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
-"""Finds the id of a message where clients write it: before or behind all that may be long. There it is nothing
-else's."""
-
 
 class LineTooLong(Exception):
     """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
@@ -37,19 +31,19 @@ class LineTooLong(Exception):
 
     def __init__(self, start: bytes, end: bytes) -> None:
         super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
-        found = _AT_THE_START.match(start) or _AT_THE_END.search(end)
-        self.request_id: int | str | None = json.loads(found[1]) if found else None
+        at_start = id_at_the_start(start)
+        self.request_id: int | str | None = id_at_the_end(end) if at_start is None else at_start
 
 
-class StdinLines:
-    """Reads the lines of fd 0. Owns the transport on it, where there is one; `close` ends it. Use `open`."""
+class ClientLines:
+    """Reads the lines of a client. Owns the transport on its pipe, where there is one; `close` ends it."""
 
-    def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.ReadTransport | None) -> None:
+    def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.BaseTransport | None) -> None:
         self._reader = reader
         self._transport = transport
 
     @classmethod
-    async def open(cls) -> StdinLines:
+    async def of_stdin(cls) -> ClientLines:
         """Takes over stdin. A file or a device is read in a thread: its reads never wait."""
         mode = os.fstat(sys.stdin.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
@@ -76,7 +70,7 @@ class StdinLines:
         raise LineTooLong(start[:EDGE_BYTES], (edge + end)[-EDGE_BYTES:])
 
     def close(self) -> None:
-        """Stops the reading of stdin."""
+        """Stops the reading."""
         if self._transport is not None:
             self._transport.close()
 

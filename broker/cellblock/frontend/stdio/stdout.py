@@ -101,10 +101,11 @@ class StdoutLines:
         self._put(b"\n")
         self._on_written()
 
-    async def send(self, line: bytes) -> None:
-        """Writes a line, and waits until stdout has taken it, or nobody reads any more."""
-        self.write(line)
-        await self.flush()
+    async def copy(self, data: bytes) -> None:
+        """Writes data as it is, and waits until stdout has taken it, or nobody reads any more."""
+        if not self._flow.lost:
+            self._put(data)
+            await self.flush()
 
     async def flush(self) -> None:
         """Waits until stdout has taken all lines, or nobody reads any more."""

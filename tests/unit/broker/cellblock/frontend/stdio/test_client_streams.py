@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from cellblock.apart.pool import Apart
 from cellblock.frontend.misread import Misread
 from cellblock.frontend.stdio.client_streams import FromClient, ToClient, message_of
-from cellblock.frontend.stdio.stdin import StdinLines
+from cellblock.frontend.stdio.stdin import ClientLines
 from cellblock.frontend.stdio.stdout import Flow, StdoutLines
 
 CALL = '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":'
@@ -81,7 +81,7 @@ class Client:
         self._pipe = self._file.open("wb", buffering=0)
         self.answers = ToClient(StdoutLines(-1, Flow(lambda: None), self._pipe, None, None, lambda: None))
         self.opened = asyncio.Event()
-        self.stream = FromClient(StdinLines(reader, None), self.answers, self._opened, self._no_apart)
+        self.stream = FromClient(ClientLines(reader, None), self.answers, self._opened, self._no_apart)
 
     def told(self) -> list[dict[str, Any]]:
         self._pipe.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock.frontend.stdio import stdin
-from cellblock.frontend.stdio.stdin import LineTooLong, StdinLines
+from cellblock.frontend.stdio.stdin import ClientLines, LineTooLong
 
 LIMIT = 4_096
 
@@ -19,7 +19,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdin, "MAX_LINE_BYTES", LIMIT)
 
 
-async def read(lines: StdinLines) -> list[Any]:
+async def read(lines: ClientLines) -> list[Any]:
     """All lines; the id in the place of one that is dropped."""
     found: list[Any] = []
     while True:
@@ -33,11 +33,11 @@ async def read(lines: StdinLines) -> list[Any]:
         found.append(line)
 
 
-def fed(data: bytes) -> StdinLines:
+def fed(data: bytes) -> ClientLines:
     reader = asyncio.StreamReader(limit=LIMIT)
     reader.feed_data(data)
     reader.feed_eof()
-    return StdinLines(reader, None)
+    return ClientLines(reader, None)
 
 
 LONG = b'"x":"' + b"\\n" * LIMIT + b'"'
@@ -80,4 +80,4 @@ async def test_the_bound_is_the_same_from_a_pipe_and_from_a_file(
     file.write_bytes(data)
     with file.open() as opened:
         monkeypatch.setattr("sys.stdin", opened)
-        assert await read(await StdinLines.open()) == wanted
+        assert await read(await ClientLines.of_stdin()) == wanted

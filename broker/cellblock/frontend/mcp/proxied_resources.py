@@ -40,7 +40,7 @@ class Offered(NamedTuple):
     entry: Any
 
 
-class BesideTools:
+class ProxiedResources:
     """Answers the requests of clients that are none of tools.
 
     Args:

@@ -1,0 +1,352 @@
+"""The daemon's socket and `connect` at it, each against another end that does what it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import __version__
+from cellblock.base.daemon_socket import ListeningSocket, connected
+from cellblock.frontend.stdio.hello import hello
+from support.cellblock_zygote import forked_cellblock
+from support.http_daemon import INITIALIZE, Daemon, daemon
+from support.waits import until, within
+
+Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+GREETED = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "2025-06-18"}}
+MUCH = 1024**3
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    async with daemon(tmp_path_factory.mktemp("served")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def opened(served: Daemon) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    connection = connected(served.folder / "s", f"127.0.0.1:{served.port}")
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    with closing(writer):
+        yield reader, writer
+
+
+async def test_it_speaks_the_stdio_protocol_behind_a_line_of_each(served: Daemon) -> None:
+    async with opened(served) as (reader, writer):
+        writer.write(hello(version="0") + json.dumps(INITIALIZE).encode() + b"\n")
+        facts = json.loads(await within(reader.readline()))["cellblock"]
+        assert facts["version"] == __version__ and "config" in facts and "refused" not in facts
+        assert json.loads(await within(reader.readline()))["result"]["serverInfo"]["name"] == "cellblock"
+        writer.write(b'\xff\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+        assert json.loads(await within(reader.readline()))["error"]["code"] == -32700
+        assert json.loads(await within(reader.readline()))["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", None),
+        (b"[]\n", None),
+        (b'{"cellblock":7}\n', None),
+        (b"\xff\n", None),
+        (b'{"cellblock":{}', None),
+        (hello(token="wrong" * 10), "token"),
+        (hello(token={}), "token"),
+    ],
+)
+async def test_who_does_not_begin_as_it_should_is_hung_up_on(
+    served: Daemon, said: bytes, refused: str | None
+) -> None:
+    async with opened(served) as (reader, writer):
+        writer.write(said)
+        writer.write_eof()
+        answer = await within(reader.read())
+        assert (json.loads(answer)["cellblock"]["refused"] if answer else None) == refused
+    await still_serves(served)
+
+
+async def still_serves(served: Daemon) -> None:
+    async with opened(served) as (reader, writer):
+        writer.write(hello() + b'{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+        await within(reader.readline())
+        assert json.loads(await within(reader.readline())) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+
+
+async def test_a_line_without_end_takes_no_more_memory_than_a_message_may(served: Daemon) -> None:
+    process = psutil.Process(served.process.pid)
+    before, most = process.memory_info().rss, 0
+    async with opened(served) as (reader, writer):
+        writer.write(hello())
+        await within(reader.readline())
+        piece = b"x" * 1024**2
+        for _ in range(MUCH // len(piece)):
+            writer.write(piece)
+            await within(writer.drain())
+            most = max(most, process.memory_info().rss)
+        writer.write(b"\n")
+        told = json.loads(await within(reader.readline()))
+        assert told["error"]["code"] == -32600 and "over 16777216 bytes" in told["error"]["message"]
+    assert most - before < 256 * 1024**2
+    await still_serves(served)
+
+
+# ---- a daemon that does what it likes ------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def relayed(folder: Path, *speak: Speak) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A real `connect`, and what is at the other end of its connections, one after the other."""
+    left = list(speak)
+
+    async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            await reader.readline()
+            if left:
+                await left.pop(0)(reader, writer)
+
+    listening = ListeningSocket(folder, "127.0.0.1:1")
+    async with await asyncio.start_unix_server(said, sock=listening.socket):
+        words = ("connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(folder), "--no-start")
+        process = await asyncio.create_subprocess_exec(
+            str(forked_cellblock()), *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=2**20
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    listening.close()
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **facts: Any) -> Any:
+    writer.write(hello(**{"version": __version__, **facts}))
+    asked = json.loads(await reader.readline())
+    writer.write(json.dumps({**GREETED, "id": asked["id"]}).encode() + b"\n")
+    return asked
+
+
+def ask(process: asyncio.subprocess.Process, *messages: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+
+async def answer(process: asyncio.subprocess.Process) -> Any:
+    assert process.stdout is not None
+    return json.loads(await within(process.stdout.readline()))
+
+
+async def test_half_an_answer_is_not_shown_and_the_next_daemon_is_asked(tmp_path: Path) -> None:
+    """Of a call that nobody knows the end of, the client is told so; a list is asked for again."""
+    again: list[Any] = []
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await greet(reader, writer)
+        await reader.readline()
+        await reader.readline()
+        writer.write(b'{"jsonrpc":"2.0","id":2,"resu')
+
+    async def goes_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        again.append(await greet(reader, writer))
+        again.append(json.loads(await reader.readline()))
+        writer.write(b'{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}\n')
+        await reader.read()
+
+    async with relayed(tmp_path, dies, goes_on) as process:
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        listing = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
+        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}, listing)
+        told = await answer(process)
+        assert told["id"] == 2 and "may have been done" in told["error"]["message"]
+        assert (await answer(process))["result"] == {"tools": []}
+        assert again[0]["params"] == INITIALIZE["params"] and again[1] == listing
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await within(process.wait()) == 0
+
+
+async def test_a_daemon_that_greets_differently_ends_it(tmp_path: Path) -> None:
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await greet(reader, writer)
+        await reader.readline()
+
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(hello(version=__version__))
+        asked = json.loads(await reader.readline())
+        error = {"code": -32602, "message": "not this version"}
+        writer.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode() + b"\n")
+        await reader.read()
+
+    async with relayed(tmp_path, dies, refuses) as process:
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "ping"})
+        told = await answer(process)
+        assert told["id"] == 2 and "not this version" in told["error"]["message"]
+        assert await within(process.wait()) == 3
+
+
+async def test_bytes_of_a_daemon_are_copied_whatever_they_are(tmp_path: Path) -> None:
+    sent = b"\xff" * 300_000 + b'\n{"half\n' + b"[" * 100_000 + b"\n"
+
+    async def speaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await greet(reader, writer)
+        writer.write(sent)
+        await reader.read()
+
+    async with relayed(tmp_path, speaks) as process:
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        assert process.stdout is not None
+        assert await within(process.stdout.readexactly(len(sent))) == sent
+
+
+async def test_a_daemons_line_without_end_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    async def speaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await greet(reader, writer)
+        piece = b"x" * 1024**2
+        with contextlib.suppress(ConnectionError):
+            for _ in range(MUCH // len(piece)):
+                writer.write(piece)
+                await writer.drain()
+
+    async with relayed(tmp_path, speaks) as process:
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call"})
+        told = await answer(process)
+        assert told["id"] == 2 and "a message has over" in told["error"]["message"]
+        assert await within(process.wait()) == 3
+
+
+async def test_another_version_is_told_and_its_servers_that_do_not_start(tmp_path: Path) -> None:
+    async def older(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await greet(reader, writer, version="0.0.9", not_started={"a": "B is not set"})
+        await reader.read()
+
+    async with relayed(tmp_path, older) as process:
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        _, told = await within(process.communicate(b""))
+        assert process.returncode == 0
+        assert b"is of version 0.0.9" in told and b"does not start the server a: B is not set" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Cellblock daemon"),
+        (b"x" * 1_000_000 + b"\n", "no Cellblock daemon"),
+        (b"", "hung up"),
+        (hello(refused="stopping"), "is stopping"),
+        (hello(refused="too many"), "takes no further client"),
+    ],
+)
+async def test_a_daemon_that_begins_in_another_way_is_told_of(tmp_path: Path, said: bytes, why: str) -> None:
+    async def speaks(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+
+    async with relayed(tmp_path, speaks) as process:
+        ask(process, INITIALIZE)
+        assert why in (await answer(process))["error"]["message"]
+        assert await within(process.wait()) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+async def test_another_user_gets_nothing_even_through_an_open_door(served: Daemon) -> None:
+    """Folder and socket open to all: the uid alone keeps it out."""
+    folder = served.folder / "s"
+    place = folder / "daemons" / f"127.0.0.1-{served.port}.sock"
+    closed = [one for one in place.parents if not one.stat().st_mode & 0o001]
+    modes = [(one, one.stat().st_mode) for one in [*closed, place]]
+    for one, mode in modes:
+        one.chmod(mode | 0o777)
+    try:
+        os.seteuid(4711)
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(place))
+        finally:
+            os.seteuid(0)
+        with closing(writer), contextlib.suppress(ConnectionError):
+            writer.write(hello())
+            assert await within(reader.read()) == b""
+    finally:
+        for one, mode in modes:
+            one.chmod(mode & 0o7777)
+    await until(lambda: served.process.returncode is None, "it runs")
+
+
+# ---- another machine's -----------------------------------------------------------------------------------
+
+
+async def test_over_http_a_session_that_the_daemon_has_forgotten_is_begun_again(tmp_path: Path) -> None:
+    """The client has its list, and notices nothing."""
+    said: list[str] = []
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = (
+            int(head.partition("content-length: ")[2].split("\r\n")[0] or 0)
+            if "content-length" in head
+            else 0
+        )
+        body = json.loads(await reader.readexactly(length)) if length else {"method": head.split(" ")[0]}
+        said.append(body["method"])
+        status = 200
+        found: dict[str, Any] = {"jsonrpc": "2.0", "id": body.get("id"), "result": {"tools": []}}
+        if body["method"] == "initialize":
+            found = {**GREETED, "id": body["id"]}
+        elif body["method"] == "tools/list" and said.count("initialize") == 1:
+            status, found = (
+                404,
+                {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}},
+            )
+        elif body.get("id") is None:
+            status = 405 if body["method"] in ("head", "get", "delete") else 202
+        text = json.dumps(found).encode() if status in (200, 404) else b""
+        kind = "content-type: application/json\r\nmcp-session-id: s\r\nconnection: close\r\n"
+        writer.write(f"HTTP/1.1 {status} X\r\n{kind}content-length: {len(text)}\r\n\r\n".encode() + text)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(quiet(answered), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        process = await asyncio.create_subprocess_exec(
+            *(str(forked_cellblock()), "connect", "--url", url, "--state-dir", str(tmp_path / "none")),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        ask(process, INITIALIZE)
+        assert await answer(process) == GREETED
+        ask(process, {"jsonrpc": "2.0", "method": "notifications/initialized"}, listing)
+        assert await answer(process) == {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}
+        await within(process.communicate(b""))
+        assert process.returncode == 0
+    assert (
+        said.count("initialize") == said.count("notifications/initialized") == said.count("tools/list") == 2
+    )
+
+
+def quiet(speak: Speak) -> Speak:
+    """Who only looks whether anybody listens says nothing."""
+
+    async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await speak(reader, writer)
+        writer.close()
+
+    return said
