@@ -459,9 +459,7 @@ def kept(before: Path) -> list[str]:
     sections = dict(settings_in(schema, schema["$defs"]["CellblockSettings"]))
     sections |= {"policy": {"default": {"approve": ["ledger.give"]}}}
     sections["auth"] = {**sections.get("auth", {}), "keyring": "off"}
-    say(
-        f"a configuration of {sum(len(one) if isinstance(one, dict) else 1 for one in sections.values())} settings"
-    )
+    say(f"a configuration with the sections {', '.join(sections)}")
     with tempfile.TemporaryDirectory(prefix="upgrade-", dir="/tmp") as name:
         folder = Path(name)
         calls, state = folder / "ledger.jsonl", folder / "s"
