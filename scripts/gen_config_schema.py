@@ -100,11 +100,10 @@ def make_schema() -> Schema:
 
 
 def make_reference() -> str:
-    """The tables of docs/configuration.md."""
+    """The lists of docs/configuration.md."""
     lines: list[str] = []
     for path, model in sections(CellblockSettings, "cellblock"):
         lines += [f"### `{path}`", "", " ".join((model.__doc__ or "").split()), ""]
-        lines += ["| setting | default | meaning |", "|---|---|---|"]
         docs = field_docs(model)
         for name, field in model.model_fields.items():
             if is_section(field.annotation):
@@ -113,7 +112,7 @@ def make_reference() -> str:
             live = f"{path}.{name}".removeprefix("cellblock.")
             mark = "" if any(live == one or live.startswith(f"{one}.") for one in LIVE) else " ↻"
             said = docs.get(name, "") if is_choice(field.annotation) else first_sentence(docs.get(name, ""))
-            lines.append(f"| `{name}`{mark} | {default} | {said.replace('|', '¦')} |")
+            lines.append(f"- `{name}`{mark}{'' if default == '–' else f' ({default})'}: {said}")
         lines.append("")
     return "\n".join(lines)
 

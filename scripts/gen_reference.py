@@ -67,6 +67,11 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def items(rows: list[tuple[str, ...]]) -> str:
+    """A list in Markdown, of names and what is said of them."""
+    return "".join(f"- {name}: {what}\n" for name, what in rows)
+
+
 def template(node: ast.expr | None) -> str | None:
     """A text in the source with `…` for what is put in; None when it is no text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -184,7 +189,7 @@ def diagnostic_section() -> str:
         if text and text not in said:
             said.append(text)
     rows = [
-        (f"`{code}`", severity, "<br>".join(cell(text) for text in said))
+        (f"`{code}` ({severity})", "<br>".join(cell(text) for text in said))
         for (code, severity), said in sorted(found.items())
         if said
     ]
@@ -194,9 +199,7 @@ def diagnostic_section() -> str:
     return (
         "## Diagnostics of a run\n\nIn `diagnostics` of the response: the `code`, its severity, and what it says → "
         "what it advises (`…` stands for\nvalues). Only an `error` makes `result` null and the exit code of "
-        "`cellblock run` 1.\n\n"
-        + table(("code", "severity", "message → hint"), rows)
-        + f"\nOf these the message says what is wrong: {others}.\n"
+        "`cellblock run` 1.\n\n" + items(rows) + f"\nOf these the message says what is wrong: {others}.\n"
     )
 
 
@@ -294,9 +297,9 @@ def python_section() -> str:
         methods.append((f"`Broker.{name}{call}`", first_sentence(inspect.getdoc(member))))
     return (
         "## Python\n\n`from cellblock import …`; [python-tools.md](python-tools.md) has `tool`.\n\n"
-        + table(("name", "what it is"), rows)
+        + items(rows)
         + f"\nTypes for annotations: {', '.join(types)}.\n\n"
-        + table(("member", "what it is"), methods)
+        + items(methods)
     )
 
 

@@ -33,10 +33,11 @@ from benchmarks.client import META, TOOL, message_in, request_of, send
 from benchmarks.harness import parser, port_told_in, say
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS
 from cellblock.base.questions import ParkedQuestion
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import parse_settings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.journal.place import FilePlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
 from cellblock.journal.store import JournalStore
 from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
@@ -213,8 +214,8 @@ class Daemons:
         return None if found is None else found.decoded().as_json()
 
     @property
-    def _place(self) -> FilePlace:
-        return FilePlace(self.state, self.settings.cellblock.auth)
+    def _place(self) -> Place:
+        return Place(LocalStore(self.state), self.settings.cellblock.auth)
 
     def _store(self) -> JournalStore:
         return open_store(self._place, self.settings.cellblock.journal)

@@ -35,11 +35,13 @@ from benchmarks.client import HEADERS, META, TOOL, message_in, run_of, send
 from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
+from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.views import response_in
 from cellblock.journal.journals import open_store
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.tables import SHOWN
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
@@ -175,10 +177,12 @@ class Upgraded:
     def response(self, run_id: str) -> Any:
         """Returns the response of a run that has ended. See `Served`."""
         key = base64.b64decode(self.fleet.brokers[0].environment["FLEET_STATE_KEY"])
-        shared = SharedState(self.fleet.database.url, (key,))
+        shared = SharedState(PostgresServer(self.fleet.database.url), (key,))
         with (
             contextlib.closing(shared),
-            contextlib.closing(open_store(SharedPlace(shared), JournalSettings())) as store,
+            contextlib.closing(
+                open_store(Place(shared, AuthSettings(keyring="off")), JournalSettings())
+            ) as store,
         ):
             read = store.read(run_id)
         found = None if read is None else response_in(read[1])

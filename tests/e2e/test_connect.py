@@ -136,6 +136,22 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         assert "cellblock serve --http" in (await process.stderr.read()).decode()
 
 
+async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_away(tmp_path: Path) -> None:
+    async with (
+        daemon(tmp_path, http={"drain_ms": 100}) as running,
+        at_its_pipes(*arguments(running)) as process,
+    ):
+        write(process, INITIALIZE, INITIALIZED)
+        assert "result" in await answer(process)
+        write(process, call(2, NEVER))
+        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+        running.process.terminate()
+        told = await answer(process)
+        assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
+        await within(running.process.wait())
+        assert list((tmp_path / "s" / "daemons").iterdir()) == []
+
+
 def over_http(running: Daemon) -> list[str]:
     """As to another user's daemon, whose socket is not in this state directory."""
     other = str(running.folder / "other")

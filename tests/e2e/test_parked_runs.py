@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from cellblock.journal.place import journals_in
+from cellblock.base.state_dir import JOURNALS
 from support.cellblock_zygote import forked_cellblock
 from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
@@ -88,7 +88,7 @@ async def command(folder: Path, *words: str, code: int = 0, config: bool = True)
 
 
 async def parked(folder: Path) -> list[dict[str, Any]]:
-    if not journals_in(folder / "s").exists():
+    if not (folder / "s" / JOURNALS).exists():
         return []
     return json.loads(await command(folder, "runs", "list", "--parked", "--json"))
 

@@ -117,10 +117,7 @@ async def streaming(
 # ---- sessions ----------------------------------------------------------------------------------------
 
 
-LATER = pytest.mark.xfail(reason="a question may still be sent before its run is written")
-
-
-@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=LATER)])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_and_its_user_behind_the_balancer(two: Fleet, mode: str) -> None:
     """Each request comes to the next broker: the call, the question's answer, the stream."""
     served = two.behind()

@@ -13,10 +13,10 @@ import pytest
 
 from cellblock import Broker, ConfigError, Grantee
 from cellblock.apart.raw import RawJson
+from cellblock.base.state_dir import JOURNALS
 from cellblock.cli.main import main
 from cellblock.execution.caller import Caller
 from cellblock.execution.response import RunResponse
-from cellblock.journal.place import journals_in
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server, settings, write_config
 from support.waits import within
@@ -121,7 +121,7 @@ async def test_a_kept_run_is_listed_shown_and_deleted(
 async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broker, folder: Path) -> None:
     assert (await run(broker, FAILS, ALL)).usage.run_id is not None
     files = [file for file in (folder / "state").rglob("*") if file.is_file()]
-    assert journals_in(folder / "state") in files
+    assert (folder / "state" / JOURNALS) in files
     assert [file.name for file in files if SEEN.encode() in file.read_bytes()] == []
 
 
@@ -191,7 +191,7 @@ async def test_nothing_in_a_run_can_act_on_the_terminal(
 def test_a_look_at_a_damaged_file_says_so_and_leaves_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file = journals_in(tmp_path / "state")
+    file = tmp_path / "state" / JOURNALS
     file.parent.mkdir(0o700)
     file.write_bytes(b"no database" * 1000)
     assert "is damaged" in command(tmp_path, capfd, "list", code=2)
@@ -201,7 +201,7 @@ def test_a_look_at_a_damaged_file_says_so_and_leaves_it(
 async def test_a_disk_that_cannot_be_written_costs_the_copy_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journals_in(tmp_path).mkdir()
+    (tmp_path / JOURNALS).mkdir()
     made = settings(tmp_path, journal="all", auth={"keyring": "off"}, typecheck="off")
     async with Broker(made) as broker:
         response = await within(broker.run(WORKS))
@@ -213,7 +213,7 @@ async def test_a_running_daemon_takes_over_what_is_kept(tmp_path: Path) -> None:
     made = settings(tmp_path, auth={"keyring": "off"}, typecheck="off")
     async with Broker(made) as broker:
         assert (await within(broker.run(WORKS))).usage.run_id is None
-        assert not journals_in(tmp_path).exists(), "a file is made although nothing is kept"
+        assert not (tmp_path / JOURNALS).exists(), "a file is made although nothing is kept"
         changed = settings(tmp_path, auth={"keyring": "off"}, typecheck="off", journal="all")
         assert broker.reconfigure(changed) == ["cellblock.journal.mode has changed"]
         response = await within(broker.run(WORKS))

@@ -15,12 +15,14 @@ import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.apart.budget import CLIENT_BYTES
+from cellblock.base.state_dir import JOURNALS
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import parse_settings
 from cellblock.durable import going_on, keeper
 from cellblock.durable.keeper import Keeper
 from cellblock.journal import journal
 from cellblock.journal.journals import Journals, open_store
-from cellblock.journal.place import FilePlace, journals_in
+from cellblock.journal.place import Place
 from cellblock.journal.recording import Recording
 from cellblock.journal.room import JournalRoom, NoRoom
 from cellblock.journal.store import JournalStore
@@ -264,7 +266,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker
 
 
 async def test_where_nothing_can_be_written_the_run_ends_and_says_so(tmp_path: Path) -> None:
-    journals_in(tmp_path).mkdir()
+    (tmp_path / JOURNALS).mkdir()
     code = """
 const said = await write({ n: 1 }).catch((error) => [error.code, error.message]);
 globalThis.__codemode_result__ = said;
@@ -325,7 +327,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
         runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(6)]
     damaged, foreign, late, odd, *others = runs
     settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
-    store = open_store(FilePlace(tmp_path, settings.auth), settings.journal)
+    store = open_store(Place(LocalStore(tmp_path), settings.auth), settings.journal)
     for run_id in runs:
         store.answer(run_id, "accepted")
     dead = {"lost": "recording", "good": "x", "old": "x"}
@@ -335,7 +337,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
         assert found is not None
         store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
     store.close()
-    with sqlite3.connect(journals_in(tmp_path)) as database:
+    with sqlite3.connect(tmp_path / JOURNALS) as database:
         database.execute("PRAGMA foreign_keys = ON")
         for run_id in (damaged, "lost"):
             database.execute(

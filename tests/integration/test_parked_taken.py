@@ -15,13 +15,14 @@ from cellblock import Broker, Grantee
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.base.questions import QuestionId
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import parse_settings
 from cellblock.durable import going_on
 from cellblock.durable.keeper import Keeper
 from cellblock.execution.caller import Caller
 from cellblock.journal import moves
 from cellblock.journal.journals import open_store
-from cellblock.journal.place import FilePlace
+from cellblock.journal.place import Place
 from cellblock.journal.room import NoRoom
 from cellblock.journal.store import JournalStore
 from support.local_tools import MADE, read, write
@@ -123,7 +124,7 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     async with broker_on(tmp_path) as made:
         run_id = await parked(made)
     section = SETTINGS.cellblock
-    with contextlib.closing(open_store(FilePlace(tmp_path, section.auth), section.journal)) as store:
+    with contextlib.closing(open_store(Place(LocalStore(tmp_path), section.auth), section.journal)) as store:
         store.answer(run_id, "accepted")
         if left_by == "a broker":
             assert store.take(run_id, "broker-0000dead") is not None
@@ -151,7 +152,7 @@ async def test_runs_without_room_leave_others_their_turn(
     async with broker_on(tmp_path) as made:
         first, second = await parked(made), await parked(made)
     with contextlib.closing(
-        open_store(FilePlace(tmp_path, SETTINGS.cellblock.auth), SETTINGS.cellblock.journal)
+        open_store(Place(LocalStore(tmp_path), SETTINGS.cellblock.auth), SETTINGS.cellblock.journal)
     ) as store:
         for run_id in (first, second):
             store.answer(run_id, "accepted")

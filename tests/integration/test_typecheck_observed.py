@@ -86,7 +86,8 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
 
 
 async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
-    from cellblock.learning.store import FILE_NAME, Store
+    from cellblock.base.store import opened_file
+    from cellblock.learning.store import TABLES, Observations
 
     config = settings(
         tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS, typecheck_hold_ms=WARM_MS
@@ -97,7 +98,7 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
         await within(broker.run(script(STRUCTURED, "task.name")))
         await broker.learnt(30.0)
         error_of(await within(broker.run(wrong, typecheck="before")), "TYPE_ERROR")
-        store = Store(tmp_path / FILE_NAME)
+        store = Observations(opened_file(tmp_path / TABLES.file, TABLES))
         assert store.clear("plain") == 1
         store.close()
         (server,) = broker.catalog.servers.values()

@@ -7,6 +7,7 @@ import socket
 import stat
 from pathlib import Path
 
+from cellblock.base.store import LocalStore
 from cellblock.upstream.pins.pin_store import PinStore
 
 KINDS = (
@@ -21,7 +22,7 @@ KINDS = (
 )
 
 ID = "A" * 32
-PIN_FILE = Path(PinStore(Path()).shelf.where("plain")).name
+PIN_FILE = Path(PinStore(LocalStore(Path())).shelf.where("plain")).name
 DAEMON_LOCK = "daemon-127.0.0.1-8000.lock"
 DATABASE_ENDINGS = ("", "-wal", "-shm", "-journal")
 

@@ -24,7 +24,7 @@ from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journal import Journal
 from cellblock.journal.journals import SMALL_BYTES, Journals
 from cellblock.journal.parked import Parked
-from cellblock.journal.place import opened_file
+from cellblock.journal.place import opened_journals
 from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.journal.store import JournalStore
 from cellblock.policy.asking import Verdict
@@ -190,7 +190,7 @@ class MemoryKeeper(Keeper):
         if before is None:
             self._folder = tempfile.TemporaryDirectory()
             file = Path(self._folder.name) / "journals.sqlite3"
-            self.store = opened_file(file, lambda: [bytes(range(32))], settings)
+            self.store = opened_journals(file, lambda: [bytes(range(32))], settings)
         else:
             self._folder, self.store = before._folder, before.store
         self.owner = MemoryOwner()

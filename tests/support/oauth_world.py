@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, place_of
 from cellblock_worker.launch.spawning import reaped
@@ -97,7 +98,7 @@ class World:
     def place(self) -> Place:
         """What `cellblock auth` works on."""
         made = self.settings
-        return place_of("notes", made.servers, made.cellblock.auth, made.state_dir)
+        return place_of("notes", made.servers, made.cellblock.auth, LocalStore(made.state_dir))
 
     async def log_in(self) -> str:
         """A login in this process, which must succeed; the same as the command's, with the same browser in a thread."""

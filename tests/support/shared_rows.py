@@ -1,4 +1,4 @@
-"""What brokers share of small things, in a PostgreSQL of a test."""
+"""Where brokers under test keep things: files of a folder, or a PostgreSQL of a test."""
 
 from __future__ import annotations
 
@@ -8,33 +8,45 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_rows import SharedRows
 from cellblock.base.shared_state import SharedState
-from cellblock.base.state_keys import StateKeys
+from cellblock.base.store import LocalStore
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(32, 64))
 
-Where = Path | SharedRows
-"""Where small things are kept: a folder, or rows."""
+AnyStore = LocalStore | SharedState
 
 
-def rows_of(server: PostgresServer, *keys: bytes) -> SharedRows:
-    """The rows as one more broker has them, which has just looked."""
-    rows = SharedRows(server, StateKeys(keys or (KEY,)))
-    rows.read()
-    return rows
+def state_of(server: PostgresServer, *keys: bytes) -> SharedState:
+    """What one more broker has of a PostgreSQL, which has just looked."""
+    state = SharedState(server, keys or (KEY,))
+    state.rows.read()
+    return state
 
 
 @pytest.fixture
 def shared_state(postgres_url: str) -> Generator[SharedState]:
     """What one broker has of an empty database."""
-    shared = SharedState(postgres_url, (KEY,))
+    shared = SharedState(PostgresServer(postgres_url), (KEY,))
     yield shared
     shared.close()
 
 
-@pytest.fixture
-def place_of_broker(kept_in: Path | PostgresServer) -> Callable[[], Where]:
-    """Gives the place where things are kept, as another broker sees it each time."""
-    return lambda: kept_in if isinstance(kept_in, Path) else rows_of(kept_in)
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store_of_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[[], AnyStore]]:
+    """Gives the store as another broker has it each time, which has just looked."""
+    made: list[SharedState] = []
+    # Not in `store`, which threads call.
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+
+    def store() -> AnyStore:
+        if request.param == "files":
+            return LocalStore(tmp_path)
+        shared = SharedState(PostgresServer(url), (KEY,))
+        made.append(shared)
+        shared.rows.read()
+        return shared
+
+    yield store
+    for shared in made:
+        shared.close()

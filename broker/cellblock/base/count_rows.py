@@ -5,15 +5,16 @@ Each count is of a period, as the database's clock has it; with the next period 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cellblock.base.database import Database
+from cellblock.base.state_dir import COUNTS
+from cellblock.base.store import Tables
 
-KIND: Final = "counts"
-
-MIGRATIONS: Final[Sequence[str]] = (
+_MIGRATIONS: Final[Sequence[str]] = (
     """
     CREATE TABLE counts (
         name TEXT NOT NULL PRIMARY KEY,
@@ -27,9 +28,9 @@ MIGRATIONS: Final[Sequence[str]] = (
 ENDLESS_KEPT_MS: Final = 600_000
 """Says how long a count without periods is kept that nobody adds to."""
 
-POSTGRES_NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
-SQLITE_NOW: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-"""Give the milliseconds since 1970, in each dialect."""
+TABLES: Final = Tables(
+    "counts", COUNTS, "counts of quotas", logging.getLogger("cellblock"), _MIGRATIONS, _MIGRATIONS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,10 @@ class CountRows:
 
     Args:
         database: Where they are.
-        now: Its SQL for the time.
     """
 
-    def __init__(self, database: Database, now: str) -> None:
-        self._database, self._now = database, now
+    def __init__(self, database: Database) -> None:
+        self._database, self._now = database, database.now_ms
 
     def take(self, name: str, period_ms: int, most: int) -> tuple[bool, Counted]:
         """Counts one more under a name where that is not too much, and says whether it did. Raises StoreError.

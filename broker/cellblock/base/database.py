@@ -23,7 +23,20 @@ class Unusable(StoreError):
 
 
 class Database(Protocol):
-    """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread."""
+    """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread.
+
+    Attributes:
+        after_seconds: SQL for a time so many seconds after `now()`, with `?` for them, as columns of times have it.
+        now_ms: SQL for the milliseconds since 1970.
+    """
+
+    after_seconds: str
+    now_ms: str
+
+    @staticmethod
+    def epoch(column: str) -> str:
+        """Returns SQL for the seconds since 1970 of a column of times."""
+        ...
 
     def close(self) -> None:
         """Closes the database."""

@@ -202,6 +202,14 @@ class PostgresDatabase:
         StoreError: As `PostgresServer.migrate`.
     """
 
+    after_seconds = "now() + make_interval(secs => ?)"
+    now_ms = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+    @staticmethod
+    def epoch(column: str) -> str:
+        """Returns SQL for a time in seconds. See `Database`."""
+        return f"extract(epoch FROM {column})"
+
     def __init__(
         self, server: PostgresServer, kind: str, migrations: Sequence[str], *, counted: bool = False
     ) -> None:

@@ -3,15 +3,18 @@ of life."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 from cellblock.base import key_check, shared_rows
-from cellblock.base.postgresql import PostgresServer, named_errors
+from cellblock.base.postgresql import PostgresDatabase, PostgresServer, named_errors
 from cellblock.base.presence import Presence
 from cellblock.base.shared_rows import SharedRows
+from cellblock.base.shared_shelf import SharedShelf
 from cellblock.base.state_keys import StateKeys
+from cellblock.base.store import Tables
 
 TABLES: Final[Mapping[str, Sequence[str]]] = {
     key_check.KIND: key_check.MIGRATIONS,
@@ -21,38 +24,80 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
 
 
 class SharedState:
-    """Holds what one process has of a PostgreSQL; it connects when it is used first.
+    """Holds what one process has of a PostgreSQL; it connects when it is used first. A `Store`.
 
     Args:
-        url: As `state.url`.
+        server: The PostgreSQL.
         keys: As for `StateKeys`.
 
     Attributes:
         presence: Says to others that this broker lives; None in a process that is no broker.
         serves: Whether the broker is about to serve clients' sessions under its name.
 
-    Raises:
-        ConfigError: As `PostgresServer`.
     """
 
-    def __init__(self, url: str, keys: Sequence[bytes]) -> None:
-        self.server: Final = PostgresServer(url)
-        self.keys: Final = StateKeys(keys)
-        self.rows: Final = SharedRows(self.server, self.keys, self.hold)
+    is_shared = True
+
+    def __init__(self, server: PostgresServer, keys: Sequence[bytes]) -> None:
+        self.server: Final = server
+        self.keys: Final = tuple(keys)
+        self._seal = StateKeys(keys)
+        self.rows: Final = SharedRows(self.server, self._seal, self.hold)
         self.presence: Presence | None = None
         self.serves = False
         self._checked = False
         self._turn = threading.Lock()
 
-    def start(self, tables: Mapping[str, Sequence[str]], broker: str = "broker") -> Presence:
+    @property
+    def trouble(self) -> str | None:
+        """Says why PostgreSQL cannot be asked now. See `Store`."""
+        return None if self.presence is None else self.presence.trouble
+
+    def exists(self, tables: Tables) -> bool:
+        """Says that tables may be there: other brokers may have made them. See `Store`."""
+        return True
+
+    def database(self, tables: Tables, *, checked: bool = True) -> PostgresDatabase:
+        """Brings tables to this version, when others can see that this broker lives. See `Store`."""
+        self.hold()
+        return PostgresDatabase(self.server, tables.kind, tables.postgresql, counted=tables.counted)
+
+    def shelf(
+        self,
+        kind: str,
+        max_bytes: int,
+        *,
+        folder: str = "",
+        secret: bool = True,
+        stem: Callable[[str], str] | None = None,
+    ) -> SharedShelf:
+        """Returns the shelf whose things are the rows of a kind. See `Store`."""
+        return SharedShelf(self.rows, kind, max_bytes, stem=stem)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, bound: float) -> Generator[None]:
+        """Holds the lock of a name in a session of its own. See `Store`."""
+        with contextlib.closing(self.rows.lock(name, bound)):
+            yield
+
+    def sealed(self, place: Sequence[str], body: bytes) -> bytes:
+        """Seals bytes for a place. See `Store`."""
+        return self._seal.sealed(place, body)
+
+    def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
+        """Opens what was sealed for a place. See `Store`."""
+        return self._seal.opened(place, sealed)
+
+    def start(self, tables: Sequence[Tables], broker: str = "broker") -> Presence:
         """Becomes a broker's, until `close`: it connects, and follows what others write.
 
         Args:
-            tables: The migrations of what else the broker keeps there, by kind.
+            tables: What the broker keeps there.
             broker: Its name, as `state.broker`.
         """
         self.server.open()
-        self.presence = Presence(self.server, {**TABLES, **tables}, self.keys.ids, broker, serves=self.serves)
+        all_tables = {**TABLES, **{one.kind: one.postgresql for one in tables}}
+        self.presence = Presence(self.server, all_tables, self._seal.ids, broker, serves=self.serves)
         self.presence.on_change(shared_rows.KIND, self.rows.look)
         self.presence.start()
         self.rows.start()
@@ -77,6 +122,6 @@ class SharedState:
             for kind, migrations in TABLES.items():
                 self.server.migrate(kind, migrations)
             with self.server.connection() as connection, named_errors(connection):
-                key_check.claim(connection, self.keys.ids[:1])
-                key_check.check(connection, self.keys.ids)
+                key_check.claim(connection, self._seal.ids[:1])
+                key_check.check(connection, self._seal.ids)
             self._checked = True

@@ -6,17 +6,14 @@ Whoever reads waits for nobody. Writes of a shared shelf block: its `is_shared` 
 
 from __future__ import annotations
 
-import contextlib
 import errno
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.base.database import StoreError
-from cellblock.base.shared_rows import SharedRows
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import Stamp as FileStamp
-from cellblock_worker.base.private_files import TooLarge, read_private, stamp_of, write_private
+from cellblock_worker.base.private_files import read_private, stamp_of, write_private
 
 Stamp = FileStamp | int
 """Tells one version of a thing from another."""
@@ -25,22 +22,37 @@ _SUFFIX: Final = ".json"
 
 
 class NotShared(OSError):
-    """Tells that shared state cannot be used now; `strerror` says why."""
+    """Tells that shared state cannot be used; `strerror` says why, `is_away` that it can be when PostgreSQL is back."""
 
-    def __init__(self, why: object) -> None:
+    def __init__(self, why: object, *, is_away: bool) -> None:
         super().__init__(errno.EIO, str(why))
+        self.is_away = is_away
 
 
 class Shelf(Protocol):
-    """Holds things of one kind by their names; `FileShelf` and `SharedShelf` do."""
+    """Holds things of one kind by their names; `FileShelf` and `fleet`'s do."""
 
     @property
     def is_shared(self) -> bool:
         """Says whether writes block for longer than a disk, and what is there is not known at once."""
         ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Says whether the broker that it belongs to has ended."""
+        ...
+
+    def refresh(self) -> None:
+        """Takes over what others have written; blocks. Raises NotShared."""
+        ...
+
     def wait(self) -> None:
         """Waits, within a bound, until the things of the shelf are known; blocks."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Says where the shelf is, for people."""
         ...
 
     def where(self, name: str) -> str:
@@ -92,6 +104,7 @@ class FileShelf:
     """
 
     is_shared = False
+    is_closed = False
 
     def __init__(
         self, folder: Path, max_bytes: int, *, secret: bool = True, stem: Callable[[str], str] | None = None
@@ -103,6 +116,14 @@ class FileShelf:
 
     def wait(self) -> None:
         """Waits for nobody: files need no first look."""
+
+    def refresh(self) -> None:
+        """Does nothing: each look is at the file itself."""
+
+    @property
+    def place(self) -> str:
+        """Returns the folder's path."""
+        return str(self._folder)
 
     def path(self, name: str) -> Path:
         return self._folder / f"{self._stem(name) if self._stem else name}{_SUFFIX}"
@@ -139,88 +160,3 @@ class FileShelf:
             if folder.look(self.path(name).name) is None:
                 raise FileNotFoundError
             folder.remove(self.path(name).name)
-
-
-class SharedShelf:
-    """Holds things in the rows that brokers share.
-
-    Args:
-        rows: The rows.
-        kind: Of which kind they are.
-        max_bytes: The most that one may hold.
-        stem: Makes a row's name of a thing's; None: it is one.
-    """
-
-    is_shared = True
-
-    def __init__(
-        self, rows: SharedRows, kind: str, max_bytes: int, *, stem: Callable[[str], str] | None = None
-    ) -> None:
-        self._rows, self._kind, self._max_bytes = rows, kind, max_bytes
-        self._stem = stem or str
-
-    def wait(self) -> None:
-        """Waits for the first look; where there was none, whoever reads is told so."""
-        with contextlib.suppress(StoreError):
-            self._rows.wait()
-
-    def where(self, name: str) -> str:
-        return f"{self._stem(name)} among the {self._kind} in PostgreSQL"
-
-    def names(self) -> list[str]:
-        """Returns the names of the shelf's things, as the rows are known here. See `Shelf`."""
-        self._know()
-        return self._rows.names(self._kind)
-
-    def stamp(self, name: str) -> int | None:
-        """Returns the version of a thing's row, as it is known here. See `Shelf`."""
-        return self._rows.version(self._kind, self._stem(name))
-
-    def read(self, name: str) -> bytes:
-        """Opens the sealed row of a thing, as it is known here. See `Shelf`."""
-        self._know()
-        with _worded():
-            found = self._rows.body(self._kind, self._stem(name))
-        if found is None:
-            raise FileNotFoundError
-        return found
-
-    def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
-        """Writes the row; blocks. See `Shelf`."""
-        assert not isinstance(only, tuple)
-        if len(data) > self._max_bytes:
-            raise TooLarge(Path(self.where(name)), self._max_bytes)
-        with _worded():
-            return self._rows.put(self._kind, self._stem(name), data, replace=replace, only=only)
-
-    def remove(self, name: str) -> None:
-        """Removes the row; blocks. See `Shelf`."""
-        with _worded():
-            if not self._rows.remove(self._kind, self._stem(name)):
-                raise FileNotFoundError
-
-    def _know(self) -> None:
-        if not self._rows.is_known:
-            raise NotShared("PostgreSQL was not reached yet")
-
-
-@contextlib.contextmanager
-def _worded() -> Generator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise NotShared(error) from None
-
-
-def shelf_in(
-    where: Path | SharedRows,
-    kind: str,
-    max_bytes: int,
-    *,
-    secret: bool = True,
-    stem: Callable[[str], str] | None = None,
-) -> Shelf:
-    """Returns the shelf for one kind of thing: a folder of its own, or rows. The rest is as for those two."""
-    if isinstance(where, Path):
-        return FileShelf(where, max_bytes, secret=secret, stem=stem)
-    return SharedShelf(where, kind, max_bytes, stem=stem)

@@ -44,6 +44,14 @@ class SqliteDatabase:
             Cellblock has not made it.
     """
 
+    now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    after_seconds = "now() + ?"
+
+    @staticmethod
+    def epoch(column: str) -> str:
+        """Returns the column, which has seconds. See `Database`."""
+        return column
+
     def __init__(
         self,
         path: Path,
@@ -141,6 +149,8 @@ class SqliteDatabase:
     def _opened(self) -> sqlite3.Connection:
         _make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
+        # SQLite's own clock has milliseconds, in which two rows may be made.
+        connection.create_function("now", 0, time.time)
         try:
             # In this order: another broker may be making them.
             if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _pragma(

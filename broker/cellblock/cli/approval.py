@@ -14,17 +14,17 @@ from typing import Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.shared_rows import SharedRows
 from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.store import Store
 from cellblock.base.visible_text import spelled_out
 from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import reading, shared_rows, with_state_dir
+from cellblock.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
-from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
 from cellblock.upstream.server_logins import kept_logins
@@ -73,10 +73,10 @@ async def approve(
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
         PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
-    rows = await asyncio.to_thread(shared_rows, settings)
-    listed = await _tools_of(settings, server, rows)
+    kept = await asyncio.to_thread(store_to_read, settings)
+    listed = await _tools_of(settings, server, kept)
     origin = fingerprint(settings.servers[server])
-    store = PinStore(rows or settings.state_dir / PINS_DIR)
+    store = PinStore(kept)
     stamp = store.stamp(server)
     try:
         pins = store.load(server)
@@ -106,7 +106,7 @@ async def approve(
     return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
 
 
-async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) -> tuple[ToolDefinition, ...]:
+async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
         known = f"Servers: {', '.join(settings.servers) or 'none'}."
@@ -122,7 +122,7 @@ async def _tools_of(settings: Settings, server: str, rows: SharedRows | None) ->
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, rows or settings.state_dir)
+    logins = kept_logins(section.auth, kept)
     apart = Apart()
     log_dir = settings.state_dir / LOGS
     registry = Registry(

@@ -8,7 +8,7 @@ from typing import Any
 
 from cellblock.base.errors import ConfigError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import reading, shared_rows, with_state_dir
+from cellblock.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, log_out, place_of, status_of
@@ -60,8 +60,7 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
 
 
 def _place(settings: Settings, server: str) -> Place:
-    where = shared_rows(settings) or settings.state_dir
-    return place_of(server, settings.servers, settings.cellblock.auth, where)
+    return place_of(server, settings.servers, settings.cellblock.auth, store_to_read(settings))
 
 
 def _line(status: dict[str, Any]) -> str:

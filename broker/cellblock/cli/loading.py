@@ -11,7 +11,7 @@ from cellblock.cli.arguments import default_file
 from cellblock.cli.streams import say
 
 if TYPE_CHECKING:
-    from cellblock.base.shared_rows import SharedRows
+    from cellblock.base.store import Store
     from cellblock.catalog.model import Catalog
     from cellblock.config.settings import Settings
     from cellblock.daemon.broker import Broker
@@ -56,26 +56,28 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
     return settings
 
 
-def shared_rows(settings: Settings) -> SharedRows | None:
-    """Returns what brokers share of small things, as it is now; None where it is in files of the state directory.
+def store_to_read(settings: Settings) -> Store:
+    """Returns where the brokers of a configuration keep things, with small things as they are now.
 
     Raises:
         ConfigError: PostgreSQL cannot be used.
     """
     from cellblock.base.database import StoreError
     from cellblock.base.errors import ConfigError
+    from cellblock.base.store import LocalStore
+    from cellblock.daemon.assembly import store_of
 
-    shared = settings.cellblock.state.opened()
-    if shared is None:
-        return None
+    store = store_of(settings)
+    if isinstance(store, LocalStore):
+        return store
     try:
-        shared.rows.read()
+        store.rows.read()
     except StoreError as error:
         raise ConfigError(f"What brokers share cannot be read: {error}.", hint="Check state.url.") from None
     finally:
         # What is written later has a connection of its own: nobody says when the last one is.
-        shared.server.close()
-    return shared.rows
+        store.server.close()
+    return store
 
 
 def config_used(parsed: argparse.Namespace) -> str:

@@ -15,17 +15,18 @@ from typing import Any, Final, Literal
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.shared_rows import SharedRows
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.terminal import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import did_you_mean, nearest_names
-from cellblock.cli.loading import shared_rows
+from cellblock.cli.loading import store_to_read
 from cellblock.config.settings import ServerConfig, Settings
+from cellblock.daemon.assembly import store_of
 from cellblock.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.learning.overlay import OverlayFile, overlay_file, read_overlay
-from cellblock.learning.store import Store, Where, observed_in
+from cellblock.learning.store import TABLES, Observations
 from cellblock.schemas.validation import InputValidator
-from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import fingerprint as origin_of
 
 LOCAL: Final = "local"
@@ -84,12 +85,12 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     folder = settings.overlay_dir
     if not folder.is_dir():
         return []
-    pins = PinStore(_pins_in(settings))
+    pins = PinStore(_small_things(settings))
     inputs: dict[str, Inputs] = {}
     for server in catalog.servers.values() if catalog is not None else ():
         tools = {tool.tool_name: tool.input_schema for tool in server.tools}
         inputs[server.config_name] = tools | {tool.name: None for tool in server.withheld}
-    checks = _checks(observed_in(settings.cellblock.state, settings.state_dir))
+    checks = _checks(settings)
     files = {name: overlay_file(folder, name) for name in [*settings.servers, LOCAL]}
     found: list[OverlayFault] = []
     for name, file in files.items():
@@ -170,20 +171,21 @@ def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs
     return {name: pin.definition.get("inputSchema") for name, pin in pins.listed().items()}
 
 
-def _pins_in(settings: Settings) -> Path | SharedRows:
+def _small_things(settings: Settings) -> Store:
     with contextlib.suppress(ConfigError):  # the broker tells of it
-        return shared_rows(settings) or settings.state_dir / PINS_DIR
-    return settings.state_dir / PINS_DIR
+        return store_to_read(settings)
+    return LocalStore(settings.state_dir)
 
 
-def _checks(where: Where) -> dict[tuple[str, str], GivenCheck]:
+def _checks(settings: Settings) -> dict[tuple[str, str], GivenCheck]:
     """Returns how results fitted what was given, by server and tool, the newest definition of each."""
-    if isinstance(where, Path) and not where.is_file():
-        return {}
     try:
-        with contextlib.closing(Store(where)) as store:
-            rows = sorted(store.load().items(), key=lambda row: row[1].last_seen)
-    except StoreError:
+        store = store_of(settings)
+        if not store.exists(TABLES):
+            return {}
+        with contextlib.closing(Observations(store.database(TABLES))) as observations:
+            rows = sorted(observations.load().items(), key=lambda row: row[1].last_seen)
+    except (StoreError, ConfigError):
         return {}  # The broker tells of it.
     return {(key.server, key.tool): seen.given for key, seen in rows}
 

@@ -20,13 +20,15 @@ from cellblock.cli.run_page import parts, title
 from cellblock.cli.streams import write_data, write_json
 from cellblock.config.secrets.redaction import redacting
 from cellblock.config.settings import Settings
+from cellblock.daemon.assembly import store_of
 from cellblock.durable.views import NO_END, head_data, shown
 from cellblock.journal.journals import open_store
 from cellblock.journal.pieces import recording_in
-from cellblock.journal.place import Place, journals_in, place_of
+from cellblock.journal.place import Place
 from cellblock.journal.recording import Recording
 from cellblock.journal.rows import Head, Piece
 from cellblock.journal.store import JournalStore
+from cellblock.journal.tables import JOURNAL_TABLES
 
 KIB: Final = 1024
 
@@ -138,7 +140,7 @@ def opened_runs(settings: Settings) -> Generator[JournalStore]:
         store = open_store(_place(settings), section.journal)
     except FileNotFoundError:
         raise ConfigError(
-            f"No run was kept yet: there is no {journals_in(settings.state_dir)}.",
+            f"No run was kept yet: there is no {settings.state_dir / JOURNAL_TABLES.file}.",
             hint='Set "cellblock": {"journal": "failed"}. Is it the daemon\'s --state-dir?',
         ) from None
     except StoreError as error:
@@ -161,8 +163,7 @@ def without_values(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(settings: Settings) -> Place:
-    section = settings.cellblock
-    return place_of(settings.state_dir, section.state.keys, section.auth, section.state.opened())
+    return Place(store_of(settings), settings.cellblock.auth)
 
 
 def _unknown(run_id: str) -> ConfigError:

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Generator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import prepare_state_dir
+from cellblock.base.store import LocalStore
 from cellblock.catalog.definitions import definitions_in, marks_in_comments, published, schema_document
 from cellblock.catalog.lookup import find_server, show_types
 from cellblock.cli.help import EXIT_OK
@@ -22,8 +22,9 @@ from cellblock.cli.loading import catalog_of, reading, with_state_dir
 from cellblock.cli.overlay_faults import overlay_faults
 from cellblock.cli.streams import write_data, write_json
 from cellblock.config.settings import Settings
+from cellblock.daemon.assembly import store_of
 from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
-from cellblock.learning.store import Store, observed_in
+from cellblock.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -89,16 +90,17 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
 
 
 @contextlib.contextmanager
-def _opened(settings: Settings, failure: str) -> Generator[Store]:
+def _opened(settings: Settings, failure: str) -> Generator[Observations]:
     """Opens the store for a while; raises ConfigError where there is none, or it cannot be used."""
-    where, setting = observed_in(settings.cellblock.state, settings.state_dir), "state.url"
-    if isinstance(where, Path):
+    where, setting = store_of(settings), "state.url"
+    if isinstance(where, LocalStore):
         setting = "--state-dir"
-        if not where.is_file():
-            raise ConfigError(f"Nothing was observed yet: there is no {where}.", hint="Check --state-dir.")
+        if not where.exists(TABLES):
+            file = where.state_dir / TABLES.file
+            raise ConfigError(f"Nothing was observed yet: there is no {file}.", hint="Check --state-dir.")
         prepare_state_dir(settings.state_dir)
     try:
-        store = Store(where)
+        store = Observations(where.database(TABLES))
     except StoreError as error:
         raise ConfigError(f"The store cannot be used: {error}.", hint=f"Check {setting}.") from None
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
+from cellblock.base.store import LocalStore
 from cellblock.base.tasks import beside
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
@@ -63,8 +64,8 @@ async def serve_http(
     section = settings.cellblock
     try:
         broker = Broker(settings)
-        if broker.shared is not None:
-            broker.shared.serves = True
+        if not isinstance(broker.store, LocalStore):
+            broker.store.serves = True
         async with broker:
             _drain_on_signals(front, hangups)
             async with (
@@ -78,7 +79,7 @@ async def serve_http(
                     trouble=lambda: _trouble(broker, section),
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
-                    broker=section.state.broker_name if broker.shared is not None else "",
+                    broker=section.state.broker_name if broker.store.is_shared else "",
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.

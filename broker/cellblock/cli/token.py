@@ -13,7 +13,7 @@ from cellblock.base.state_dir import prepare_state_dir
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.loading import shared_rows, warn, with_state_dir
+from cellblock.cli.loading import store_to_read, warn, with_state_dir
 from cellblock.cli.run import read_grants
 from cellblock.cli.streams import say, write_json
 from cellblock.config.policy import Grant
@@ -87,7 +87,7 @@ def end_of(text: str, now: float) -> int:
 
 
 def _tokens(settings: Settings) -> NamedTokens:
-    return NamedTokens(shared_rows(settings) or settings.state_dir)
+    return NamedTokens(store_to_read(settings))
 
 
 def _grants(text: str, settings: Settings) -> Grant:

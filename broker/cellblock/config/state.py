@@ -6,14 +6,11 @@ import base64
 import binascii
 import re
 from socket import gethostname
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from cellblock.config.sections import Section
-
-if TYPE_CHECKING:
-    from cellblock.base.shared_state import SharedState
 
 KEY_BYTES: Final = 32
 
@@ -60,14 +57,6 @@ class StateSettings(Section):
     def is_shared(self) -> bool:
         """Says whether brokers on several machines share it."""
         return self.url.startswith("postgresql:")
-
-    def opened(self) -> SharedState | None:
-        """Returns what this process has of the PostgreSQL, where one is named. Raises ConfigError: It has no driver."""
-        if not self.is_shared:
-            return None
-        from cellblock.base.shared_state import SharedState
-
-        return SharedState(self.url, self.keys)
 
     @property
     def broker_name(self) -> str:

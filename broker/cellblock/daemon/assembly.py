@@ -12,14 +12,11 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base import count_rows
-from cellblock.base.count_rows import CountRows
-from cellblock.base.postgresql import PostgresDatabase
-from cellblock.base.sqlite import SqliteDatabase
-from cellblock.base.state_dir import COUNTS, LOGS, prepare_state_dir
+from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.store import LocalStore, Tables
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config.sections import MIB
@@ -96,21 +93,15 @@ def front_config(settings: Settings) -> FrontConfig:
     )
 
 
-def counts_of(state_dir: Path, shared: SharedState | None) -> Counts:
-    """Returns what counts for quotas: in a file of the state directory, or where brokers share it."""
+def store_of(settings: Settings) -> LocalStore | SharedState:
+    """Returns where a configuration keeps what outlives a broker. Raises ConfigError: Its PostgreSQL has no driver."""
+    state = settings.cellblock.state
+    if not state.is_shared:
+        return LocalStore(settings.state_dir, state.keys)
+    from cellblock.base.postgresql import PostgresServer
+    from cellblock.base.shared_state import SharedState
 
-    def opened() -> CountRows:
-        if shared is None:
-            file = SqliteDatabase(state_dir / COUNTS, count_rows.MIGRATIONS, "counts of quotas", logger)
-            return CountRows(file, count_rows.SQLITE_NOW)
-        shared.hold()
-        rows = PostgresDatabase(shared.server, count_rows.KIND, count_rows.MIGRATIONS)
-        return CountRows(rows, count_rows.POSTGRES_NOW)
-
-    def trouble() -> str | None:
-        return None if shared is None or shared.presence is None else shared.presence.trouble
-
-    return Counts(opened, trouble)
+    return SharedState(PostgresServer(state.url), state.keys)
 
 
 def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
@@ -141,13 +132,13 @@ def host_terms(section: CellblockSettings) -> Terms:
 
 async def start_reach(
     settings: Settings,
-    shared: SharedState | None,
+    store: LocalStore | SharedState,
     tools: Sequence[Callable[..., Any]],
     events: RunEvents,
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Reach:
-    """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes `shared`.
+    """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes the store.
 
     Raises:
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
@@ -163,12 +154,11 @@ async def start_reach(
     from cellblock.execution.looks_apart import LargeLooks
     from cellblock.journal.journals import Journals
     from cellblock.journal.owner import Owner
-    from cellblock.journal.place import place_of
+    from cellblock.journal.place import Place
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
-    from cellblock.learning.store import FILE_NAME
     from cellblock.telemetry.watchers import start_watchers
-    from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
+    from cellblock.upstream.pins.pin_store import PinStore
     from cellblock.upstream.pins.review import Reviewer
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.server_logins import kept_logins
@@ -180,16 +170,16 @@ async def start_reach(
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
     presence = None
-    if shared is not None:
-        presence = shared.start(_tables(), section.state.broker_name)
-        stack.callback(shared.close)
+    if not isinstance(store, LocalStore):
+        presence = store.start(_tables(), section.state.broker_name)
+        stack.callback(store.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(place_of(state_dir, section.state.keys, section.auth, shared), section.journal)
+    journals = Journals(Place(store, section.auth), section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
-    learner = Learner(section.schemas, state_dir / FILE_NAME if shared is None else shared.server)
+    learner = Learner(section.schemas, store)
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
@@ -203,9 +193,9 @@ async def start_reach(
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
         apart=apart,
-        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR if shared is None else shared.rows)),
+        reviewer=Reviewer(section.pins, PinStore(store)),
         refine=ToolRefiner(section.schemas, overlays),
-        logins=kept_logins(section.auth, state_dir if shared is None else shared.rows),
+        logins=kept_logins(section.auth, store),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)
@@ -219,18 +209,13 @@ async def start_reach(
     return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
 
 
-def _tables() -> dict[str, Sequence[str]]:
-    """Returns the migrations of what a broker keeps in a PostgreSQL, by kind."""
+def _tables() -> Sequence[Tables]:
+    """Returns what a broker keeps in a PostgreSQL."""
     from cellblock.frontend.outputs import kept_outputs
-    from cellblock.journal import place, tables
+    from cellblock.journal.tables import JOURNAL_TABLES
     from cellblock.learning import store
 
-    return {
-        count_rows.KIND: count_rows.MIGRATIONS,
-        place.KIND: tables.POSTGRES_MIGRATIONS,
-        store.KIND: store.MIGRATIONS,
-        kept_outputs.KIND: kept_outputs.MIGRATIONS,
-    }
+    return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
 
 
 async def start_executor(

@@ -19,11 +19,11 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.config.settings import Settings
 from cellblock.daemon.assembly import (
     catalog_before_start,
-    counts_of,
     front_config,
     policy_of,
     start_executor,
     start_reach,
+    store_of,
     tools_of,
 )
 from cellblock.daemon.machine import check_descriptors, unavailable
@@ -31,6 +31,7 @@ from cellblock.daemon.private_state import BrokerState, StateDir
 from cellblock.execution.caller import EMBEDDER, Caller
 from cellblock.execution.events import RunEvents
 from cellblock.execution.response import RunResponse
+from cellblock.policy.counts import Counts
 from cellblock.policy.named_tokens import NamedTokens
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class Parts:
         self._settings: Settings = settings
         self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
-        self.shared = settings.cellblock.state.opened()
-        self.tokens = NamedTokens(settings.state_dir if self.shared is None else self.shared.rows)
-        self.counts = counts_of(settings.state_dir, self.shared)
+        self.store = store_of(settings)
+        self.tokens = NamedTokens(self.store)
+        self.counts = Counts(self.store)
         self.policy = policy_of(settings, self.tokens, self.counts)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -277,7 +278,7 @@ class Parts:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self.shared, self._tools, self.events, notify, stack)
+        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._registry, self._workers = reach.registry, reach.workers

@@ -30,7 +30,6 @@ from cellblock.execution.response import RunResponse
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import RunOwner
 from cellblock.journal.parked import CANCELLED, EXPIRED, LOST
-from cellblock.journal.place import KIND as JOURNALS
 from cellblock.journal.room import NoRoom
 from cellblock.journal.rows import (
     WAITING,
@@ -42,6 +41,7 @@ from cellblock.journal.rows import (
     parked_questions,
 )
 from cellblock.journal.store import UNENDED_SECONDS, JournalStore
+from cellblock.journal.tables import JOURNAL_TABLES
 from cellblock.policy.asking import Grantee
 from cellblock.upstream.registry import Registry
 
@@ -112,7 +112,7 @@ class GoingOn:
         """Begins to look for what has been answered or lost."""
         self._looking = asyncio.create_task(self._look(), name="parked runs")
         loop = asyncio.get_running_loop()
-        self._owner.on_change(JOURNALS, lambda: loop.call_soon_threadsafe(self._look_now.set))
+        self._owner.on_change(JOURNAL_TABLES.kind, lambda: loop.call_soon_threadsafe(self._look_now.set))
 
     async def quiet(self) -> None:
         """Takes no run any more, others do, and waits for those here that no client waits for, and for their calls."""

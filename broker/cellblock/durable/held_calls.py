@@ -121,13 +121,13 @@ class HeldCalls:
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
-            # Nothing of it is written.
-            while held.questions:
-                held.questions.popitem()[1].answered(None)
             for call in held.calls:
                 # A second cancellation would cut off the SDK while it sends that notification.
                 if not call.cancelling():
                     call.cancel()
+            # Nothing of it is written. Behind the calls: their servers are not to take it for an answer.
+            while held.questions:
+                held.questions.popitem()[1].answered(None)
 
     async def look(self) -> None:
         """Cancels the calls of runs that others have ended, and gives servers what others have answered. Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cellblock.apart.share import Share
 from cellblock.catalog.discovery import Discovery
@@ -44,7 +44,9 @@ class RunContext:
         journal: Records the run, or replays another; None for a run that is not journaled.
         kept: Writes the run down; None where nobody does.
         approver: As in `Grantee`.
-        generation: Keeps the sessions of calls that outlast the run's process; None where none does.
+        generation: Keeps the sessions of calls that outlast the run's process.
+        used_ms: Wall time that the run has used before, in other processes.
+        used_cpu_ms: CPU time likewise.
         key: Names the runs that may have one process with this one; empty: none.
     """
 
@@ -65,5 +67,7 @@ class RunContext:
     journal: Journal | None = None
     kept: KeptRun | None = None
     approver: Approver | None = None
-    generation: Generation | None = None
+    generation: Generation = field(default_factory=Generation)
+    used_ms: int = 0
+    used_cpu_ms: int = 0
     key: str = ""

@@ -480,6 +480,8 @@ class Executor:
             kept=order.kept,
             approver=order.caller.grantee.approver,
             generation=generation,
+            used_ms=0 if journal is None or journal.past is None else journal.past.used_ms,
+            used_cpu_ms=0 if order.kept is None else order.kept.earlier_cpu_ms,
             key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
         )
         return context, side

@@ -67,6 +67,11 @@ class Journaled:
         self._events = 0
 
     @property
+    def has_replayed(self) -> bool:
+        """Says whether the run goes on and has come back to where it was, or has not said that it makes new calls."""
+        return self.comes_back and (self.is_live or self._journal.replaying)
+
+    @property
     def comes_back(self) -> bool:
         """Says whether the run goes on, once it has come back to where it was."""
         return self._journal.past is not None and not self._journal.offline
@@ -143,6 +148,54 @@ class Journaled:
             self._calls.recorded(call.server, call.tool, call, ok=answered)
         if ok is not None:
             self._reply(call_id, ok, answer)
+
+
+class NotJournaled:
+    """Stands for the journal of a run that has none.
+
+    Args:
+        breach: As for `Journaled`.
+    """
+
+    comes_back = has_replayed = is_live = False
+
+    def __init__(self, breach: Callable[[str], None]) -> None:
+        self._breach = breach
+
+    def note(self, events: str) -> bool:
+        """Takes the events of a message, of which there are none."""
+        return True
+
+    def noted_apart(self, body: bytes) -> None:
+        """Ends the run: its worker sends what nobody has asked for."""
+        self._breach("the run is not journaled")
+
+    def live(self) -> None:
+        """Ends the run likewise."""
+        self._breach("the run is not journaled")
+
+    def answers(self, message: protocol.Call | protocol.Query, body: bytes) -> bool:
+        """Says that a request is to be made."""
+        return False
+
+    def begun(self, call_id: int, facts: CallFacts) -> None:
+        """Notes nothing."""
+
+    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
+        """Notes nothing."""
+
+
+def journaled(
+    context: RunContext,
+    calls: ToolCalls,
+    reply: Callable[[int, bool, bytes], None],
+    kill: Callable[[Diagnostic], None],
+    breach: Callable[[str], None],
+) -> Journaled | NotJournaled:
+    """Returns what a run has of its journal; the arguments are as for `Journaled`."""
+    if context.journal is None:
+        return NotJournaled(breach)
+    return Journaled(context, context.journal, calls, reply, kill, breach)
 
 
 def stopped(stop: Stop) -> Diagnostic:

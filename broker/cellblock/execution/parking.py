@@ -13,7 +13,9 @@ from typing import Final, NoReturn
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId
+from cellblock.journal.parked import Parked
 from cellblock.policy.asking import Question
+from cellblock.policy.rules import RunRules
 
 GATHER_SECONDS: Final = 0.05
 """Passes before a run is parked: what a script asks for at once is asked together."""
@@ -95,6 +97,23 @@ class Parking:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def parked_state(parking: Parking, rules: RunRules | None, client: str, losses: tuple[str, ...]) -> Parked:
+    """Returns what is written down of what a run waits for."""
+    asked = tuple(parking.questions.values())
+    if rules is None:
+        return Parked(questions=asked, client=client, losses=losses)
+    # Those that another process may make.
+    allowed = rules.allowed & {question.call for question in asked if not question.holds_call}
+    return Parked(
+        questions=asked,
+        allowed=tuple(allowed),
+        asked=rules.asked,
+        waited_ms=rules.waited_ms,
+        client=client,
+        losses=losses,
+    )
 
 
 def _parked(question: Question) -> ParkedQuestion:

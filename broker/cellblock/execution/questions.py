@@ -133,18 +133,23 @@ class Questions:
             round=round if len(round) <= MAX_REQUEST_BYTES else "",
         )
         question = OpenQuestion(asked, asyncio.get_running_loop().create_future())
-        if not self._left.is_set() and (said := await self._now(question, live)) is not None:
+        is_large, was_left = len(asked.request) > MAX_REQUEST_BYTES, self._left.is_set()
+        if not was_left and (said := await self._now(question, live, is_large=is_large)) is not None:
             return said
-        if len(asked.request) > MAX_REQUEST_BYTES:
+        if is_large:
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_LARGE)
-        if count > MAX_QUESTIONS or self._open_of(call_id) >= MAX_OPEN:
+        # What its client was being asked when the run was parked is written down with it.
+        is_written = self._left.is_set() and not was_left
+        if not is_written and (count > MAX_QUESTIONS or self._open_of(call_id) >= MAX_OPEN):
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_MANY)
         return await self._later(question)
 
-    async def _now(self, question: OpenQuestion, live: Live) -> BaseModel | types.ErrorData | None:
+    async def _now(
+        self, question: OpenQuestion, live: Live, *, is_large: bool
+    ) -> BaseModel | types.ErrorData | None:
         """Asks the client that is there, and returns its answer; None where whoever answers the run is to be asked."""
         asked, parking = question.asked, self._parking
-        if len(asked.request) <= MAX_REQUEST_BYTES:
+        if not is_large:
             # A larger one cannot be written down, and holds the run in its process.
             parking.waits(asked)
             self._open.add(question)

@@ -9,7 +9,7 @@ from typing import Final
 
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
-from cellblock.execution.journaled import Journaled
+from cellblock.execution.journaled import journaled
 from cellblock.execution.keeping import KeptRun
 from cellblock.execution.outcome import (
     call_limit,
@@ -22,7 +22,7 @@ from cellblock.execution.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.parking import Parking
+from cellblock.execution.parking import Parking, parked_state
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.questions import Questions
 from cellblock.execution.replies import Replies
@@ -32,7 +32,7 @@ from cellblock.execution.run_log import RunLog
 from cellblock.execution.settled import Settled
 from cellblock.execution.states import Event, State, advance
 from cellblock.journal.journal import STOPPED
-from cellblock.journal.parked import CANCELLED, Parked
+from cellblock.journal.parked import CANCELLED
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
@@ -69,7 +69,6 @@ class Run:
         self._context = context
         self._script = context.plan.script
         self._limits = context.limits
-        self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
         self._deadline = Deadline(self._host_broke_word)
@@ -88,32 +87,33 @@ class Run:
         self._leased = False
         self._aborted = self._leaving = False
         self._last_id = 0
-        self._parking: Parking | None = None
+        self._parking = Parking(lambda: self._calls.under_way, self._park)
         self._questions: Questions | None = None
-        self._parked: Diagnostic | None = None
+        self._is_parked = self._is_gone = False
         self._written: Awaitable[bool] | None = None
-        kept = context.kept
-        parks = kept is not None and kept.parks
-        self._pause_ms = rules.pause_ms(parks=parks) if rules is not None else 0
+        kept = context.kept if context.kept and context.kept.parks else None
+        parks = kept is not None
+        self._pause_ms = rules.pause_ms(parks=parks) if rules else 0
         if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
-        if kept is not None and kept.parks:
-            self._parking = Parking(lambda: self._calls.under_way, self._park)
+        if kept is not None:
             self._questions = Questions(kept, self._parking, self._clock, context.approver)
         self._calls = ToolCalls(
-            context, self._reply, self._replies.room, self._clock, self._parking, self._questions
+            context,
+            self._reply,
+            self._replies.room,
+            self._clock,
+            self._parking if parks else None,
+            self._questions,
         )
-        self._journaled: Journaled | None = None
-        if context.journal is not None:
-            self._journaled = Journaled(
-                context,
-                context.journal,
-                self._calls,
-                self._reply,
-                self._kill,
-                lambda said: self._kill(self._breach(said)),
-            )
+        self._journaled = journaled(
+            context,
+            self._calls,
+            self._reply,
+            self._kill,
+            lambda said: self._kill(self._breach(said)),
+        )
 
     def begin(self, lease: Lease) -> None:
         """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
@@ -127,14 +127,14 @@ class Run:
     async def outcome(self, queue_ms: int) -> RunResponse:
         """Waits for the script's end, and that of its lease, and gives the response. Not to be cancelled: call
         `abort` instead."""
-        assert self._lease is not None
         try:
             await self._over.wait()
         finally:
             self._deadline.cancel()
             self._lease.release()
-        if self._written is not None and not await self._written and self._parked is not None:
-            self._parked, self._killed_for = None, not_written_down(self._parked)
+        if self._written and not await self._written and self._is_parked:
+            assert self._killed_for
+            self._is_parked, self._killed_for = False, not_written_down(self._killed_for)
         if self._leaving:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
@@ -146,17 +146,17 @@ class Run:
 
     def abort(self) -> None:
         """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
-        if self._lease is not None:
+        if not self._is_gone:
             self._aborted = True
             self._kill(self._ending(protocol.Ended(reason="cancelled")))
             self._calls.abandon()
-            if self._parked is not None and self._context.kept is not None:
+            if self._is_parked and self._context.kept:
                 self._context.kept.take_back(CANCELLED)
-                self._parked, self._killed_for = None, self._ending(protocol.Ended(reason="cancelled"))
+                self._is_parked, self._killed_for = False, self._ending(protocol.Ended(reason="cancelled"))
 
     def park(self) -> bool:
         """Parks the run if it waits for people and for nothing else. Says whether it is being parked."""
-        return self._parking is not None and self._parking.park_now()
+        return self._parking.park_now()
 
     def leave(self) -> None:
         """Ends the run here, as its broker stops: one that waits for people is parked, one that is written down as it
@@ -250,7 +250,6 @@ class Run:
             return
         self._killed_for = why
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
-        assert self._lease is not None
         self._to_host(self._lease, protocol.Cancel())
 
     def _set_deadline(self, seconds: float) -> None:
@@ -258,13 +257,12 @@ class Run:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
     def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
-        if self._state is State.RUNNING and self._lease is not None:
+        if self._state is State.RUNNING:
             self._to_host(self._lease, message)
 
     def _end(self) -> None:
         if self._move(Event.END):
-            if self._parking is not None:
-                self._parking.close()
+            self._parking.close()
             self._queries.close()
             self._replies.close()
             self._deadline.cancel()
@@ -272,7 +270,6 @@ class Run:
 
     def _host_broke_word(self, why: str) -> None:
         # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
-        assert self._lease is not None
         self._lease.host_failed(why)
         if self._state is not State.OVER:
             self.host_lost(why)
@@ -280,48 +277,37 @@ class Run:
     def _let_go(self) -> None:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
-        self._lease = self._parking = self._questions = self._journaled = None
-        for part in ("_calls", "_clock", "_deadline", "_log", "_queries", "_replies", "_settled"):
-            delattr(self, part)
+        self._is_gone = True
+        parts = "calls clock deadline journaled lease log parking queries questions replies settled"
+        for part in parts.split():
+            delattr(self, f"_{part}")
 
     # ---- inside: parking -----------------------------------------------------------------------------
 
     @property
     def _timeout_ms(self) -> int:
         """Gives what is left of the run's time: what it has used before it was parked counts."""
-        past = None if self._context.journal is None else self._context.journal.past
-        return (
-            self._limits.timeout_ms
-            if past is None
-            else max(MIN_LEFT_MS, self._limits.timeout_ms - past.used_ms)
-        )
+        return max(MIN_LEFT_MS, self._limits.timeout_ms - self._context.used_ms)
 
     @property
     def _cpu_ms(self) -> int:
         """Gives what is left of the run's CPU time."""
-        kept = self._context.kept
-        used = 0 if kept is None else kept.earlier_cpu_ms
-        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - used)
+        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - self._context.used_cpu_ms)
 
     @property
     def _replay_ms(self) -> int:
         """Gives the CPU time in which the run comes back to where it was; 0: it was nowhere before."""
-        is_back = self._journaled is not None and self._journaled.comes_back
-        return self._limits.max_cpu_ms + REPLAY_CPU_MS if is_back else 0
+        return self._limits.max_cpu_ms + REPLAY_CPU_MS if self._journaled.comes_back else 0
 
     @property
     def _replays(self) -> bool:
         """Says whether the run still has to come back to the point from which it goes on."""
-        return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
+        return self._journaled.comes_back and not self._journaled.is_live
 
     def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
         """Notes what the script has used when it is to go on in another process; its replays do not count."""
-        journal, journaled = self._context.journal, self._journaled
-        assert journal is not None and journaled is not None
-        replayed = 0
-        if journaled.comes_back:
-            # A worker that makes new calls and does not say that it is live is no honest one.
-            replayed = ended.replay_cpu_ms if journaled.is_live or journal.replaying else 0
+        # A worker that makes new calls and does not say that it is live is no honest one.
+        replayed = ended.replay_cpu_ms if self._journaled.has_replayed else 0
         used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
         kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed)
         kept.used_ms = self._used_ms
@@ -329,47 +315,28 @@ class Run:
     @property
     def _used_ms(self) -> int:
         """Gives how many milliseconds of wall time the run has used, in all its processes."""
-        past = None if self._context.journal is None else self._context.journal.past
-        before = 0 if past is None else past.used_ms
+        before = self._context.used_ms
         if not self._leased or self._replays:
             return before
         return before + max(0, int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000))
 
     def _park(self) -> None:
         """Has the run written down, and its worker killed: what that does from now on is as if it had never been."""
-        kept, journal, parking, questions = (
-            self._context.kept,
-            self._context.journal,
-            self._parking,
-            self._questions,
-        )
-        assert kept is not None and journal is not None and parking is not None and questions is not None
+        kept, journal, questions = self._context.kept, self._context.journal, self._questions
+        assert kept and journal and questions
         if self._state is not State.RUNNING:
             return
-        asked, rules = tuple(parking.questions.values()), self._context.rules
-        parked = Parked(
-            questions=asked,
-            asked=0 if rules is None else rules.asked,
-            waited_ms=0 if rules is None else rules.waited_ms,
-            client=self._lease.client if self._lease is not None else "",
-            losses=kept.losses,
-            # Those that another process may make.
-            allowed=()
-            if rules is None
-            else tuple(rules.allowed & {question.call for question in asked if not question.holds_call}),
-        )
-        self._parked = run_parked(kept.run_id, parked)
-        if journal.lost is not None:
-            self._parked, why = None, not_written_down(self._parked, journal.lost)
-            self._kill(why)
+        parked = parked_state(self._parking, self._context.rules, self._lease.client, kept.losses)
+        why = run_parked(kept.run_id, parked)
+        if journal.lost:
+            self._kill(not_written_down(why, journal.lost))
             return
         recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
-        left = self._calls.leave({one.call for one in asked if one.holds_call}, kept.came)
-        if (generation := self._context.generation) is not None:
-            for task in left:
-                generation.until(task)
-        self._written = kept.park(recording, parked, left, questions.leave())
-        self._kill(self._parked)
+        left = self._calls.leave({one.call for one in parked.questions if one.holds_call}, kept.came)
+        for task in left:
+            self._context.generation.until(task)
+        self._is_parked, self._written = True, kept.park(recording, parked, left, questions.leave())
+        self._kill(why)
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -387,13 +354,11 @@ class Run:
 
     def _noted(self, events: str) -> bool:
         """Takes the events of a journaled run; False: they were none, and the run is over."""
-        return self._journaled is None or self._journaled.note(events)
+        return self._journaled.note(events)
 
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
         if self._calls.at_limit:
             self._kill(call_limit(self._limits.max_tool_calls))
-        elif self._journaled is None:
-            self._calls.begin(message.id, message.server, message.tool, body)
         elif not self._journaled.answers(message, body):
             facts = self._calls.begin(message.id, message.server, message.tool, body)
             self._journaled.begun(message.id, facts)
@@ -401,13 +366,11 @@ class Run:
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
-        elif self._journaled is None or not self._journaled.answers(message, body):
+        elif not self._journaled.answers(message, body):
             self._queries.begin(message.id, message.op, body)
 
     def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
-        if self._journaled is None:
-            self._kill(self._breach("the run is not journaled"))
-        elif isinstance(message, protocol.Noted):
+        if isinstance(message, protocol.Noted):
             self._journaled.noted_apart(body)
         else:
             self._journaled.live()
@@ -428,16 +391,15 @@ class Run:
             self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._journaled is not None and (self._state is State.RUNNING or self._leaving):
+        if self._state is State.RUNNING or self._leaving:
             self._journaled.answered(call_id, ok, body)
         if self._state is State.RUNNING:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.RUNNING and self._lease is not None:
-            if self._journaled is not None:
-                # What waited too long was replaced by an error.
-                self._journaled.answered(call_id, ok, body)
+        if self._state is State.RUNNING:
+            # What waited too long was replaced by an error.
+            self._journaled.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------
@@ -449,15 +411,15 @@ class Run:
         own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
-        is_lost = self._parked is None and self._is_lost(ended)
-        if kept is not None and (self._parked is not None or is_lost):
+        is_lost = self._is_lost(ended)
+        if kept and (self._is_parked or is_lost):
             self._note_use(kept, ended)
-        if self._parked is not None and kept is not None:
-            kept.parked()
+            if self._is_parked:
+                kept.parked()
         if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
-            if self._calls.calls and self._parked is None:
+            if self._calls.calls and not self._is_parked:
                 final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
             diagnostics.insert(0, final)
         trace, rules = self._calls.trace(), self._context.rules
@@ -477,10 +439,10 @@ class Run:
                 reused=ended.reused if self._context.key else None,
                 resumed=None if kept is None else kept.resumed or None,
             ),
-            parked=self._parked is not None,
+            parked=self._is_parked,
             lost=final is not None and not self._aborted and is_lost,
         )
-        if (journal := self._context.journal) is not None and self._parked is None:
+        if (journal := self._context.journal) is not None and not self._is_parked:
             stopped = self._killed_for is not None and ended.reason == "cancelled" and not self._aborted
             for call, entry in zip(self._calls.calls, trace, strict=True):
                 # Of one that had no answer, too: a replay tells the same.
@@ -491,7 +453,7 @@ class Run:
 
     def _is_lost(self, ended: protocol.Ended) -> bool:
         """Says whether the run has ended for no fault of its script's, as far as is known."""
-        if self._parked is not None or self._settled.is_so or self._killed_for is not None:
+        if self._settled.is_so or self._killed_for is not None:
             return False
         if self._lost is not None or ended.reason == "host_stopping":
             return True

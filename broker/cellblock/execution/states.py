@@ -1,4 +1,12 @@
-"""Describes the life of one run as one table."""
+"""Describes the life of one run, from its lease to its response, as one table.
+
+The host has the script (`SENT`) and promises a worker by its first word of the run (`RUNNING`): its clock begins, and
+calls are made. From there a run ends in one of two ways. Its worker ends by itself, or its host is lost (`END`). Or the
+broker wants it to end (`KILL`): for a limit, a breach of the protocol, a client that has gone, or since the run waits
+for people alone and is written down. What the worker says after that is as if it had never been, but for its logs, and
+`END` comes when the host confirms it or breaks its word. There is no way back: a run that goes on, from its journal or
+from where it was parked, is another run of this table. Why it ended, and what its response is, the table does not say.
+"""
 
 from __future__ import annotations
 

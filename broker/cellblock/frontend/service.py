@@ -20,7 +20,7 @@ from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
-    from cellblock.base.shared_state import SharedState
+    from cellblock.base.store import Store
     from cellblock.durable.parked_runs import ParkedRuns
     from cellblock.upstream.registry import Registry
 
@@ -62,8 +62,8 @@ class RunService(Protocol):
         ...
 
     @property
-    def shared(self) -> SharedState | None:
-        """Gives the PostgreSQL that the broker shares with others; None where it shares none."""
+    def store(self) -> Store:
+        """Gives the place of what outlives the broker."""
         ...
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.database import Database
+from cellblock.base.store import as_text
 from cellblock.config.journal import JournalSettings
 from cellblock.journal.cipher import ADDED_BYTES, Cipher
 from cellblock.journal.rows import KINDS, AnyPiece, Foreign, Head, Kind, Piece, RunState, TakenAway, TooLarge
@@ -180,10 +181,8 @@ class RunRows:
 
 
 def plain(principal: str | None) -> Any:
-    """Returns a principal as it stands in a row: a client's name for itself may have what is no text there."""
-    if principal is None:
-        return None
-    return principal.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    """Returns a principal as it stands in a row."""
+    return None if principal is None else as_text(principal)
 
 
 def _head(row: Sequence[Any]) -> Head:

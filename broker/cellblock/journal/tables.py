@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from typing import Final
+
+from cellblock.base.state_dir import JOURNALS
+from cellblock.base.store import Tables
 
 WAL_BYTES: Final = 4 * 1024 * 1024
 """Bounds what the write-ahead log keeps of the disk between writes."""
@@ -39,22 +42,22 @@ _TABLES: Final = """
     );
     """
 
-MIGRATIONS: Final[Sequence[str]] = ("", _TABLES)
-"""Holds the statements that lead from each version of the file to the next; released ones never change. The first
-version never was released."""
-
-POSTGRES_MIGRATIONS: Final[Sequence[str]] = (
+JOURNAL_TABLES: Final = Tables(
+    kind="journals",
+    file=JOURNALS,
+    what="kept runs",
+    logger=logging.getLogger("cellblock.journal"),
+    # The first version never was released.
+    sqlite=("", _TABLES),
     # What is encrypted is not compressed.
-    _TABLES.replace("BLOB", "BYTEA") + "ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL",
-)
-"""Holds the migrations of the same tables for PostgreSQL."""
-
-SETUP: Final = (
-    "PRAGMA auto_vacuum = INCREMENTAL",
-    "PRAGMA foreign_keys = ON",
-    # What is deleted is not to be found in the file.
-    "PRAGMA secure_delete = ON",
-    f"PRAGMA journal_size_limit = {WAL_BYTES}",
+    postgresql=(_TABLES.replace("BLOB", "BYTEA") + "ALTER TABLE pieces ALTER body SET STORAGE EXTERNAL",),
+    setup=(
+        "PRAGMA auto_vacuum = INCREMENTAL",
+        "PRAGMA foreign_keys = ON",
+        # What is deleted is not to be found in the file.
+        "PRAGMA secure_delete = ON",
+        f"PRAGMA journal_size_limit = {WAL_BYTES}",
+    ),
 )
 
 SHOWN: Final = (

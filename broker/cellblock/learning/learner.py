@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.base.kept import KeptByIdentity
+from cellblock.base.store import Store
 from cellblock.catalog.model import ToolEntry
 from cellblock.config.settings import SchemaSettings
 from cellblock.learning.looks import Looks, LooksApart
@@ -23,7 +24,6 @@ from cellblock.learning.observation import Kind, Observation, ToolKey, fingerpri
 from cellblock.learning.offers import Offer, Offers
 from cellblock.learning.pacing import Paces, Turns
 from cellblock.learning.sample import UNREAD
-from cellblock.learning.store import Where
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -56,13 +56,13 @@ class Learner:
 
     Args:
         settings: Whether and how to learn.
-        where: The store's; None learns for this process only.
+        store: Where it is kept; None: in this process only.
     """
 
-    def __init__(self, settings: SchemaSettings, where: Where | None) -> None:
+    def __init__(self, settings: SchemaSettings, store: Store | None) -> None:
         self._settings = settings
         self._paces = Paces(settings.stable_after, settings.sample_every)
-        self._memory = Memory(where, lambda key: self._paces.changed(key.server, key.tool))
+        self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
         self._looks = Looks()
         self._turns = Turns()

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable
 
 from cellblock.base.database import Away, StoreError
+from cellblock.base.store import Store
 from cellblock.learning.observation import Observation, ToolKey
-from cellblock.learning.store import MAX_TOOLS, Store, Where
+from cellblock.learning.store import MAX_TOOLS, TABLES, Observations
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -20,7 +21,7 @@ class Memory:
     """Holds the observations of tools, by tool; all but `known` and `revision` belong to one thread.
 
     Args:
-        where: The store's; None keeps them for this process only.
+        store: Where they are kept; None: in this process only.
         forgotten: Called with the key of a tool that another process has forgotten.
 
     Attributes:
@@ -28,10 +29,10 @@ class Memory:
         revision: Counts up whenever that changes in more than counts and dates.
     """
 
-    def __init__(self, where: Where | None, forgotten: Callable[[ToolKey], None]) -> None:
-        self._where = where
+    def __init__(self, store: Store | None, forgotten: Callable[[ToolKey], None]) -> None:
+        self._where = store
         self._forgotten = forgotten
-        self._store: Store | None = None
+        self._store: Observations | None = None
         self._is_away = False
         self._unwritten: dict[ToolKey, list[Observation]] = {}
         self._batch: dict[ToolKey, Observation] = {}
@@ -55,7 +56,7 @@ class Memory:
             return
         self._is_away = False
         try:
-            store = Store(self._where)
+            store = Observations(self._where.database(TABLES))
             self.known = store.load()
             self._store = store
             self.revision += 1
@@ -124,7 +125,7 @@ class Memory:
         except StoreError as error:
             self._warn(f"what other processes remember is not read for now: {error}")
 
-    def _merged(self, store: Store) -> dict[ToolKey, Observation]:
+    def _merged(self, store: Observations) -> dict[ToolKey, Observation]:
         """Merges the batch, unless that was done when its connection was lost, and gives what is remembered of it."""
         return store.load() if store.came_through() else store.merge(self._batch)
 

@@ -1,7 +1,7 @@
 """Keeps what was observed in a database: an SQLite file of the state directory, or a PostgreSQL that brokers share.
 
-A `Store` belongs to the thread that opened it. Any failure is a `StoreError`: who learns goes on without. Several
-brokers can use one database; each write merges with what the others have written.
+An `Observations` belongs to the thread that opened it. Any failure is a `StoreError`: who learns goes on without.
+Several brokers can use one database; each write merges with what the others have written.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.database import Database
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer
-from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import DATABASE
-from cellblock.config.state import StateSettings
+from cellblock.base.store import Tables
 from cellblock.learning.fading import NOT_FADING
 from cellblock.learning.observation import Observation, ToolKey
 from cellblock.learning.record import decoded, encoded
 
 logger = logging.getLogger("cellblock.schemas")
-
-FILE_NAME: Final = DATABASE
 
 MAX_TOOLS: Final = 10_000
 """Bounds the tools remembered; the ones not seen for longest go first. About 2 KiB each."""
@@ -37,7 +32,7 @@ update."""
 MAX_VERSIONS: Final = 10
 """Bounds the older shapes kept of one tool, for `cellblock schemas diff`."""
 
-MIGRATIONS: Final[Sequence[str]] = (
+_MIGRATIONS: Final[Sequence[str]] = (
     """
     CREATE TABLE observed (
         server TEXT NOT NULL,
@@ -63,7 +58,9 @@ MIGRATIONS: Final[Sequence[str]] = (
 )
 """Holds the statements that lead from each version of the tables to the next; released ones never change."""
 
-KIND: Final = "observed"
+TABLES: Final = Tables(
+    "observed", DATABASE, "observed schemas", logger, _MIGRATIONS, _MIGRATIONS, counted=True
+)
 
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 """Lists what reading a body raises that something else has written."""
@@ -72,27 +69,19 @@ _COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last
 _CHANGING: Final = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[3:])
 _OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
 
-Where = Path | PostgresServer
-"""Says where observations are: a file, or a PostgreSQL."""
 
-
-class Store:
+class Observations:
     """Holds an open database of observations.
 
     Args:
-        where: A PostgreSQL, or a file; that is made with mode 0600 when absent, and set aside if it is no database of
-            ours.
+        database: The database, with `TABLES`.
 
     Raises:
-        StoreError: It cannot be opened, or a newer Cellblock has made it.
+        StoreError: It cannot be read.
     """
 
-    def __init__(self, where: Where) -> None:
-        self._database: Database
-        if isinstance(where, Path):
-            self._database = SqliteDatabase(where, MIGRATIONS, "observed schemas", logger)
-        else:
-            self._database = PostgresDatabase(where, KIND, MIGRATIONS, counted=True)
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._changes = self._database.changes()
 
     def close(self) -> None:
@@ -135,7 +124,7 @@ class Store:
             StoreError: Nothing was written.
         """
         merged: dict[ToolKey, Observation] = {}
-        with self._database.transaction(KIND):
+        with self._database.transaction(TABLES.kind):
             for key, newer in news.items():
                 held = self._get(key)
                 if held is None and newer.confirms:
@@ -175,7 +164,7 @@ class Store:
             where, values = "server = ?", [server]
         if tool is not None:
             where, values = f"{where} AND tool = ?", [*values, tool]
-        with self._database.transaction(KIND):
+        with self._database.transaction(TABLES.kind):
             self._database.execute(f"DELETE FROM versions WHERE {where}", *values)
             return self._database.execute(f"DELETE FROM observed WHERE {where}", *values)
 
@@ -236,8 +225,3 @@ def _of_row(row: tuple[Any, ...]) -> Observation | None:
     except _UNREADABLE as error:
         logger.warning("an observed schema of %s cannot be read and is forgotten: %s", row[0], error)
         return None
-
-
-def observed_in(state: StateSettings, state_dir: Path) -> Where:
-    """Returns where the observations of a configuration are. Raises ConfigError: Its PostgreSQL has no driver."""
-    return PostgresServer(state.url) if state.is_shared else state_dir / FILE_NAME

@@ -17,10 +17,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from cellblock.base.count_rows import Counted, CountRows
+from cellblock.base.count_rows import TABLES, Counted, CountRows
 from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.base.kept import Newest
+from cellblock.base.store import Store
 from cellblock.base.tasks import end_tasks
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.catalog.model import ToolEntry
@@ -105,12 +106,11 @@ class Counts:
     database, between `start` and `close`.
 
     Args:
-        opened: Opens the database, in the thread. Raises StoreError.
-        trouble: Says why it cannot be asked now; None: it can.
+        store: Where the database is, which is opened in the thread.
     """
 
-    def __init__(self, opened: Callable[[], CountRows], trouble: Callable[[], str | None]) -> None:
-        self._opened, self._trouble = opened, trouble
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._thread: DaemonThread | None = None
         self._rows: CountRows | None = None
         self._known = Newest[str, _Count](MAX_NAMES)
@@ -226,7 +226,7 @@ class Counts:
 
     def _submitted(self, work: Callable[[CountRows], T]) -> Future[T]:
         """Has the thread ask the database. Raises Away."""
-        if (trouble := self._trouble()) is not None:
+        if (trouble := self._store.trouble) is not None:
             raise Away(trouble)
         if self._thread is None:
             raise Away("the broker is stopping")
@@ -239,7 +239,7 @@ class Counts:
 
     def _ready(self) -> CountRows:
         if self._rows is None:
-            self._rows = self._opened()
+            self._rows = CountRows(self._store.database(TABLES))
         if time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS
             self._rows.tidy()

@@ -14,14 +14,13 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.shared_rows import SharedRows
-from cellblock.base.shelf import Stamp, shelf_in
+from cellblock.base.shelf import Stamp
+from cellblock.base.store import Store
 from cellblock.config.policy import NAMED, Grant
 from cellblock_worker.base.folders import InTheWay
 from cellblock_worker.base.private_files import OpenToOthers
@@ -84,13 +83,11 @@ class NamedTokens:
     """Keeps named tokens.
 
     Args:
-        where: A state directory, which need not be there, or the rows that brokers share.
+        store: Where they are.
     """
 
-    def __init__(self, where: Path | SharedRows) -> None:
-        place = where / TOKENS_DIR if isinstance(where, Path) else where
-        self._place = str(place) if isinstance(place, Path) else "What brokers share in PostgreSQL"
-        self._shelf = shelf_in(place, TOKENS_DIR, MAX_FILE_BYTES)
+    def __init__(self, store: Store) -> None:
+        self._shelf = store.shelf(TOKENS_DIR, MAX_FILE_BYTES)
         self._read: dict[str, tuple[Stamp, _Record | str]] = {}
 
     def create(self, name: str, *, grants: Grant = EVERYTHING, expires: int | None = None) -> str:
@@ -216,7 +213,9 @@ class NamedTokens:
 
     def _failed(self, error: OSError) -> ConfigError:
         said = (
-            str(error) if isinstance(error, InTheWay) else f"{self._place} cannot be used: {error.strerror}"
+            str(error)
+            if isinstance(error, InTheWay)
+            else f"{self._shelf.place} cannot be used: {error.strerror}"
         )
         hint = "Check state.url." if self._shelf.is_shared else "Move it away, or use another --state-dir."
         return ConfigError(f"{said}.", hint=hint)

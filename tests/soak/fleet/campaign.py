@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
+from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
+from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.views import response_in
-from cellblock.journal.place import SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.store import JournalStore
 from soak.fleet import shared
@@ -232,9 +234,11 @@ class Campaign:
 
     @contextlib.contextmanager
     def _store(self) -> Generator[JournalStore]:
-        shared = SharedState(self.fleet.database.url, (self.fleet.state_key,))
+        shared = SharedState(PostgresServer(self.fleet.database.url), (self.fleet.state_key,))
         try:
-            yield SharedPlace(shared).opened(lambda: (self.fleet.state_key,), JournalSettings())
+            yield Place(shared, AuthSettings(keyring="off")).opened(
+                lambda: (self.fleet.state_key,), JournalSettings()
+            )
         finally:
             shared.close()
 

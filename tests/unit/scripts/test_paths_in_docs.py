@@ -67,7 +67,7 @@ def test_every_decision_is_a_page_that_the_index_has() -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     pages = sorted(folder.glob("[0-9]*.md"))
     assert 0 < len(pages) <= 40
-    listed = re.findall(r"^- \[(\d+)\. .*\]\((\S+)\)$", index, re.MULTILINE)
+    listed = re.findall(r"^- \[(\d+)\. .*\]\((\S+?)\)(?: \(also [\d, ]+\))?$", index, re.MULTILINE)
     assert listed == [(str(int(page.name[:3])), page.name) for page in pages]
     for page in pages:
         first, _, rest = page.read_text(encoding="utf-8").partition("\n")
@@ -76,10 +76,8 @@ def test_every_decision_is_a_page_that_the_index_has() -> None:
 
 def test_every_number_of_a_decision_is_found() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    known = {
-        *re.findall(r"^- \[(\d+)\.", index, re.MULTILINE),
-        *re.findall(r"^(\d+) → ", index, re.MULTILINE),
-    }
+    lines = re.findall(r"^- \[(\d+)\. .*\]\(\S+?\)(?: \(also ([\d, ]+)\))?$", index, re.MULTILINE)
+    known = {number for first, also in lines for number in (first, *also.split(", "))}
     places = ["pyproject.toml", "CHANGELOG.md", *(str(page) for page in PAGES), *map(str, SOURCES)]
     for place in places:
         text = (ROOT / place).read_text(encoding="utf-8")

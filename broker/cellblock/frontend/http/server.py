@@ -267,7 +267,7 @@ class HttpFrontend:
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config
-        async with keeping(config.outputs, config.state_dir, service.shared) as kept:
+        async with keeping(config.outputs, service.store) as kept:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
             async with self._socket_front(server, service, version, pages):
@@ -372,7 +372,7 @@ class HttpFrontend:
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         settings, oauth = self._settings, self._settings.oauth
-        counts = service.counts if service.shared is not None else None
+        counts = service.counts if service.store.is_shared else None
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
         authenticated = Middleware(Authenticated, authenticator)
         connections = Middleware(ConnectionLimit, self._connections)

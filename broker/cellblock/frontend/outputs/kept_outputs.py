@@ -15,25 +15,20 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.database import Away, Database, StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import remove_stale
-from cellblock.base.shared_state import SharedState
-from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
+from cellblock.base.store import LocalStore, Store, Tables, as_text
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs.kept import Kept, NotKept, Output, cut_at
-from cellblock.journal.run_rows import plain
 
 logger = logging.getLogger("cellblock.frontend")
-
-KIND: Final = "outputs"
 
 _TABLES: Final = """
     CREATE TABLE outputs (
@@ -57,24 +52,24 @@ _TABLES: Final = """
     );
     """
 
-MIGRATIONS: Final[Sequence[str]] = (
-    _TABLES + "ALTER TABLE output_pages ALTER body SET STORAGE EXTERNAL;\n    ",
-)
-"""Holds the statements that lead from each version of the tables in PostgreSQL to the next; released ones never
-change."""
-
-FILE_MIGRATIONS: Final[Sequence[str]] = (
-    _TABLES.replace("TIMESTAMPTZ NOT NULL DEFAULT now()", "REAL NOT NULL")
-    .replace("TIMESTAMPTZ", "REAL")
-    .replace("BYTEA", "BLOB"),
-)
-"""Holds the same for a file, whose times are seconds since 1970."""
-
-_SETUP: Final = (
-    "PRAGMA auto_vacuum = INCREMENTAL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA secure_delete = ON",
-    "PRAGMA journal_size_limit = 0",
+TABLES: Final = Tables(
+    kind="outputs",
+    file=OUTPUTS,
+    what="outputs",
+    logger=logger,
+    # Times in a file are seconds since 1970.
+    sqlite=(
+        _TABLES.replace("TIMESTAMPTZ NOT NULL DEFAULT now()", "REAL NOT NULL")
+        .replace("TIMESTAMPTZ", "REAL")
+        .replace("BYTEA", "BLOB"),
+    ),
+    postgresql=(_TABLES + "ALTER TABLE output_pages ALTER body SET STORAGE EXTERNAL;\n    ",),
+    setup=(
+        "PRAGMA auto_vacuum = INCREMENTAL",
+        "PRAGMA foreign_keys = ON",
+        "PRAGMA secure_delete = ON",
+        "PRAGMA journal_size_limit = 0",
+    ),
 )
 
 MAX_KEPT: Final = 256
@@ -93,33 +88,20 @@ CLOSE_SECONDS: Final = 5.0
 """Bounds the wait for what is still being written or removed at the end."""
 
 
-class _Dialect(NamedTuple):
-    """Holds what databases say differently: the time in some seconds, and when an output was made, since 1970."""
-
-    later: str
-    made: str
-
-
-_POSTGRES: Final = _Dialect("now() + make_interval(secs => ?)", "extract(epoch FROM made)")
-_SQLITE: Final = _Dialect("now() + ?", "made")
-
-
 class KeptOutputs:
     """Keeps the outputs of one front-end. Owns its thread, and in it the file.
 
     Args:
         settings: The caps; `total_bytes` is what all front-ends keep together.
-        file: Where they are kept; made when it is missing.
-        shared: What this broker has of the PostgreSQL, which is in the place of a file.
+        store: Where they are kept.
     """
 
-    def __init__(self, settings: OutputSettings, file: Path, shared: SharedState | None = None) -> None:
+    def __init__(self, settings: OutputSettings, store: Store) -> None:
         self.settings: Final = settings
-        self._path, self._shared = file, shared
-        self._sql = _SQLITE if shared is None else _POSTGRES
+        self._store = store
         # In a file, outputs are of this front-end alone: those of another one may be another person's.
-        self._front = "" if shared is not None else f"{secrets.token_hex(8)} "
-        self._file: SqliteDatabase | None = None
+        self._front = "" if store.is_shared else f"{secrets.token_hex(8)} "
+        self._file: Database | None = None
         self._thread = DaemonThread("cellblock-outputs")
         self._own: dict[str, tuple[Kept, float]] = {}
         """Holds what was kept here, with its end on the loop's clock, oldest first."""
@@ -153,7 +135,13 @@ class KeptOutputs:
         ]
         if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
             raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
-        gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
+        try:
+            gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
+        except BaseException:
+            # It may be written all the same.
+            with contextlib.suppress(RuntimeError):
+                self._thread.submit(self._remove, [kept.output_id for kept in made])
+            raise
         self._own = {key: own for key, own in self._own.items() if key not in gone}
         self._own |= {kept.output_id: (kept, expires_at) for kept in made}
         self._changed.tell()
@@ -193,16 +181,15 @@ class KeptOutputs:
         expires."""
         if self._timer is not None:
             self._timer.cancel()
-        if not await self._thread.close(self._leave, CLOSE_SECONDS) and self._shared is None:
-            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._path)
+        if not await self._thread.close(self._leave, CLOSE_SECONDS) and not self._store.is_shared:
+            logger.warning("the kept outputs are not removed: the disk is too slow")
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _asked(self, work: Callable[..., Any], *args: object) -> Any:
-        presence = None if self._shared is None else self._shared.presence
         try:
-            if presence is not None and presence.trouble is not None:
-                raise Away(presence.trouble)
+            if (trouble := self._store.trouble) is not None:
+                raise Away(trouble)
             async with asyncio.timeout(ASK_SECONDS):
                 return await asyncio.wrap_future(self._thread.submit(work, *args))
         except StoreError as error:
@@ -216,7 +203,7 @@ class KeptOutputs:
 
     def _tidy(self) -> None:
         self._schedule()
-        self._thread.submit(self._expire)
+        self._thread.submit(self._remove)
         before = len(self._own)
         self._forget()
         if len(self._own) < before:
@@ -232,23 +219,19 @@ class KeptOutputs:
     # ---- inside: the thread ------------------------------------------------------------------------------
 
     def _database(self) -> Database:
-        if self._shared is not None:
-            from cellblock.base.postgresql import PostgresDatabase
-
-            self._shared.hold()
-            return PostgresDatabase(self._shared.server, KIND, MIGRATIONS)
+        if self._store.is_shared:
+            return self._store.database(TABLES)
         if self._file is None:
-            self._file = SqliteDatabase(self._path, FILE_MIGRATIONS, "outputs", logger, setup=_SETUP)
-            self._file.connection.create_function("now", 0, time.time)
+            self._file = self._store.database(TABLES)
         return self._file
 
     def _write(self, made: Sequence[Kept], bodies: Sequence[bytes]) -> list[str]:
         """Writes outputs, and returns the ids of those that have gone for them."""
         pages = [self._paged(kept, data) for kept, data in zip(made, bodies, strict=True)]
         database, size = self._database(), sum(kept.on_disk for kept in made)
-        principal = plain(made[0].owner.principal)
+        principal = as_text(made[0].owner.principal)
         # One writer at a time: what all have kept stays under the caps.
-        with database.transaction(KIND):
+        with database.transaction(TABLES.kind):
             database.execute("DELETE FROM outputs WHERE expires <= now()")
             client_left, total_left = self.settings.client_bytes - size, self.settings.total_bytes - size
             gone = self._make_room(database, principal, client_left, MAX_KEPT - len(made))
@@ -256,7 +239,7 @@ class KeptOutputs:
             for kept in made:
                 database.execute(
                     "INSERT INTO outputs (id, principal, client, part, mime_type, size, pages, kept, made, expires) "
-                    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, now(), {self._sql.later})",
+                    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, now(), {database.after_seconds})",
                     *(kept.output_id, principal, self._client(kept.owner), kept.part, kept.mime_type),
                     *(kept.size, kept.pages, kept.on_disk, self.settings.expire_ms / 1000),
                 )
@@ -281,43 +264,44 @@ class KeptOutputs:
         return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
 
     def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
-        if self._shared is None:
-            return body
-        return self._shared.keys.sealed(_place(kept.owner, kept.output_id, page), body)
+        return self._store.sealed(_place(kept.owner, kept.output_id, page), body)
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
-        rows = self._database().rows(
-            f"SELECT id, part, mime_type, size, pages, {self._sql.made}, body FROM outputs "
+        database = self._database()
+        rows = database.rows(
+            f"SELECT id, part, mime_type, size, pages, {database.epoch('made')}, body FROM outputs "
             "LEFT JOIN output_pages ON output = id AND page = ? "
             "WHERE id = ? AND principal = ? AND client = ? AND expires > now()",
-            *(page, plain(output_id), plain(owner.principal), self._client(owner)),
+            *(page, as_text(output_id), as_text(owner.principal), self._client(owner)),
         )
         if not rows:
             raise NotKept
         *shown, body = rows[0]
         if body is None:
             return _kept(owner, shown), None
-        if self._shared is not None:
-            body = self._shared.keys.opened(_place(owner, output_id, page), bytes(body))
-        return _kept(owner, shown), body.decode()
+        opened = self._store.opened(_place(owner, output_id, page), bytes(body))
+        return _kept(owner, shown), opened.decode()
 
     def _list(self, owner: Owner) -> list[Kept]:
-        rows = self._database().rows(
-            f"SELECT id, part, mime_type, size, pages, {self._sql.made} FROM outputs "
+        database = self._database()
+        rows = database.rows(
+            f"SELECT id, part, mime_type, size, pages, {database.epoch('made')} FROM outputs "
             "WHERE principal = ? AND client = ? AND expires > now() ORDER BY made DESC, id",
-            *(plain(owner.principal), self._client(owner)),
+            *(as_text(owner.principal), self._client(owner)),
         )
         return [_kept(owner, row) for row in rows]
 
     def _client(self, owner: Owner) -> str:
-        return self._front + plain(owner.client)
+        return self._front + as_text(owner.client)
 
-    def _expire(self) -> None:
+    def _remove(self, output_ids: Sequence[str] = ()) -> None:
+        """Removes these outputs, and those that have expired."""
         # What fails is done at the next turn.
         with contextlib.suppress(StoreError):
             database = self._database()
-            with database.transaction(KIND):
+            with database.transaction(TABLES.kind):
                 database.execute("DELETE FROM outputs WHERE expires <= now()")
+                database.execute_many("DELETE FROM outputs WHERE id = ?", [(one,) for one in output_ids])
             database.give_back(0)
 
     def _leave(self) -> None:
@@ -331,30 +315,24 @@ class KeptOutputs:
 
 
 @contextlib.asynccontextmanager
-async def keeping(
-    settings: OutputSettings, state_dir: Path, shared: SharedState | None = None
-) -> AsyncGenerator[KeptOutputs | None]:
+async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[KeptOutputs | None]:
     """Keeps the outputs of a front-end while it serves; None when none are to be kept.
-
-    Args:
-        settings: The caps.
-        state_dir: Where their file is.
-        shared: Where they are kept in the place of a file, when brokers share it.
 
     Raises:
         ConfigError: The file for them cannot be made.
     """
-    # What a killed daemon of an earlier version has left.
-    with contextlib.suppress(OSError):
-        await asyncio.to_thread(remove_stale, state_dir / OUTPUTS_FOLDER, OUTPUT_FILES)
-    file, is_wanted = state_dir / OUTPUTS, settings.inline_bytes is not None
-    if not is_wanted and (shared is not None or not file.exists()):
+    if isinstance(store, LocalStore):
+        # What a killed daemon of an earlier version has left.
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(remove_stale, store.state_dir / OUTPUTS_FOLDER, OUTPUT_FILES)
+    is_wanted = settings.inline_bytes is not None
+    if not is_wanted and (store.is_shared or not store.exists(TABLES)):
         yield None
         return
     # Also where the setting has been taken away since: what is left there expires.
-    kept = KeptOutputs(settings, file, shared)
+    kept = KeptOutputs(settings, store)
     try:
-        if shared is None:
+        if not store.is_shared:
             try:
                 await kept.open()
             except OSError as error:
@@ -367,7 +345,7 @@ async def keeping(
 
 
 def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
-    return KIND, owner.principal, owner.client, output_id, str(page)
+    return TABLES.kind, owner.principal, owner.client, output_id, str(page)
 
 
 def _kept(owner: Owner, row: Sequence[Any]) -> Kept:

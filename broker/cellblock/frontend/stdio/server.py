@@ -65,7 +65,7 @@ class StdioFront:
         from cellblock.frontend.outputs.kept_outputs import keeping
 
         config = self._service.front_config
-        async with keeping(config.outputs, config.state_dir, self._service.shared) as kept:
+        async with keeping(config.outputs, self._service.store) as kept:
             self._server.open(kept)
             yield
 

@@ -10,7 +10,6 @@ import time
 import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -19,7 +18,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.shared_rows import SharedRows
+from cellblock.base.store import Store
 from cellblock.base.threads import start_daemon
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.secrets.redaction import Redactor, guard_loggers
@@ -37,8 +36,8 @@ from cellblock.upstream.auth.exchange import (
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.redirect import RedirectListener
 from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
-from cellblock.upstream.auth.store import LoginPlace
-from cellblock.upstream.server_logins import can_log_in, login_place
+from cellblock.upstream.auth.store import LoginStore
+from cellblock.upstream.server_logins import can_log_in
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
@@ -54,7 +53,7 @@ class Place:
     name: str
     config: ServerConfig
     auth: AuthSettings
-    where: Path | SharedRows
+    kept: Store
 
     @property
     def url(self) -> str:
@@ -62,14 +61,12 @@ class Place:
         assert self.config.url is not None
         return self.config.url
 
-    def store(self) -> LoginPlace:
+    def store(self) -> LoginStore:
         """Says where the server's login is kept."""
-        return login_place(self.where, self.name, self.url, self.auth)
+        return LoginStore(self.kept, self.name, self.url, self.auth)
 
 
-def place_of(
-    server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, where: Path | SharedRows
-) -> Place:
+def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, store: Store) -> Place:
     """Finds the server of this name.
 
     Raises:
@@ -93,7 +90,7 @@ def place_of(
             f"{server} is reached without TLS: a token would be sent for all to read.",
             hint="Use its https URL.",
         )
-    return Place(server, config, auth, where)
+    return Place(server, config, auth, store)
 
 
 async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:

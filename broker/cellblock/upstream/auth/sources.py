@@ -18,7 +18,7 @@ from cellblock.upstream.auth.bearer import Login
 from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError
 from cellblock.upstream.auth.exchange import MemoryStorage, drive, is_safe, known_error_in, renew
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock.upstream.auth.store import LoginPlace
+from cellblock.upstream.auth.store import LoginStore
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -47,7 +47,7 @@ class KeptLogin(Login):
 
     is_given = True
 
-    def __init__(self, server: str, store: LoginPlace, settings: AuthSettings, redactor: Redactor) -> None:
+    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, redactor: Redactor) -> None:
         super().__init__(server, redactor)
         self._store = store
         self._bound = settings.token_timeout_ms / 1000

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.shared_rows import SharedRows
-from cellblock.base.shelf import NotShared, Stamp, shelf_in
+from cellblock.base.shelf import NotShared, Stamp
+from cellblock.base.store import Store
 from cellblock.upstream.definitions import ToolDefinition, file_stem, from_json
 from cellblock.upstream.pins.pins import Pins
 from cellblock_worker.base.folders import InTheWay
@@ -36,12 +35,12 @@ class PinStore:
     """Reads and writes the pins of each server.
 
     Args:
-        where: The folder of their files, or the rows that brokers share.
+        store: Where they are.
     """
 
-    def __init__(self, where: Path | SharedRows) -> None:
+    def __init__(self, store: Store) -> None:
         # A tool is no secret, and what others may write is found out by its digest alone where it is in a file.
-        self.shelf: Final = shelf_in(where, PINS_DIR, MAX_FILE_BYTES, secret=False, stem=_stem)
+        self.shelf: Final = store.shelf(PINS_DIR, MAX_FILE_BYTES, secret=False, stem=_stem)
 
     def stamp(self, server: str) -> Stamp | None:
         """Returns the stamp of a server's pins; None without them."""

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from cellblock.base import count_rows
-from cellblock.base.count_rows import Counted, CountRows
-from cellblock.base.database import Database
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.count_rows import ENDLESS_KEPT_MS, TABLES, Counted, CountRows
+from support.shared_rows import AnyStore
 
 Opened = Callable[..., CountRows]
 
 
 @pytest.fixture
-def opened(kept_in: Path | PostgresServer) -> Iterator[Opened]:
+def opened(store_of_broker: Callable[[], AnyStore]) -> Iterator[Opened]:
     """Opens the counts as one more broker, whose database has a clock of the test's own, or its own."""
     brokers: list[CountRows] = []
 
     def made(now: int | None = None) -> CountRows:
-        database: Database
-        if isinstance(kept_in, Path):
-            file = kept_in / "counts.sqlite3"
-            database = SqliteDatabase(file, count_rows.MIGRATIONS, "counts", logging.getLogger())
-            clock = count_rows.SQLITE_NOW
-        else:
-            database = PostgresDatabase(kept_in, count_rows.KIND, count_rows.MIGRATIONS)
-            clock = count_rows.POSTGRES_NOW
-        brokers.append(CountRows(database, clock if now is None else str(now)))
+        database = store_of_broker().database(TABLES)
+        if now is not None:
+            database.now_ms = str(now)
+        brokers.append(CountRows(database))
         return brokers[-1]
 
     yield made
@@ -63,10 +53,10 @@ def test_a_clock_that_was_wrong_closes_no_count_for_years(opened: Opened) -> Non
 
 
 def test_a_count_without_periods_goes_on_and_what_is_over_is_removed(opened: Opened) -> None:
-    early, late = opened(1_000), opened(1_000 + count_rows.ENDLESS_KEPT_MS)
+    early, late = opened(1_000), opened(1_000 + ENDLESS_KEPT_MS)
     early.add("endless", 0, 2)
     early.add("short", 500, 2)
-    assert late.add("endless", 0, 3) == Counted(0, 5, 1_000 + count_rows.ENDLESS_KEPT_MS)
+    assert late.add("endless", 0, 3) == Counted(0, 5, 1_000 + ENDLESS_KEPT_MS)
     late.tidy()
     assert early.add("short", 500, 0).used == 0
     assert early.add("endless", 0, 0).used == 5

@@ -20,6 +20,7 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.base.store import LocalStore, opened_file
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.secrets.redaction import Redactor
@@ -30,13 +31,13 @@ from cellblock.frontend.http.token import ensure_tokens
 from cellblock.frontend.mcp.use import add_uses
 from cellblock.frontend.outputs.kept import Output
 from cellblock.frontend.outputs.kept_outputs import keeping
-from cellblock.journal.place import FilePlace
+from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, Piece
-from cellblock.learning.store import Store
+from cellblock.learning.store import TABLES, Observations
 from cellblock.policy.named_tokens import NamedTokens
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
-from cellblock.upstream.auth.store import read_login, write_login
+from cellblock.upstream.auth.store import AUTH_DIR, MAX_BYTES
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log
@@ -74,14 +75,15 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
     config = ServerConfig.model_validate({"command": "x"})
 
     def pins() -> None:
-        store = PinStore(state / "pins")
+        store = PinStore(LocalStore(state))
         store.load("plain")
         store.replace("plain", Pins("origin"))
         assert store.load("plain") == Pins("origin")
 
     def login() -> None:
-        write_login(state / "auth" / "plain.json", b"{}")
-        assert read_login(state / "auth" / "plain.json") == b"{}"
+        shelf = LocalStore(state).shelf("logins", MAX_BYTES, folder=AUTH_DIR)
+        shelf.write("plain", b"{}", replace=True)
+        assert shelf.read("plain") == b"{}"
 
     def audit() -> None:
         AuditLog(AuditSettings(enabled=True, keep=1), state).close()
@@ -91,7 +93,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         file.close()
 
     async def outputs() -> None:
-        async with keeping(OutputSettings(inline_bytes=1024), state) as place:
+        async with keeping(OutputSettings(inline_bytes=1024), LocalStore(state)) as place:
             assert place is not None
             await place.keep(Owner("ann", "one"), [Output("result", "text/plain", b"x" * 5000)])
 
@@ -100,13 +102,13 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
             stream.write("said")
 
     def journals() -> None:
-        place = FilePlace(state, AuthSettings(keyring="off"))
+        place = Place(LocalStore(state), AuthSettings(keyring="off"))
         with contextlib.closing(place.opened(place.keys, JournalSettings())) as store:
             store.write(Head("r1", "cli", time.time(), ended=time.time()), [Piece("facts", b"{}")])
             assert store.read("r1") is not None
 
     def named() -> None:
-        tokens = NamedTokens(state)
+        tokens = NamedTokens(LocalStore(state))
         with contextlib.suppress(ConfigError):
             tokens.create("ci")
         # Whoever has made what is at its name.
@@ -121,7 +123,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database, *kept, *large)),
         "sockets": (lambda: SocketDir(state).close(), ("run",)),
         "outputs": (lambda: asyncio.run(outputs()), large),
-        "store": (lambda: Store(state / "schemas.sqlite3").close(), database),
+        "store": (lambda: Observations(opened_file(state / "schemas.sqlite3", TABLES)).close(), database),
         "pins": (pins, ("pins", f"pins/{PIN_FILE}")),
         "login": (login, ("auth", "auth/plain.json")),
         "audit": (audit, ("audit.jsonl", "audit.jsonl.1")),

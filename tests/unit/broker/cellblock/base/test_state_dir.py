@@ -10,7 +10,8 @@ import pytest
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import MARK_NAME, check_state_dir, prepare_state_dir
-from cellblock.learning.store import Store
+from cellblock.base.store import opened_file
+from cellblock.learning.store import TABLES, Observations
 
 
 def names(folder: Path) -> list[str]:
@@ -82,7 +83,7 @@ def test_it_may_be_a_link_as_the_user_has_named_it(tmp_path: Path) -> None:
 def test_one_without_a_mark_that_has_a_store_is_cellblocks(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/host.log").touch()
-    Store(tmp_path / "schemas.sqlite3").close()
+    Observations(opened_file(tmp_path / "schemas.sqlite3", TABLES)).close()
     prepare_state_dir(tmp_path)
     assert MARK_NAME in names(tmp_path)
 

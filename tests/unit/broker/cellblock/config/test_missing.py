@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.store import LocalStore
 from cellblock.cli.checkups import fix_of
 from cellblock.cli.config_check import check_config
 from cellblock.config.settings import load_settings
@@ -50,7 +51,7 @@ def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
     assert not checked.errors and checked.sentences() == [*settings.warnings]
     assert checked.servers == {"a": "not started", "b": "not started", "c": "stdio"}
     with pytest.raises(ConfigError, match=r"b cannot be reached: .*NONE_3 is not set"):
-        place_of("b", settings.servers, settings.cellblock.auth, settings.state_dir)
+        place_of("b", settings.servers, settings.cellblock.auth, LocalStore(settings.state_dir))
     assert "Set it where" in fix_of(settings.servers["a"], "", tmp_path)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.shared_state import SharedState
+from cellblock.base.store import LocalStore
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.durable.keeper import Keeper
@@ -18,7 +19,7 @@ from cellblock.execution.keeping import KeptRun
 from cellblock.journal.journals import Journals
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked
-from cellblock.journal.place import FilePlace, SharedPlace
+from cellblock.journal.place import Place
 from cellblock.journal.recording import Recording
 from support.memory_keeper import MemoryKeeper, begin
 from support.postgresql import Postgres
@@ -67,8 +68,8 @@ def written_too_late(patch: pytest.MonkeyPatch) -> None:
 async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
-    presence = shared_state.start({})
-    journals = Journals(SharedPlace(shared_state), JournalSettings())
+    presence = shared_state.start(())
+    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await journals.heads() == []
@@ -88,7 +89,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     """Nobody is asked for a run whose client was told that it has ended."""
-    journals = Journals(FilePlace(tmp_path, AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
     with monkeypatch.context() as slow:
         written_too_late(slow)
@@ -101,7 +102,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
 
 
 async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
-    journals = Journals(FilePlace(tmp_path, AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
     kept.take_back("CANCELLED")
@@ -111,7 +112,7 @@ async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Pat
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
-    place = FilePlace(tmp_path, AuthSettings(keyring="off"))
+    place = Place(LocalStore(tmp_path), AuthSettings(keyring="off"))
     journals = Journals(place, JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal

@@ -14,6 +14,7 @@ from starlette.types import Message
 
 from cellblock.apart.raw import Splices
 from cellblock.apart.share import Share, share_of_one
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
@@ -60,7 +61,7 @@ async def test_a_whole_result(share: Share) -> None:
 
 async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
     value = [VALUE] * 50
-    kept = KeptOutputs(OutputSettings(inline_bytes=2_000), tmp_path / "outputs")
+    kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
     try:
         texts: list[str] = []
         shown: list[Any] = []

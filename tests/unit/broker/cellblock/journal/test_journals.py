@@ -15,11 +15,13 @@ import pytest
 from cellblock.apart.budget import ByteBudget
 from cellblock.base.database import Away, StoreError
 from cellblock.base.shared_state import SharedState
+from cellblock.base.state_dir import JOURNALS
+from cellblock.base.store import LocalStore
 from cellblock.config.auth import AuthSettings
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
 from cellblock.journal.journals import Journals, open_store
-from cellblock.journal.place import FilePlace, SharedPlace, journals_in, opened_file
+from cellblock.journal.place import Place, opened_journals
 from cellblock.journal.rows import Head, Piece, WrongPiece
 from cellblock.journal.store import JournalStore
 from support.postgresql import Postgres
@@ -40,7 +42,7 @@ def head(run: str = "r1", **fields: Any) -> Head:
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
-    made = Journals(FilePlace(tmp_path, AUTH), JournalSettings(mode="all"))
+    made = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -48,7 +50,7 @@ async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
 
 async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path: Path) -> None:
     assert (await kept.heads(), await kept.read("r1"), await kept.delete("r1")) == ([], None, False)
-    assert not journals_in(tmp_path).exists(), "a look has made the file"
+    assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
     assert await kept.is_written(kept.write(head(), pieces))
     assert [one.id for one in await kept.heads("cli")] == ["r1"]
     found = await kept.read("r1", "cli")
@@ -58,14 +60,14 @@ async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path
 
 
 async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
-    kept = Journals(FilePlace(tmp_path, AUTH), JournalSettings(mode="all"))
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
     writing = [kept.write(head(f"r{number}"), pieces) for number in range(50)]
     await kept.close()
     assert all(one.result() for one in writing)
     assert not await kept.is_written(kept.write(head("late"), pieces))
     with pytest.raises(StoreError, match="stopping"):
         await kept.heads()
-    store = open_store(FilePlace(tmp_path, AUTH), JournalSettings())
+    store = open_store(Place(LocalStore(tmp_path), AUTH), JournalSettings())
     assert len(store.heads()) == 50
     store.close()
 
@@ -94,7 +96,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
             kept.write(head(f"r{number}"), lambda: [Piece("recording", b"x" * 50_000)])
         )
     assert await kept.delete("r0")  # the log is short: what is damaged below is read from the file
-    file = journals_in(tmp_path)
+    file = tmp_path / JOURNALS
     with file.open("r+b") as opened:
         opened.truncate(8192)
     for name in ("-wal", "-shm"):
@@ -109,7 +111,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
 async def test_one_run_that_is_too_large_is_no_reason_to_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = Journals(FilePlace(tmp_path, AUTH), JournalSettings(mode="all", total_bytes=MIB))
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all", total_bytes=MIB))
     assert not await kept.is_written(kept.write(head("huge"), lambda: [Piece("recording", b"x" * (2 * MIB))]))
     assert "journal.total_bytes" in caplog.text
     assert await kept.is_written(kept.write(head(), pieces))
@@ -146,7 +148,7 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
 
 
 async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals, tmp_path: Path) -> None:
-    store = opened_file(journals_in(tmp_path), lambda: (b"\1" * 32,), JournalSettings())
+    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
     store.write(head("theirs"), PIECES)
     store.close()
     assert await kept.is_written(kept.write(head("ours"), pieces))
@@ -156,12 +158,12 @@ async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals
 
 
 async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
-    store = opened_file(journals_in(tmp_path), lambda: (b"\1" * 32,), JournalSettings())
+    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
     long_ago = time.time() - 1_000_000
     for number in range(120):
         store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
     store.close()
-    kept = Journals(FilePlace(tmp_path, AUTH), JournalSettings())
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings())
     kept.start()
 
     async def is_empty() -> bool:
@@ -183,8 +185,8 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
 
 @pytest.fixture
 async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
-    shared_state.start({})
-    made = Journals(SharedPlace(shared_state), JournalSettings(mode="all"))
+    shared_state.start(())
+    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -216,8 +218,8 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
 async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
-    presence = shared_state.start({})
-    made = Journals(SharedPlace(shared_state), JournalSettings(mode="all"))
+    presence = shared_state.start(())
+    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     postgres.stop()
     try:

@@ -18,7 +18,7 @@ from cellblock.config.sections import MIB
 from cellblock.journal.moves import MAX_ADOPTED
 from cellblock.journal.owner import Owner
 from cellblock.journal.parked import Parked
-from cellblock.journal.place import KIND, opened_file
+from cellblock.journal.place import opened_journals
 from cellblock.journal.rows import (
     WAITING,
     Foreign,
@@ -34,7 +34,7 @@ from cellblock.journal.rows import (
     waiting_in,
 )
 from cellblock.journal.store import JournalStore
-from cellblock.journal.tables import POSTGRES_MIGRATIONS
+from cellblock.journal.tables import JOURNAL_TABLES
 from cellblock.schemas.replies import WrongAnswer
 
 NOW = 1_000_000_000.0
@@ -44,8 +44,10 @@ KEY = bytes(range(32))
 def opened(kept_in: Path | PostgresServer, key: bytes = KEY, **settings: Any) -> JournalStore:
     made = JournalSettings(**settings)
     if isinstance(kept_in, Path):
-        return opened_file(kept_in / JOURNALS, lambda: (key,), made)
-    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: (key,), made)
+        return opened_journals(kept_in / JOURNALS, lambda: (key,), made)
+    return JournalStore(
+        PostgresDatabase(kept_in, JOURNAL_TABLES.kind, JOURNAL_TABLES.postgresql), lambda: (key,), made
+    )
 
 
 def of(call: int) -> QuestionId:

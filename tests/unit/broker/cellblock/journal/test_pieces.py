@@ -17,7 +17,7 @@ from cellblock.config.journal import JournalSettings
 from cellblock.journal import pieces
 from cellblock.journal.cipher import ADDED_BYTES
 from cellblock.journal.journal import MAX_BYTES
-from cellblock.journal.place import opened_file
+from cellblock.journal.place import opened_journals
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording, digest_of
 from cellblock.journal.rows import Head, Piece
 
@@ -132,7 +132,7 @@ def test_a_large_piece_is_in_memory_only_while_it_is_written(tmp_path: Path) -> 
     answers = [b'"' + bytes([97 + number]) * 4_000_000 + b'"' for number in range(8)]
     calls = [call(number, ok=True, answer=answer) for number, answer in enumerate(answers, 1)]
     with contextlib.closing(
-        opened_file(tmp_path / "journals", lambda: [bytes(32)], JournalSettings())
+        opened_journals(tmp_path / "journals", lambda: [bytes(32)], JournalSettings())
     ) as store:
         tracemalloc.start()
         try:

@@ -18,10 +18,10 @@ from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
 from cellblock.config.journal import JournalSettings
 from cellblock.config.sections import MIB
-from cellblock.journal.place import KIND, opened_file
+from cellblock.journal.place import opened_journals
 from cellblock.journal.rows import Head, Piece, TooLarge, WrongPiece
 from cellblock.journal.store import PAGE_RUNS, UNENDED_SECONDS, JournalStore
-from cellblock.journal.tables import POSTGRES_MIGRATIONS
+from cellblock.journal.tables import JOURNAL_TABLES
 
 OTHER_KEY = b"\1" * 32
 KEY = bytes(range(32))
@@ -33,8 +33,10 @@ SETTINGS = JournalSettings(mode="all")
 def opened(kept_in: Path | PostgresServer, keys: Sequence[bytes] = (KEY,), **settings: Any) -> JournalStore:
     made = JournalSettings(mode="all", **settings)
     if isinstance(kept_in, Path):
-        return opened_file(kept_in / JOURNALS, lambda: keys, made)
-    return JournalStore(PostgresDatabase(kept_in, KIND, POSTGRES_MIGRATIONS), lambda: keys, made)
+        return opened_journals(kept_in / JOURNALS, lambda: keys, made)
+    return JournalStore(
+        PostgresDatabase(kept_in, JOURNAL_TABLES.kind, JOURNAL_TABLES.postgresql), lambda: keys, made
+    )
 
 
 def head(run: str = "r1", principal: str = "cli", began: float = NOW, **fields: Any) -> Head:
@@ -184,7 +186,7 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(kept_in: Path |
 
 @pytest.mark.parametrize("trouble", ["max_page_count = 1", "query_only = ON"], ids=["full", "read-only"])
 def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, trouble: str) -> None:
-    store = opened_file(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
+    store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
     store.write(head("r1"), [Piece("facts", TEXT)])
     cast("SqliteDatabase", store._database).connection.execute(f"PRAGMA {trouble}")
     with pytest.raises(StoreError, match=r"full|readonly"):

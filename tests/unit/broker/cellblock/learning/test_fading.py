@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.store import opened_file
 from cellblock.learning.fading import MAX_NEWS, MAX_PATIENCE, PATIENCE, STEADY, WEEK_SECONDS, Forms
 from cellblock.learning.infer import shape_of, to_schema
 from cellblock.learning.infer.shape import MAX_SHAPES
 from cellblock.learning.observation import Observation, ToolKey
 from cellblock.learning.record import decoded, encoded
-from cellblock.learning.store import Store
+from cellblock.learning.store import TABLES, Observations
 
 A: dict[str, Any] = {"title": "x", "due": None, "rows": [{"n": 1}]}
 B: dict[str, Any] = {"name": "x", "id": 1, "rows": []}
@@ -134,7 +135,7 @@ def test_time_counts_too() -> None:
 
 def test_what_was_stored_before_there_was_fading_is_kept_and_fades(tmp_path: Path) -> None:
     path = tmp_path / "schemas.sqlite3"
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     store.merge({KEY: seen(A)})
     store.merge({KEY: seen(B)})
     store.close()
@@ -143,7 +144,7 @@ def test_what_was_stored_before_there_was_fading_is_kept_and_fades(tmp_path: Pat
         older = {key: part for key, part in json.loads(body).items() if key != "fading"}
         plain.execute("UPDATE observed SET body = ?", [json.dumps(older)])
     plain.close()
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     assert set(to_schema(store.load()[KEY].value)["properties"]) == {*A, *B}
     for _ in range(STEADY * PATIENCE):
         store.merge({KEY: seen(B)})

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.store import LocalStore, opened_file
 from cellblock.catalog.model import Given, ToolEntry
 from cellblock.config.settings import SchemaSettings
 from cellblock.learning import learner as module
@@ -30,7 +31,7 @@ from cellblock.learning.sample import (
     observe,
     parse_document,
 )
-from cellblock.learning.store import Store
+from cellblock.learning.store import TABLES, Observations
 from support.waits import until
 
 BOUND = 30.0
@@ -48,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
-    made = Learner(SchemaSettings.model_validate(settings), path)
+    made = Learner(SchemaSettings.model_validate(settings), None if path is None else LocalStore(path.parent))
     made.start()
     await made.loaded(BOUND)
     try:
@@ -66,7 +67,7 @@ async def seen(made: Learner, value: Any, kind: Kind = "value", tool: ToolEntry 
 
 
 async def test_what_is_learnt_is_there_for_the_next_process(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as made:
         await seen(made, {"id": 1})
         before = await seen(made, {"id": None, "more": []})
@@ -78,7 +79,7 @@ async def test_what_is_learnt_is_there_for_the_next_process(tmp_path: Path) -> N
 
 
 async def test_closing_keeps_what_is_still_waiting(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as made:
         for number in range(50):
             made.offer("files", TOOL, "value", json.dumps({"id": number}).encode())
@@ -129,7 +130,7 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
 
 @pytest.mark.parametrize("pad", [0, FITS_FROM_BYTES], ids=["read", "asked whether it fits"])
 async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path, pad: int) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     older, newer = {"title": "x" * pad}, {"name": "x" * pad, "id": 1}
     async with learning(path) as made:
         await offered(made, [older, *[newer] * 49])
@@ -140,7 +141,7 @@ async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path,
         assert found.fading.ever == Forms(shape_of([older, newer]))
     async with learning(path) as made:
         assert made.known("files", TOOL) == found
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
     store.close()
 
@@ -178,7 +179,7 @@ def contents(folder: Path) -> list[bytes]:
 
 
 async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as made:
         assert (await seen(made, {"name": "a secret"})).sample is None
     assert all(b"a secret" not in content for content in contents(tmp_path))
@@ -197,7 +198,7 @@ async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None
 
 
 async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     one, other, text = (
         replace(TOOL, given=Given(output_schema={"type": kind}, json_text=json_text))
         for kind, json_text in (("object", False), ("array", False), ("array", True))
@@ -222,7 +223,7 @@ async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_ch
 async def test_without_a_store_it_learns_for_this_process(
     tmp_path: Path, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "state" / "s.sqlite3"
+    path = tmp_path / "state" / TABLES.file
     path.parent.mkdir()
     make(path)
     async with learning(path) as made:
@@ -281,12 +282,12 @@ async def test_what_another_process_learns_or_forgets_reaches_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 0.02)
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as one, learning(path) as other:
         await seen(one, {"id": 1})
         await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
         before = other.revision
-        store = Store(path)
+        store = Observations(opened_file(path, TABLES))
         assert store.clear() == 1
         store.close()
         await until(lambda: one.known("files", TOOL) is None, "the first one forgets")
@@ -308,7 +309,7 @@ ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 
 async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     assert len(json.dumps(ROWS)) > FITS_FROM_BYTES
     changed = [*ROWS, {"id": 1, "name": None}]
     async with learning(path) as made:
@@ -333,10 +334,10 @@ async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 3600.0)  # so that this process has not heard of it
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as made:
         await seen(made, ROWS)
-        store = Store(path)
+        store = Observations(opened_file(path, TABLES))
         assert store.clear() == 1
         made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), ROWS)
         await until(lambda: made.known("files", TOOL) is None, "it hears of it when it writes")
@@ -376,11 +377,11 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
 
 
 async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / TABLES.file
     async with learning(path) as made:
         for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
             made.offer("files", TOOL, "value", json.dumps(value).encode())
-    store = Store(path)
+    store = Observations(opened_file(path, TABLES))
     (found,) = store.load().values()
     older = store.versions("files", "read")
     store.close()

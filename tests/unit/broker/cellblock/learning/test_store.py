@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -16,12 +17,16 @@ import pytest
 from cellblock.base import postgresql
 from cellblock.base.database import StoreError
 from cellblock.base.postgresql import PostgresServer
+from cellblock.base.shared_state import SharedState
 from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.store import LocalStore
 from cellblock.learning.infer import shape_of, to_schema
 from cellblock.learning.memory import Memory
 from cellblock.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.learning.store import FILE_NAME, MAX_DEFINITIONS, MAX_VERSIONS, Store, Where
+from cellblock.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Observations
 from support.postgresql import Cutting, Postgres
+from support.shared_rows import KEY as KEY_BYTES
+from support.shared_rows import AnyStore
 
 KILLS = 20
 KEY = ToolKey("files", "read", "0" * 16)
@@ -33,21 +38,20 @@ def seen(value: Any, at: float = 1.0, **fields: Any) -> Observation:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / FILE_NAME
+    return tmp_path / TABLES.file
 
 
-@pytest.fixture
-def where(kept_in: Path | PostgresServer) -> Where:
-    """Each place where a store may be."""
-    return kept_in / FILE_NAME if isinstance(kept_in, Path) else kept_in
+def observations(store: AnyStore) -> Observations:
+    """As one more broker has them."""
+    return Observations(store.database(TABLES))
 
 
-def test_what_was_merged_is_there_after_opening_again(where: Where) -> None:
-    store = Store(where)
+def test_what_was_merged_is_there_after_opening_again(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     store.merge({KEY: seen({"id": 1}, 5.0, disagreement="at /x", disagreements=1, sample='{"id":1}')})
     merged = store.merge({KEY: seen({"id": "a"}, 3.0, texts=True)})[KEY]
     store.close()
-    again = Store(where)
+    again = observations(store_of_broker())
     assert again.load() == {KEY: merged}
     assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
     assert to_schema(merged.value)["properties"]["id"] == {"type": ["string", "integer"]}
@@ -55,20 +59,20 @@ def test_what_was_merged_is_there_after_opening_again(where: Where) -> None:
         (1, shape_of([{"id": 1}]))
     ]
     again.close()
-    if isinstance(where, Path):
-        assert where.stat().st_mode & 0o777 == 0o600
+    if isinstance(store := store_of_broker(), LocalStore):
+        assert (store.state_dir / TABLES.file).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_again_is_no_new_version(where: Where) -> None:
-    store = Store(where)
+def test_the_same_again_is_no_new_version(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     for _ in range(3):
         merged = store.merge({KEY: seen({"id": 1})})
     assert (merged[KEY].version, merged[KEY].samples, store.versions("files", "read")) == (1, 3, [])
     store.close()
 
 
-def test_versions_and_definitions_are_bounded(where: Where) -> None:
-    store = Store(where)
+def test_versions_and_definitions_are_bounded(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     for number in range(MAX_VERSIONS + 5):
         store.merge({KEY: seen({f"k{number}": 1})})
     assert len(store.versions("files", "read")) == MAX_VERSIONS
@@ -81,8 +85,8 @@ def test_versions_and_definitions_are_bounded(where: Where) -> None:
     store.close()
 
 
-def test_clear(where: Where) -> None:
-    store = Store(where)
+def test_clear(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     others = [ToolKey("files", "write", "0"), ToolKey("mail", "read", "0")]
     store.merge(dict.fromkeys([KEY, *others], seen(1)))
     assert store.clear("files", "read") == 1
@@ -98,9 +102,10 @@ import sys
 from pathlib import Path
 from cellblock.learning.infer import shape_of
 from cellblock.learning.observation import Observation, ToolKey
-from cellblock.learning.store import Store
+from cellblock.base.store import opened_file
+from cellblock.learning.store import TABLES, Observations
 
-store, key, number = Store(Path(sys.argv[1])), ToolKey("files", "read", "0" * 16), 0
+store, key, number = Observations(opened_file(Path(sys.argv[1]), TABLES)), ToolKey("files", "read", "0" * 16), 0
 while True:
     # Its shape grows for a while, so that versions are written, too.
     value = {"id": number, f"key_{number % 676}": "x"}
@@ -125,7 +130,7 @@ def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     connection.close()
-    store = Store(path)
+    store = observations(LocalStore(path.parent))
     found = store.load()
     store.close()
     assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
@@ -147,7 +152,7 @@ def test_kills_while_it_writes(path: Path) -> None:
     "body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"weight": 1%s}}' % ("0" * 400)]
 )
 def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
-    store = Store(path)
+    store = observations(LocalStore(path.parent))
     store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
     with sqlite3.connect(path) as other:
         other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
@@ -158,7 +163,7 @@ def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
-    store = Store(path)
+    store = observations(LocalStore(path.parent))
     database = cast("SqliteDatabase", store._database)
     store.merge({KEY: seen({"id": 1})})
     database.connection.execute("PRAGMA max_page_count = 1")
@@ -173,16 +178,16 @@ def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     store.close()
 
 
-def test_two_brokers_write_one_store(where: Where) -> None:
+def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore]) -> None:
     def broker(name: str) -> None:
-        store = Store(where)
+        store = observations(store_of_broker())
         for number in range(40):
             store.merge({KEY: seen({name: number})})
         store.close()
 
     with ThreadPoolExecutor() as threads:
         assert len([*threads.map(broker, ("left", "right"))]) == 2
-    store = Store(where)
+    store = observations(store_of_broker())
     merged = store.load()[KEY]
     store.close()
     assert merged.samples == 80
@@ -196,8 +201,8 @@ def test_a_fingerprint_is_of_the_definition() -> None:
     assert fingerprint(object(), None) == fingerprint(object(), None)
 
 
-def test_names_without_a_utf_8_form_are_stored(where: Where) -> None:
-    store = Store(where)
+def test_names_without_a_utf_8_form_are_stored(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     key = tool_key("s", "\ud800", "0")
     store.merge({key: seen(1)})
     assert store.merge({key: seen(1)})[key].samples == 2
@@ -205,8 +210,10 @@ def test_names_without_a_utf_8_form_are_stored(where: Where) -> None:
     store.close()
 
 
-def test_what_others_have_changed_is_seen_and_ones_own_is_not(where: Where) -> None:
-    store, other = Store(where), Store(where)
+def test_what_others_have_changed_is_seen_and_ones_own_is_not(
+    store_of_broker: Callable[[], AnyStore],
+) -> None:
+    store, other = observations(store_of_broker()), observations(store_of_broker())
     assert not store.changed()
     store.merge({KEY: seen(1)})
     assert not store.changed() and other.changed() and not other.changed()
@@ -216,8 +223,8 @@ def test_what_others_have_changed_is_seen_and_ones_own_is_not(where: Where) -> N
         one.close()
 
 
-def test_a_name_that_is_no_text_in_postgresql_stops_no_other(where: Where) -> None:
-    store = Store(where)
+def test_a_name_that_is_no_text_in_postgresql_stops_no_other(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
     odd = ToolKey("files", "re\0ad", "0")
     store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
     merged = store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
@@ -226,9 +233,9 @@ def test_a_name_that_is_no_text_in_postgresql_stops_no_other(where: Where) -> No
 
 
 def test_a_memory_writes_all_once_when_postgresql_is_back(
-    postgres_server: PostgresServer, postgres: Postgres
+    shared_state: SharedState, postgres: Postgres
 ) -> None:
-    memory = Memory(postgres_server, lambda key: None)
+    memory = Memory(shared_state, lambda key: None)
     postgres.stop()
     try:
         memory.open()
@@ -246,7 +253,7 @@ def test_a_memory_writes_all_once_when_postgresql_is_back(
     finally:
         postgres.start()
     assert memory.write()
-    store = Store(postgres_server)
+    store = observations(shared_state)
     found = store.load()[KEY]
     assert found.samples == 4 and set(to_schema(found.value)["properties"]) == {"a", "b", "c"}
     assert memory.known[KEY] == found
@@ -259,9 +266,9 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     postgres_url: str, short_path: Path, monkeypatch: pytest.MonkeyPatch, is_back_soon: bool
 ) -> None:
     cutting = Cutting(postgres_url, short_path, after=True)
-    server = PostgresServer(cutting.url)
     cutting.cuts = False
-    memory = Memory(server, lambda key: None)
+    shared = SharedState(PostgresServer(cutting.url), (KEY_BYTES,))
+    memory = Memory(shared, lambda key: None)
     memory.open()
     memory.add(KEY, seen({"a": 1}))
     cutting.cuts = True
@@ -270,7 +277,7 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     assert memory.write() == is_back_soon and not cutting.cuts
     memory.add(KEY, seen({"a": 1}))
     assert memory.write()
-    store = Store(server)
+    store = observations(shared)
     assert store.load()[KEY].samples == 2 == memory.known[KEY].samples
-    server.close()
+    shared.close()
     cutting.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,26 +11,32 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cellblock.base import count_rows
-from cellblock.base.count_rows import CountRows
 from cellblock.base.database import Away, StoreError
-from cellblock.base.postgresql import PostgresDatabase, PostgresServer
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.postgresql import PostgresServer
+from cellblock.base.shared_state import SharedState
+from cellblock.base.store import LocalStore, Store
 from cellblock.frontend.http.rates import Rates
 from cellblock.policy import counts as counts_module
 from cellblock.policy.counts import Counts
 from support.postgresql import Cutting, Postgres
+from support.shared_rows import KEY
 from support.waits import until
 
 DAY = 86_400_000
 
 
-class Broker:
-    """One broker's counts, whose database a test can take away."""
+class Switched(LocalStore):
+    """Files that a test can take away."""
 
-    def __init__(self, open_rows: Callable[[], CountRows]) -> None:
-        self.away: str | None = None
-        self.counts = Counts(open_rows, lambda: self.away)
+    trouble: str | None = None
+
+
+class Broker:
+    """One broker's counts."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.counts = Counts(store)
         self.counts.start()
 
     async def sync(self) -> None:
@@ -49,12 +54,8 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
     made: list[Broker] = []
 
-    def rows() -> CountRows:
-        file = SqliteDatabase(tmp_path / "c", count_rows.MIGRATIONS, "counts", logging.getLogger())
-        return CountRows(file, count_rows.SQLITE_NOW)
-
     def one() -> Broker:
-        made.append(Broker(rows))
+        made.append(Broker(Switched(tmp_path)))
         return made[-1]
 
     yield one
@@ -72,7 +73,7 @@ async def test_what_is_strict_is_known_first(make: Make) -> None:
     taken = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
     assert taken[:3] == [None, None, None]
     assert taken[3] is not None and 0 < taken[3] <= DAY
-    here.away = "PostgreSQL is not there"
+    here.store.trouble = "PostgreSQL is not there"
     with pytest.raises(Away, match="not there"):
         await here.counts.take("b", DAY, 3)
 
@@ -99,15 +100,15 @@ async def test_while_the_database_is_away_brokers_go_on_and_it_is_settled_later(
     await here.sync()
     await there.sync()
     for one in (here, there):
-        one.away = "PostgreSQL is not there"
+        one.store.trouble = "PostgreSQL is not there"
         await one.sync()
     fresh = make()
-    fresh.away = here.away
+    fresh.store.trouble = here.store.trouble
     assert await spent(fresh, 3, 10) == 3
     # Each up to what it knows: of 10, 2 at least are used.
     assert (await spent(here, 20, 10), await spent(there, 20, 10)) == (8, 6)
     for one in (here, there, fresh):
-        one.away = None
+        one.store.trouble = None
         await one.sync()
     watching = make()
     assert await watching.counts.spend("a", DAY, 21) is not None
@@ -143,7 +144,7 @@ async def test_nothing_strict_is_too_much_and_nothing_is_lost(make: Make, seed: 
         one = chance.choice(brokers)
         match chance.randrange(6):
             case 0:
-                one.away = None if one.away else "away"
+                one.store.trouble = None if one.store.trouble else "away"
             case 1:
                 await one.sync()
             case 2 | 3:
@@ -153,7 +154,7 @@ async def test_nothing_strict_is_too_much_and_nothing_is_lost(make: Make, seed: 
                 loose += await one.counts.spend("loose", DAY, 1_000) is None
     assert strict <= 20
     for one in brokers:
-        one.away = None
+        one.store.trouble = None
         await one.sync()
     await brokers[0].sync()
     assert brokers[0].counts._known["loose"].used == loose
@@ -191,12 +192,7 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
     server = PostgresServer(cutting.url)
     try:
         cutting.cuts = False
-
-        def rows() -> CountRows:
-            database = PostgresDatabase(server, count_rows.KIND, count_rows.MIGRATIONS)
-            return CountRows(database, count_rows.POSTGRES_NOW)
-
-        one = Broker(rows)
+        one = Broker(SharedState(server, (KEY,)))
         assert await spent(one, 1, 10) == 1
         await one.sync()
         assert await spent(one, 2, 10) == 2
@@ -208,7 +204,7 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
         await one.sync()
         count = one.counts._known["a"]
         await until(lambda: (count.used, count.added) == (4, 0), "all is added")
-        other = Broker(rows)
+        other = Broker(SharedState(server, (KEY,)))
         assert await other.counts.spend("a", DAY, 4) is not None
         assert await other.counts.spend("a", DAY, 5) is None
         await asyncio.gather(one.counts.close(), other.counts.close())
@@ -221,12 +217,7 @@ async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_co
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
-
-    def rows() -> CountRows:
-        database = PostgresDatabase(postgres_server, count_rows.KIND, count_rows.MIGRATIONS)
-        return CountRows(database, count_rows.POSTGRES_NOW)
-
-    one = Broker(rows)
+    one = Broker(SharedState(postgres_server, (KEY,)))
     for name in ("before", "full", "behind"):
         one.counts.note(name, lambda others: None)
     await one.sync()

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.shared_state import SharedState
+from cellblock.base.store import LocalStore
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.named_tokens import MAX_FILE_BYTES, NamedTokens
 from cellblock.policy.policy import Policy
-from support.shared_rows import Where
+from support.shared_rows import AnyStore
 
 TOOLS = tuple(ToolEntry(name, name) for name in ("read", "write"))
 FILES = ServerEntry(
@@ -31,7 +33,7 @@ def shown(policy: Policy, principal: str, asked: Grant | None = None) -> list[st
 
 
 def test_only_its_hash_is_kept(tmp_path: Path) -> None:
-    tokens = NamedTokens(tmp_path / "s")
+    tokens = NamedTokens(LocalStore(tmp_path / "s"))
     token = tokens.create("ci")
     file = tmp_path / "s" / "tokens" / "ci.json"
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
@@ -40,13 +42,13 @@ def test_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert [issued.name for issued in tokens.all()] == ["ci", "other"]
 
 
-def test_another_process_sees_it_come_and_go(place_of_broker: Callable[[], Where]) -> None:
+def test_another_process_sees_it_come_and_go(store_of_broker: Callable[[], AnyStore]) -> None:
     def look() -> None:
-        if not isinstance(there_in, Path):
-            there_in.read()
+        if isinstance(there_in, SharedState):
+            there_in.rows.read()
 
-    there_in = place_of_broker()
-    here, there = NamedTokens(place_of_broker()), NamedTokens(there_in)
+    there_in = store_of_broker()
+    here, there = NamedTokens(store_of_broker()), NamedTokens(there_in)
     assert not there.any and there.all() == []
     token = here.create("ci", grants=Grant(tools=["files.read"]))
     look()
@@ -61,22 +63,22 @@ def test_another_process_sees_it_come_and_go(place_of_broker: Callable[[], Where
     assert there.name_of(token) is None and there.name_of(again) == "ci"
 
 
-def test_of_many_that_make_one_name_at_once_one_succeeds(place_of_broker: Callable[[], Where]) -> None:
+def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callable[[], AnyStore]) -> None:
     def make(_: int) -> str | None:
         try:
-            return NamedTokens(place_of_broker()).create("ci")
+            return NamedTokens(store_of_broker()).create("ci")
         except ConfigError:
             return None
 
     with ThreadPoolExecutor(8) as threads:
         made = [token for token in threads.map(make, range(32)) if token is not None]
-    tokens = NamedTokens(place_of_broker())
+    tokens = NamedTokens(store_of_broker())
     assert len(made) == 1 and tokens.name_of(made[0]) == "ci"
     assert [issued.name for issued in tokens.all()] == ["ci"]
 
 
 def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
-    tokens = NamedTokens(tmp_path)
+    tokens = NamedTokens(LocalStore(tmp_path))
     token = tokens.create("ci", expires=1)
     assert tokens.name_of(token) is None
     assert [issued.problem for issued in tokens.all()] == ["it has expired"]
@@ -87,7 +89,7 @@ def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
     "name", ["", "Ann", "a.b", "../token", "a/b", "-a", "ä", "a" * 64, "a\n", "a\0", "ci "]
 )
 def test_names_that_are_none(tmp_path: Path, name: str) -> None:
-    tokens = NamedTokens(tmp_path)
+    tokens = NamedTokens(LocalStore(tmp_path))
     (tmp_path / "token").write_text("mine")
     with pytest.raises(ConfigError, match="no name for a token"):
         tokens.create(name)
@@ -99,7 +101,7 @@ def test_names_that_are_none(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["mode", "damaged", "other", "large", "link", "folder", "pipe", "hash"])
 def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wrong: str) -> None:
-    tokens = NamedTokens(tmp_path)
+    tokens = NamedTokens(LocalStore(tmp_path))
     token = tokens.create("ci")
     file = tmp_path / "tokens" / "ci.json"
     good = json.loads(file.read_text())
@@ -121,7 +123,7 @@ def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wro
             file.mkdir()
         else:
             os.mkfifo(file)
-    reader = NamedTokens(tmp_path)
+    reader = NamedTokens(LocalStore(tmp_path))
     assert reader.name_of(token) is None
     assert shown(Policy(PolicySettings(), ["files"], reader), "token:ci") == []
     assert [issued.problem is not None for issued in reader.all()] == [True]
@@ -132,7 +134,7 @@ def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wro
 
 
 def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
-    tokens = NamedTokens(tmp_path)
+    tokens = NamedTokens(LocalStore(tmp_path))
     tokens.create("all")
     tokens.create("reader", grants=Grant(tools=["files.read"]))
     tokens.create("writer", grants=Grant(tools=["files.write"]))
@@ -152,7 +154,7 @@ def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
 
 
 def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tmp_path: Path) -> None:
-    tokens = NamedTokens(tmp_path)
+    tokens = NamedTokens(LocalStore(tmp_path))
     tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
     assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == ["read", "write"]
     assert shown(Policy(PolicySettings(), ["documents"], tokens), "token:ci") == []

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.responses import PlainTextResponse
 
-from cellblock.base import count_rows
-from cellblock.base.count_rows import CountRows
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.store import LocalStore
 from cellblock.frontend.http.rates import RateLimit, Rates
 from cellblock.frontend.http.refusal import Refusals
 from cellblock.policy import counts as counts_module
@@ -36,11 +33,7 @@ async def test_clients_and_strangers_have_a_bucket_each() -> None:
 async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts_module, "SYNC_SECONDS", 0.02)
 
-    def rows() -> CountRows:
-        file = SqliteDatabase(tmp_path / "c", count_rows.MIGRATIONS, "counts", logging.getLogger())
-        return CountRows(file, count_rows.SQLITE_NOW)
-
-    both = [Counts(rows, lambda: None) for _ in range(2)]
+    both = [Counts(LocalStore(tmp_path)) for _ in range(2)]
     async with contextlib.AsyncExitStack() as stack:
         for counts in both:
             counts.start()

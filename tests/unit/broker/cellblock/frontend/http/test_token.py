@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.store import LocalStore
 from cellblock.frontend.http.token import OwnTokens, ensure_tokens, read_token
 from cellblock.policy.named_tokens import NamedTokens
 
@@ -77,7 +78,7 @@ async def test_only_the_very_token_is_accepted() -> None:
 
 async def test_a_named_one_says_whom_it_is_for(tmp_path: Path) -> None:
     shown: list[bool] = []
-    named = NamedTokens(tmp_path)
+    named = NamedTokens(LocalStore(tmp_path))
     verifier = OwnTokens(["a" * 43], lambda: shown.append(True))
     verifier.named = named
     token = named.create("ci")

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client, MCPError
 
 from cellblock.base.callbacks import Listeners
+from cellblock.base.store import LocalStore
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import Settings
 from cellblock.daemon.assembly import front_config
@@ -130,7 +131,7 @@ async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None
     service = Standing(made, server("files", "read"))
     mine: list[str] = []
     other: list[str] = []
-    async with keeping(made.cellblock.outputs, tmp_path) as kept:
+    async with keeping(made.cellblock.outputs, LocalStore(tmp_path)) as kept:
         assert kept is not None
         async with (
             following(service, mine, owner_of=lambda _: Owner("ada", "stdio"), kept=kept) as client,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import OUTPUTS
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs import kept_outputs
@@ -38,7 +39,7 @@ SETTINGS = OutputSettings(
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
-    made = KeptOutputs(SETTINGS, tmp_path / OUTPUTS)
+    made = KeptOutputs(SETTINGS, LocalStore(tmp_path))
     yield made
     await made.close()
     assert sizes(tmp_path) == []
@@ -82,7 +83,7 @@ async def test_a_client_loses_its_own_oldest_first(kept: KeptOutputs, tmp_path: 
 
 
 async def test_all_front_ends_together_stay_within_the_total(kept: KeptOutputs, tmp_path: Path) -> None:
-    async with keeping(SETTINGS, tmp_path) as other:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as other:
         assert other is not None
         owners = [Owner(f"oauth:{number}", "c") for number in range(8)]
         for number, owner in enumerate(owners):
@@ -117,7 +118,7 @@ async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.
 
 
 async def test_the_file_is_private_and_gives_the_disk_back(tmp_path: Path) -> None:
-    async with keeping(SETTINGS, tmp_path) as kept:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as kept:
         assert kept is not None
         await keep(kept, ANN, "the secret of Ann" + "x" * MIB)
         assert all(file.stat().st_mode & 0o777 == 0o600 for file in files(tmp_path))
@@ -129,14 +130,14 @@ async def test_what_is_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"")
     (tmp_path / OUTPUTS).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="symbolic link"):
-        async with keeping(SETTINGS, tmp_path):
+        async with keeping(SETTINGS, LocalStore(tmp_path)):
             pass
     assert (tmp_path / "elsewhere").read_bytes() == b""
 
 
 async def test_it_expires(tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"expire_ms": 100})
-    async with keeping(settings, tmp_path) as kept:
+    async with keeping(settings, LocalStore(tmp_path)) as kept:
         assert kept is not None
         told: list[bool] = []
         for _ in range(2):
@@ -151,10 +152,13 @@ async def test_it_expires(tmp_path: Path) -> None:
 
 
 async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path: Path) -> None:
-    async with keeping(SETTINGS, tmp_path) as first:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as first:
         assert first is not None
         one = await keep(first, ANN, "x")
-        async with keeping(SETTINGS, tmp_path) as second, keeping(OutputSettings(), tmp_path) as none:
+        async with (
+            keeping(SETTINGS, LocalStore(tmp_path)) as second,
+            keeping(OutputSettings(), LocalStore(tmp_path)) as none,
+        ):
             assert none is None
             assert second is not None
             with pytest.raises(NotKept):
@@ -164,17 +168,17 @@ async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path
 
 
 async def test_what_a_killed_daemon_has_left_goes_also_where_nothing_is_kept(tmp_path: Path) -> None:
-    killed = KeptOutputs(SETTINGS.model_copy(update={"expire_ms": 100}), tmp_path / OUTPUTS)
+    killed = KeptOutputs(SETTINGS.model_copy(update={"expire_ms": 100}), LocalStore(tmp_path))
     await keep(killed, ANN, "x")
     killed._leave = lambda: None
     await killed.close()
     assert sizes(tmp_path) == [1]
-    async with keeping(OutputSettings(expire_ms=100), tmp_path):
+    async with keeping(OutputSettings(expire_ms=100), LocalStore(tmp_path)):
         await until(lambda: not sizes(tmp_path), "what is left is removed")
 
 
 async def test_off_makes_no_file(tmp_path: Path) -> None:
-    async with keeping(OutputSettings(), tmp_path) as kept:
+    async with keeping(OutputSettings(), LocalStore(tmp_path)) as kept:
         assert kept is None
     assert files(tmp_path) == []
 
@@ -182,7 +186,7 @@ async def test_off_makes_no_file(tmp_path: Path) -> None:
 @given(st.text(st.sampled_from("aé€𝄞"), max_size=3_000))
 async def test_pages_are_the_whole(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        kept = KeptOutputs(SETTINGS, Path(folder) / OUTPUTS)
+        kept = KeptOutputs(SETTINGS, LocalStore(Path(folder)))
         try:
             one = await keep(kept, ANN, text)
             pages = [(await kept.read(ANN, one.output_id, page))[1] for page in range(1, one.pages + 1)]
@@ -194,6 +198,7 @@ async def test_pages_are_the_whole(text: str) -> None:
 
 HUNG = """
 import asyncio, pathlib, sys, threading
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs import kept_outputs
@@ -213,7 +218,7 @@ async def main():
             await asyncio.sleep(0.01)
             beats += 1
 
-    kept = kept_outputs.KeptOutputs(OutputSettings(inline_bytes=1024), pathlib.Path(sys.argv[1]) / "o")
+    kept = kept_outputs.KeptOutputs(OutputSettings(inline_bytes=1024), LocalStore(pathlib.Path(sys.argv[1])))
     try:
         await kept.keep(Owner("a", "a"), [Output("result", "text/plain", b"x")])
     except TimeoutError:

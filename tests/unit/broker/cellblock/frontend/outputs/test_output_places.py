@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import psycopg
 import pytest
 
+from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
 from cellblock.config.sections import MIB, OutputSettings
 from cellblock.frontend.client import Owner
@@ -17,7 +17,7 @@ from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept import Kept, NotKept, Output
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from support.postgresql import Postgres
-from support.shared_rows import KEY
+from support.shared_rows import KEY, AnyStore
 from support.waits import until_found
 
 SETTINGS = OutputSettings(
@@ -28,14 +28,13 @@ ANN, SAME_ANN, BOB = Owner("token:ann", "one"), Owner("token:ann", "two"), Owner
 Made = Callable[..., KeptOutputs]
 
 
-@pytest.fixture(params=["file", pytest.param("postgresql", marks=pytest.mark.slow)])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Made]:
+@pytest.fixture
+async def make(store_of_broker: Callable[[], AnyStore]) -> AsyncIterator[Made]:
     """Makes the place where a front-end keeps outputs."""
     async with contextlib.AsyncExitStack() as stack:
 
         def made(settings: OutputSettings = SETTINGS) -> KeptOutputs:
-            shared = None if request.param == "file" else request.getfixturevalue("shared_state")
-            place = KeptOutputs(settings, tmp_path / "outputs.sqlite3", shared)
+            place = KeptOutputs(settings, store_of_broker())
             stack.push_async_callback(place.close)
             return place
 
@@ -116,13 +115,13 @@ async def test_what_has_expired_is_gone(make: Made) -> None:
 
 
 async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
-    shared_state: SharedState, postgres: Postgres, postgres_url: str, tmp_path: Path
+    shared_state: SharedState, postgres: Postgres, postgres_url: str
 ) -> None:
-    here = KeptOutputs(SETTINGS, tmp_path, shared_state)
+    here = KeptOutputs(SETTINGS, shared_state)
     one = await keep(here, ANN, "the secret of Ann")
     await here.close()
-    state = SharedState(postgres_url, (KEY,))
-    there = KeptOutputs(SETTINGS, tmp_path, state)
+    state = SharedState(PostgresServer(postgres_url), (KEY,))
+    there = KeptOutputs(SETTINGS, state)
     try:
         assert await whole(there, ANN, one.output_id) == "the secret of Ann"
         assert ids(await there.listed(ANN)) == [one.output_id] and there.list_for(ANN) == []

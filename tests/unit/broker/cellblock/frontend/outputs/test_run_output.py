@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse
 from cellblock.frontend.client import Owner
@@ -25,7 +26,7 @@ SETTINGS = OutputSettings(inline_bytes=2_000, preview_bytes=300, page_bytes=1024
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
-    async with keeping(SETTINGS, tmp_path) as made:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as made:
         assert made is not None
         yield made
 

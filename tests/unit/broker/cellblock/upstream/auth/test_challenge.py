@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.base.store import LocalStore
 from cellblock.config.auth import AuthSettings
 from cellblock.config.server import ServerConfig
 from cellblock.upstream.auth.errors import LoginError
@@ -74,7 +75,7 @@ async def logged_in(server: Server, folder: Path) -> str:
     """What the command says."""
     url = f"http://127.0.0.1:{server.server_port}/mcp"
     servers = {"notes": ServerConfig(url=url)}
-    place = place_of("notes", servers, AuthSettings(keyring="off"), folder)
+    place = place_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
     return await within(log_in(place, browser=False, bound=1, say=lambda _: None))
 
 

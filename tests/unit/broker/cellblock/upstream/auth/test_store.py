@@ -14,21 +14,16 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.base.postgresql import PostgresServer
+from cellblock.base.store import LocalStore
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock.upstream.auth.shared_logins import SharedLogin
 from cellblock.upstream.auth.store import (
     MAX_BYTES,
-    LoginPlace,
     LoginStore,
-    locked,
-    read_login,
-    write_login,
 )
-from cellblock.upstream.server_logins import login_place
 from support.postgresql import NAME, Cutting, Postgres
-from support.shared_rows import Where, rows_of
+from support.shared_rows import AnyStore, state_of
 from support.waits import until, until_found
 
 URL = "https://notes.example/mcp"
@@ -42,28 +37,32 @@ def record(url: str = URL) -> LoginRecord:
     return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
 
 
+def file_of(store: LoginStore) -> Path:
+    return Path(store._shelf.where(store._name))
+
+
 async def test_a_login_comes_back_as_it_was_and_only_for_its_url(tmp_path: Path) -> None:
-    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
     assert (await store.load(), store.stamp()) == (None, None)
     await store.save(record())
     first = store.stamp()
     assert await store.load() == record().model_copy(update={"expires_at": (await store.load()).expires_at})  # type: ignore[union-attr]
-    assert stat.S_IMODE(store.file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(store.file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
+    assert stat.S_IMODE(file_of(store).parent.stat().st_mode) == 0o700
     await store.save(record().with_tokens(None))
     assert store.stamp() != first
     ended = await store.load()
     assert ended is not None and ended.tokens is None
     for name, url in (("notes", "https://notes.example/other"), ("notes2", URL)):
-        assert await LoginStore(tmp_path, name, url, SETTINGS).load() is None
+        assert await LoginStore(LocalStore(tmp_path), name, url, SETTINGS).load() is None
     await store.delete()
     assert await store.load() is None
-    assert [file.name for file in store.file.parent.iterdir()] == []
+    assert [file.name for file in file_of(store).parent.iterdir()] == []
 
 
-async def test_a_login_is_the_same_wherever_it_is_kept(place_of_broker: Callable[[], Where]) -> None:
-    def login(name: str = "notes", url: str = URL) -> LoginPlace:
-        return login_place(place_of_broker(), name, url, SETTINGS)
+async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable[[], AnyStore]) -> None:
+    def login(name: str = "notes", url: str = URL) -> LoginStore:
+        return LoginStore(store_of_broker(), name, url, SETTINGS)
 
     here = login()
     assert (await here.load(), here.stamp()) == (None, None)
@@ -86,12 +85,12 @@ async def test_a_login_is_the_same_wherever_it_is_kept(place_of_broker: Callable
 
 
 async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
-    place_of_broker: Callable[[], Where],
+    store_of_broker: Callable[[], AnyStore],
 ) -> None:
-    places = [login_place(place_of_broker(), "notes", URL, SETTINGS) for _ in range(4)]
+    places = [LoginStore(store_of_broker(), "notes", URL, SETTINGS) for _ in range(4)]
     await places[0].save(record())
 
-    async def add(number: int, place: LoginPlace) -> None:
+    async def add(number: int, place: LoginStore) -> None:
         for turn in range(3):
             async with place.locked(60):
                 found = await place.load()
@@ -115,7 +114,7 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
         pass
 
 
-async def _hold(place: LoginPlace) -> None:
+async def _hold(place: LoginStore) -> None:
     async with place.locked(60):
         await asyncio.Event().wait()
 
@@ -123,12 +122,12 @@ async def _hold(place: LoginPlace) -> None:
 async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
     postgres_server: PostgresServer,
 ) -> None:
-    rows = rows_of(postgres_server)
+    state = state_of(postgres_server)
     names = [f"s{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]
     async with contextlib.AsyncExitStack() as stack:
         for name in names:
-            await stack.enter_async_context(SharedLogin(rows, name, URL, patient=False).locked(60))
-        waiting = [asyncio.create_task(_hold(SharedLogin(rows, name, URL, patient=False))) for name in names]
+            await stack.enter_async_context(LoginStore(state, name, URL, SETTINGS).locked(60))
+        waiting = [asyncio.create_task(_hold(LoginStore(state, name, URL, SETTINGS))) for name in names]
         await until(lambda: locks(postgres_server, granted=False) == len(names), "all wait")
         assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 30) == "done"
         for task in waiting:
@@ -144,8 +143,8 @@ def locks(server: PostgresServer, *, granted: bool) -> int:
     return number
 
 
-def login_of(server: PostgresServer, *, patient: bool = False) -> LoginPlace:
-    return login_place(rows_of(server), "notes", URL, SETTINGS, patient=patient)
+def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
+    return LoginStore(state_of(server), "notes", URL, SETTINGS, patient=patient)
 
 
 @pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
@@ -157,7 +156,6 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     way.cuts = False
     server = PostgresServer(way.url)
     broker, other = login_of(server, patient=True), login_of(postgres_server)
-    assert isinstance(broker, SharedLogin)
     await broker.save(before)
     # For this broker alone PostgreSQL is away.
     way.close()
@@ -182,13 +180,13 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
 async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
     postgres: Postgres, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = rows_of(postgres_server)
-    broker = SharedLogin(rows, "notes", URL, patient=True)
+    state = state_of(postgres_server)
+    broker = LoginStore(state, "notes", URL, SETTINGS, patient=True)
     await broker.save(record())
     postgres.stop()
     try:
         await broker.save(record().wanting("renewed"))
-        rows.close()
+        state.rows.close()
         assert broker._writing is not None
         await asyncio.wait_for(broker._writing, 60)
     finally:
@@ -199,7 +197,7 @@ async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
 async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
     postgres: Postgres, postgres_server: PostgresServer
 ) -> None:
-    def login(*, patient: bool) -> LoginPlace:
+    def login(*, patient: bool) -> LoginStore:
         return login_of(postgres_server, patient=patient)
 
     broker, command = login(patient=True), login(patient=False)
@@ -230,7 +228,7 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
     postgres: Postgres, postgres_server: PostgresServer, others: float | None
 ) -> None:
     login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
-    assert isinstance(login, SharedLogin) and await login.load() is None
+    assert await login.load() is None
     postgres.stop()
     try:
         await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
@@ -245,17 +243,19 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
 
 
 async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(tmp_path: Path) -> None:
-    store, other = (LoginStore(tmp_path, "notes", url, SETTINGS) for url in (URL, "https://evil.example/mcp"))
+    store, other = (
+        LoginStore(LocalStore(tmp_path), "notes", url, SETTINGS) for url in (URL, "https://evil.example/mcp")
+    )
     await store.save(record())
-    store.file.rename(other.file)
+    file_of(store).rename(file_of(other))
     assert await other.load() is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610])
 async def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
     await store.save(record())
-    store.file.chmod(mode)
+    file_of(store).chmod(mode)
     with pytest.raises(LoginStoreError, match="Others may read the login file") as caught:
         await store.load()
     assert "chmod 600" in caught.value.hint
@@ -263,27 +263,27 @@ async def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
-    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
     await store.save(record())
-    os.chown(store.file, 12345, 12345)
+    os.chown(file_of(store), 12345, 12345)
     with pytest.raises(LoginStoreError, match="another user's"):
         await store.load()
 
 
 async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
-    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
     await store.save(record())
     real = tmp_path / "elsewhere"
-    store.file.rename(real)
-    store.file.symlink_to(real)
+    file_of(store).rename(real)
+    file_of(store).symlink_to(real)
     with pytest.raises(LoginStoreError, match="is a symbolic link"):
         await store.load()
-    store.file.unlink()
-    os.mkfifo(store.file, 0o600)
+    file_of(store).unlink()
+    os.mkfifo(file_of(store), 0o600)
     with pytest.raises(LoginStoreError, match="not a file of Cellblock's"):
         await store.load()
-    store.file.unlink()
-    store.file.mkdir()
+    file_of(store).unlink()
+    file_of(store).mkdir()
     with pytest.raises(LoginStoreError, match="is a folder, not a file"):
         await store.load()
 
@@ -292,8 +292,9 @@ async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
     "text", ["", "[]", "{}", '{"record": {"tokens": 1}}', "\xff", "[" * 5000, '{"record": null}']
 )
 async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text: str) -> None:
-    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
-    write_login(store.file, text.encode("latin-1"))
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
+    await store.save(record())
+    file_of(store).write_bytes(text.encode("latin-1"))
     with pytest.raises(LoginStoreError, match="is damaged"):
         await store.load()
     await store.save(record())
@@ -301,35 +302,19 @@ async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text
 
 
 async def test_a_file_without_end_is_not_read_whole(tmp_path: Path) -> None:
-    write_login(tmp_path / "large", b" " * (MAX_BYTES + 1))
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
+    await store.save(record())
+    file_of(store).write_bytes(b" " * (MAX_BYTES + 1))
     with pytest.raises(LoginStoreError, match="too large"):
-        read_login(tmp_path / "large")
+        await store.load()
 
 
 async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:
     for name in ("../../evil", "a/b", "", "ö" * 300, "\udcff"):
-        store = LoginStore(tmp_path, name, URL, SETTINGS)
+        store = LoginStore(LocalStore(tmp_path), name, URL, SETTINGS)
         await store.save(record())
-        assert store.file.parent == tmp_path / "auth"
+        assert file_of(store).parent == tmp_path / "auth"
         assert await store.load() is not None
-
-
-async def test_only_one_holds_the_lock_and_waiting_has_an_end(tmp_path: Path) -> None:
-    file = tmp_path / "auth" / "x.lock"
-    order: list[str] = []
-
-    async def hold(name: str) -> None:
-        async with locked(file, 20):
-            order.append(f"{name} in")
-            await asyncio.sleep(0)
-            order.append(f"{name} out")
-
-    await asyncio.gather(*(hold(name) for name in "abc"))
-    assert [entry.split()[1] for entry in order] == ["in", "out"] * 3
-    async with locked(file, 1):
-        with pytest.raises(LoginStoreError, match=r"has held .* for 0\.2 s"):
-            async with locked(file, 0.2):
-                pass
 
 
 def test_a_record_shows_no_secret() -> None:

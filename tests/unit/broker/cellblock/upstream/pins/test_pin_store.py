@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.base.store import LocalStore
 from cellblock.upstream.definitions import canonical, digest, from_json
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Pins
-from support.shared_rows import Where
+from support.shared_rows import AnyStore
 
 
 def pins(description: str = "d") -> Pins:
@@ -25,13 +26,13 @@ def pins(description: str = "d") -> Pins:
 
 @pytest.fixture
 def store(tmp_path: Path) -> PinStore:
-    return PinStore(tmp_path / "state" / "pins")
+    return PinStore(LocalStore(tmp_path / "state"))
 
 
 @pytest.fixture
-def either(place_of_broker: Callable[[], Where]) -> PinStore:
+def either(store_of_broker: Callable[[], AnyStore]) -> PinStore:
     """Pins in files, and in rows that brokers share."""
-    return PinStore(place_of_broker())
+    return PinStore(store_of_broker())
 
 
 def test_what_was_written_is_read(either: PinStore) -> None:
@@ -119,11 +120,11 @@ def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
 def test_pins_behind_a_link_are_not_believed_and_not_written(store: PinStore, tmp_path: Path) -> None:
     """Whoever can put a link there would have other definitions trusted, or the first list once more."""
     store.create("files", pins())
-    folder, planted = Path(store.shelf.where("files")).parent, PinStore(tmp_path / "planted")
+    folder, planted = Path(store.shelf.where("files")).parent, PinStore(LocalStore(tmp_path / "planted"))
     planted.create("files", pins("swapped"))
     held = Path(planted.shelf.where("files")).read_bytes()
     folder.rename(tmp_path / "aside")
-    for target in ("planted", "empty", "nowhere"):
+    for target in ("planted/pins", "empty", "nowhere"):
         (tmp_path / "empty").mkdir(exist_ok=True)
         folder.symlink_to(tmp_path / target)
         for use in (
@@ -212,5 +213,5 @@ def test_a_definition_that_was_edited_is_noticed(store: PinStore) -> None:
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "pins").write_text("a file where the directory should be")
     with pytest.raises(PinError) as caught:
-        PinStore(tmp_path / "pins").create("files", pins())
+        PinStore(LocalStore(tmp_path)).create("files", pins())
     assert "pins is a file, not a folder" in caught.value.message

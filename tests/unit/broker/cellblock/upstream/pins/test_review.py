@@ -10,15 +10,15 @@ import pytest
 
 from cellblock.base import shared_rows
 from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_rows import SharedRows
-from cellblock.base.state_keys import StateKeys
+from cellblock.base.shared_state import SharedState
+from cellblock.base.store import LocalStore
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.review import MAX_NOTES, Review, Reviewer
 from support.postgresql import Postgres
-from support.shared_rows import KEY, rows_of
+from support.shared_rows import KEY, state_of
 
 CONFIG = ServerConfig(command="x")
 
@@ -32,7 +32,7 @@ def tools(**descriptions: str) -> list[ToolDefinition]:
 
 
 def reviewer(folder: Path, reaction: Reaction, **servers: Reaction) -> Reviewer:
-    return Reviewer(PinSettings(reaction=reaction, servers=servers), PinStore(folder))
+    return Reviewer(PinSettings(reaction=reaction, servers=servers), PinStore(LocalStore(folder)))
 
 
 def names(review: Review) -> tuple[list[str], list[str]]:
@@ -44,7 +44,7 @@ def test_the_first_list_is_pinned_and_the_same_list_is_fine(tmp_path: Path, reac
     for _ in range(2):
         review = reviewer(tmp_path, reaction).review("s", CONFIG, tools(a="1", b="2"))
         assert names(review) == (["a", "b"], []) and not review.warnings
-    assert PinStore(tmp_path).load("s") is not None
+    assert PinStore(LocalStore(tmp_path)).load("s") is not None
 
 
 def test_off_makes_no_pins(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_list_that_flaps_is_not_written_for_ever(tmp_path: Path) -> None
     stamps: set[object] = set()
     for turn in range(2 * MAX_NOTES):
         await flapping.prepare("s", CONFIG, tools(a="1", b="2") if turn % 2 == 0 else tools(a="1"))
-        stamps.add(PinStore(tmp_path).stamp("s"))
+        stamps.add(PinStore(LocalStore(tmp_path)).stamp("s"))
     assert len(stamps) <= MAX_NOTES + 1
 
 
@@ -134,9 +134,9 @@ async def test_an_error_that_has_passed_is_forgotten(tmp_path: Path) -> None:
 async def test_what_one_broker_has_pinned_another_holds_tools_against(
     postgres_server: PostgresServer,
 ) -> None:
-    here_rows, there_rows = rows_of(postgres_server), rows_of(postgres_server)
+    here_state, there_state = state_of(postgres_server), state_of(postgres_server)
     here, there = (
-        Reviewer(PinSettings(reaction="quarantine"), PinStore(rows)) for rows in (here_rows, there_rows)
+        Reviewer(PinSettings(reaction="quarantine"), PinStore(state)) for state in (here_state, there_state)
     )
     await here.prepare("s", CONFIG, tools(a="1"))
     assert names(here.review("s", CONFIG, tools(a="1"))) == (["a"], [])
@@ -144,11 +144,11 @@ async def test_what_one_broker_has_pinned_another_holds_tools_against(
     changed = tools(a="2")
     await there.prepare("s", CONFIG, changed)
     assert names(there.review("s", CONFIG, changed)) == ([], ["a"])
-    store = PinStore(here_rows)
+    store = PinStore(here_state)
     pins = store.load("s")
     assert pins is not None and not there.approved_meanwhile("s")
     store.replace("s", pins.approving(pins.origin, changed))
-    there_rows.read()
+    there_state.rows.read()
     assert there.approved_meanwhile("s")
     await there.prepare("s", CONFIG, changed)
     assert names(there.review("s", CONFIG, changed)) == (["a"], [])
@@ -158,10 +158,10 @@ async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
     postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_rows, "FIRST_SECONDS", 0.05)
-    first = Reviewer(PinSettings(reaction="quarantine"), PinStore(rows_of(postgres_server)))
+    first = Reviewer(PinSettings(reaction="quarantine"), PinStore(state_of(postgres_server)))
     await first.prepare("s", CONFIG, tools(a="1"))
-    rows = SharedRows(postgres_server, StateKeys((KEY,)))
-    waiting = Reviewer(PinSettings(reaction="quarantine", servers={"w": "warn"}), PinStore(rows))
+    state = SharedState(postgres_server, (KEY,))
+    waiting = Reviewer(PinSettings(reaction="quarantine", servers={"w": "warn"}), PinStore(state))
     postgres.stop()
     try:
         for server in ("s", "new", "w"):
@@ -172,14 +172,14 @@ async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
         assert names(said) == (["a"], []) and "PostgreSQL was not reached yet" in said.warnings[0]
     finally:
         postgres.start()
-    rows.read()
+    state.rows.read()
     for server, expected in (("s", ([], ["a"])), ("new", (["a"], []))):
         assert waiting.approved_meanwhile(server), "it is looked at again"
         await waiting.prepare(server, CONFIG, tools(a="2"))
         assert names(waiting.review(server, CONFIG, tools(a="2"))) == expected
     # On the loop nothing is written.
     assert names(waiting.review("later", CONFIG, tools(a="2"))) == ([], ["a"])
-    assert PinStore(rows).load("later") is None
+    assert PinStore(state).load("later") is None
 
 
 def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
     reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
-    path = Path(PinStore(tmp_path).shelf.where("s"))
+    path = Path(PinStore(LocalStore(tmp_path)).shelf.where("s"))
     path.write_text("{")
     review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
     assert names(review) == ([], ["a"])
@@ -212,7 +212,7 @@ def test_pins_that_cannot_be_kept_are_no_trust(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_matters_only_while_something_is_open(tmp_path: Path) -> None:
-    store = PinStore(tmp_path)
+    store = PinStore(LocalStore(tmp_path))
     watching = reviewer(tmp_path, "quarantine")
     watching.review("s", CONFIG, tools(a="1"))
     assert not watching.approved_meanwhile("s")

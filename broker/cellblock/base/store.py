@@ -1,0 +1,200 @@
+"""Where a broker keeps what outlives it: files of its state directory, or a PostgreSQL that several brokers share.
+
+Who keeps something asks a `Store` for a database or a shelf, and knows nothing of which of the two it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from cellblock.base.database import Database, StoreError
+from cellblock.base.shelf import FileShelf, Shelf
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock_worker.base.folders import Folder
+
+LOCKS: Final = "locks"
+"""Names the folder of locks in the state directory."""
+
+LOCK_PAUSE_SECONDS: Final = 0.05
+"""Separates two tries to get a lock that another process has; the kernel tells nobody when it is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one kind of thing.
+
+    Args:
+        kind: Names them in PostgreSQL.
+        file: Names their file in a state directory.
+        what: What is in them, for people.
+        logger: Takes the warning that the file is damaged.
+        sqlite: The statements that lead from each version of the file to the next; released ones never change.
+        postgresql: The same for PostgreSQL.
+        setup: Pragmas of the file.
+        counted: Whether others' transactions must be seen in `Database.changes`.
+    """
+
+    kind: str
+    file: str
+    what: str
+    logger: logging.Logger
+    sqlite: Sequence[str]
+    postgresql: Sequence[str]
+    setup: Sequence[str] = ()
+    counted: bool = False
+
+
+class Store(Protocol):
+    """Keeps what outlives a broker; `LocalStore` and `fleet`'s do. Everything but properties blocks."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether brokers on several machines share it."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be asked now; None: it can."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """The keys that are given: the one that seals, and those that open, too. Empty where none is given."""
+        ...
+
+    def exists(self, tables: Tables) -> bool:
+        """Says whether these tables may be there; a look makes nothing."""
+        ...
+
+    def database(self, tables: Tables, *, checked: bool = True) -> Database:
+        """Opens tables, for one thread; they are made where there are none. Raises StoreError.
+
+        Args:
+            tables: Which.
+            checked: Whether a damaged file is set aside; False for a mere look.
+        """
+        ...
+
+    def shelf(
+        self,
+        kind: str,
+        max_bytes: int,
+        *,
+        folder: str = "",
+        secret: bool = True,
+        stem: Callable[[str], str] | None = None,
+    ) -> Shelf:
+        """Returns the shelf of one kind of small things.
+
+        Args:
+            kind: Names it.
+            folder: Names the folder of their files; empty: as the kind.
+            max_bytes: The most that one thing may hold.
+            secret: Whether a file that others may use is refused.
+            stem: Makes a file's or a row's name of a thing's; None: it is one.
+        """
+        ...
+
+    def lock(self, name: str, bound: float) -> contextlib.AbstractContextManager[None]:
+        """Holds the lock of a name, which ends with the process at the latest. Raises StoreError: Somebody else has
+        held it for `bound` seconds, or it cannot be had."""
+        ...
+
+    def sealed(self, place: Sequence[str], body: bytes) -> bytes:
+        """Returns bytes as they are kept at a place, which any texts name: sealed where others could read them."""
+        ...
+
+    def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
+        """Returns the bytes that were sealed for a place. Raises StoreError."""
+        ...
+
+
+class LocalStore:
+    """Keeps things in the files of a state directory, private to their user; a `Store`.
+
+    Args:
+        state_dir: The state directory, which need not be there.
+        keys: As `Store.keys`.
+    """
+
+    is_shared = False
+    trouble: None = None
+
+    def __init__(self, state_dir: Path, keys: Sequence[bytes] = ()) -> None:
+        self.state_dir: Final = state_dir
+        self.keys: Final = tuple(keys)
+
+    def exists(self, tables: Tables) -> bool:
+        """Says whether the file is there."""
+        return (self.state_dir / tables.file).exists()
+
+    def database(self, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
+        """Opens a file, or makes it with mode 0600. See `Store`."""
+        return opened_file(self.state_dir / tables.file, tables, checked=checked)
+
+    def shelf(
+        self,
+        kind: str,
+        max_bytes: int,
+        *,
+        folder: str = "",
+        secret: bool = True,
+        stem: Callable[[str], str] | None = None,
+    ) -> FileShelf:
+        """Returns the shelf whose things are the files of a folder. See `Store`."""
+        return FileShelf(self.state_dir / (folder or kind), max_bytes, secret=secret, stem=stem)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, bound: float) -> Generator[None]:
+        """Holds the lock of a file in the folder of locks. See `Store`."""
+        file = self.state_dir / LOCKS / f"{name}.lock"
+        try:
+            with Folder.inside(file.parent, make=True) as folder:
+                descriptor = folder.open(file.name, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StoreError(f"the lock {file} cannot be made: {error.strerror or error}") from None
+        try:
+            deadline = time.monotonic() + bound
+            while not _is_locked(descriptor):
+                if time.monotonic() >= deadline:
+                    raise StoreError(f"another process has held {file} for {bound:g} s")
+                time.sleep(LOCK_PAUSE_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def sealed(self, place: Sequence[str], body: bytes) -> bytes:
+        """Returns the bytes as they are: the file is private."""
+        return body
+
+    def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
+        """Returns the bytes as they are."""
+        return sealed
+
+
+def opened_file(path: Path, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
+    """Opens one file of tables, wherever it is. Raises StoreError."""
+    return SqliteDatabase(
+        path, tables.sqlite, tables.what, tables.logger, checked=checked, setup=tables.setup
+    )
+
+
+def as_text(word: str) -> str:
+    """Returns a word of a client or a server as it stands in a row: it may have what is no text in a database."""
+    return word.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
