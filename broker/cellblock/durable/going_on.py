@@ -291,7 +291,7 @@ class GoingOn:
         """Goes on with the runs of brokers that have died; what tools had of them may have run. Ends those with which
         nobody has gone on for as long as a run may wait."""
         unsure, self._unsure = self._unsure, set[str]()
-        oldest = time.time() - max(self._keeper.settings.parked_ttl_ms / 1000, UNENDED_SECONDS)
+        oldest = time.time() - max(self._keeper.settings.expire_ms / 1000, UNENDED_SECONDS)
 
         def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
             held, owned = store.held(), store.owned()

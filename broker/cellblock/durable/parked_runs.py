@@ -161,7 +161,7 @@ class ParkedRuns:
     @property
     def good_seconds(self) -> float:
         """Says for how many seconds a run stays parked at most."""
-        return self._keeper.settings.parked_ttl_ms / 1000
+        return self._keeper.settings.expire_ms / 1000
 
     async def signing_keys(self, purpose: str) -> Sequence[bytes]:
         """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""

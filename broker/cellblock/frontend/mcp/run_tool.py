@@ -158,7 +158,7 @@ class RunTool:
         level = self._levels.level_for(context, client)
         if level is None and "progress_token" not in (context.meta or {}):
             return None
-        return LiveRun(level, self._service.front_config.shown.progress_interval_ms / 1000)
+        return LiveRun(level)
 
 
 async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
