@@ -65,7 +65,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
-    tally = Tally(10)
+    tally = Tally()
     parked = ParkedPages(cast(Any, NothingWaits()))
     return Pages(View(Still(), tally, Board(10), "1"), Metrics(tally, Still()), parked=parked, clock=clock)
 
@@ -143,7 +143,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(Still(), Tally(1), Board(1), "1"), None, secure=True)
+    pages = Pages(View(Still(), Tally(), Board(1), "1"), None, secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 
@@ -236,10 +236,10 @@ def test_unknown_paths(pages: Pages, path: str) -> None:
 
 
 def test_what_is_off_has_no_path() -> None:
-    only_metrics = Pages(None, Metrics(Tally(1), Still()), open_metrics=True)
+    only_metrics = Pages(None, Metrics(Tally(), Still()), open_metrics=True)
     assert answer(only_metrics, "GET", METRICS_PATH, token=False).status_code == 200
     assert answer(only_metrics, "GET", "/dashboard").status_code == 404
-    no_metrics = Pages(View(Still(), Tally(1), Board(1), "1"), None)
+    no_metrics = Pages(View(Still(), Tally(), Board(1), "1"), None)
     assert answer(no_metrics, "GET", "/dashboard").status_code == 200
     for path in (METRICS_PATH, "/dashboards", "/dashboard/parked", "/servers/"):
         assert answer(no_metrics, "GET", path).status_code == 404
