@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-import pytest
-from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound
-from cellblock.catalog.discovery import MAX_SEARCH_LIMIT, Discovery, DiscoveryCache
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 import re
 from collections.abc import Callable
-from cellblock.base.errors import ConfigError
+from typing import Any
+
+import pytest
+
+from cellblock.base.errors import ConfigError, ScriptError, ServerNotFound, ToolNotFound
 from cellblock.base.terminal import Painter
+from cellblock.catalog.discovery import MAX_SEARCH_LIMIT, Discovery, DiscoveryCache
 from cellblock.catalog.lookup import (
     MAX_FOUND_CHARS,
     declare_found,
@@ -25,7 +25,6 @@ from cellblock.catalog.lookup import (
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.cli.tools import search_text
-
 
 READ = ToolEntry(
     "read-file", "read_file", "Reads a file.", {"readOnlyHint": True}, {"type": "object"}, {"type": "string"}
@@ -221,7 +220,9 @@ def test_types_of_one_server_or_all() -> None:
 def test_search_finds_and_is_restricted() -> None:
     best = search_tools(lookup_catalog(), "read file", server=None, limit=5)
     assert best[0]["toolName"] == "read-file"
-    assert {hit["serverId"] for hit in search_tools(lookup_catalog(), "list", server="mail", limit=5)} == {"mail"}
+    assert {hit["serverId"] for hit in search_tools(lookup_catalog(), "list", server="mail", limit=5)} == {
+        "mail"
+    }
     assert search_text(best, Painter(None)).startswith("my-files.read-file  Reads a file.")
     assert search_text([], Painter(None)) == "nothing found"
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
+from cellblock.catalog.absent_globals import absent_hint, absent_module_hint, import_hint
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import (
     RESERVED_WORDS,
     check_tool_name,
@@ -17,16 +23,11 @@ from cellblock.catalog.naming import (
     module_path,
     module_paths,
 )
+from cellblock.catalog.suggest import MAX_CANDIDATES, nearest_names
 from cellblock.python_tools.tool_mark import tool
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 from support.entries import settings
-from cellblock.catalog.absent_globals import absent_hint, absent_module_hint, import_hint
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-import random
-import time
-from cellblock.catalog.suggest import MAX_CANDIDATES, nearest_names
 from support.recorded_catalogs import recorded_tools
-
 
 BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}
 """Names of Python tools that nothing could call."""

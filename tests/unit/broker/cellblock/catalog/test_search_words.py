@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+
 import pytest
+
 from cellblock.catalog import search_words
-from cellblock.catalog.search_text import MAX_QUERY_TERMS
+from cellblock.catalog.search_text import MAX_QUERY_TERMS, fold, stem, terms
 from cellblock.catalog.search_words import (
     FROM_SPEECH,
     GENERAL_FAR,
@@ -19,8 +21,6 @@ from cellblock.catalog.search_words import (
     wanted_by,
     word_groups,
 )
-from cellblock.catalog.search_text import fold, stem, terms
-
 
 FILE = Path(search_words.__file__).with_name("search_words.txt")
 LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]

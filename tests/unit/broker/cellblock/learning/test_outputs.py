@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
+
 import pytest
+
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
@@ -16,10 +19,8 @@ from cellblock.frontend.mcp.context import declarations_in_budget
 from cellblock.learning.learner import Learner
 from cellblock.learning.observation import Kind
 from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
-from cellblock.schemas.boxing import always_boxed_field, unbox_schema
-import tomllib
 from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
-
+from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 
 BOUND = 30.0
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
+
 import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from cellblock.catalog.model import Withheld
-from cellblock.upstream import definitions
-from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
 from mcp.shared.message import SessionMessage
-from cellblock.upstream.lenience import as_arguments, malformed_of, restore, schemas_of, soften
-import asyncio
+
+from cellblock.catalog.model import Withheld
 from cellblock.upstream import definitions, listing
+from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
+from cellblock.upstream.lenience import as_arguments, malformed_of, restore, schemas_of, soften
 from cellblock.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
 import tracemalloc
+import zlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
+
+import httpx2
+import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from cellblock.upstream.lines import ENDLESS, KEPT_BYTES, EndlessLine, LineSplitter, TooLong
-import mcp_types as types
 from mcp.shared.message import SessionMessage
-from cellblock.upstream.incoming import NO_ANSWER, read_message
-import random
+
 from cellblock.upstream.events import EventSplitter
-import threading
-import zlib
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-import httpx2
 from cellblock.upstream.heavy import LargeMessages
-from cellblock.upstream.lines import TooLong
+from cellblock.upstream.incoming import NO_ANSWER, read_message
+from cellblock.upstream.lines import ENDLESS, KEPT_BYTES, EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import MessageTooLarge, cap_response, is_too_large, too_large_error
+from support.http_server import serving
 
 
 @given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60)), cap=st.integers(8, 40))
@@ -219,13 +220,8 @@ class Sending(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Where `Sending` answers."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Sending)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with serving(Sending) as address:
+        yield f"http://{address}"
 
 
 async def body_of(url: str) -> bytes:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
 import mcp_types as types
 import pytest
+
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
-import asyncio
-from collections.abc import Callable
-from pathlib import Path
 from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log, upstream_log
-
 
 NAME = "cellblock.upstream.messages"
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
-from pathlib import Path
-import pytest
-from cellblock.config.settings import ServerConfig, UpstreamSettings
-from cellblock.upstream.connecting import State
-from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
-from support.waits import until
-from cellblock.upstream.connecting import STEADY_SECONDS, Backoff
-from collections.abc import Coroutine
-from typing import Any
-from cellblock.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
-from support.virtual_time import VirtualTimeLoop
-import json
 import textwrap
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
 import anyio
+import pytest
 from mcp import types
 from mcp.shared.message import SessionMessage
-from cellblock.config.settings import ServerConfig
-from cellblock.upstream.heavy import LargeMessages
-from cellblock.upstream.stdio import stdio_transport
 
+from cellblock.config.settings import ServerConfig, UpstreamSettings
+from cellblock.upstream.connecting import STEADY_SECONDS, Backoff, State
+from cellblock.upstream.heavy import LargeMessages
+from cellblock.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
+from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
+from cellblock.upstream.stdio import stdio_transport
+from support.virtual_time import VirtualTimeLoop
+from support.waits import until
 
 MOMENTS = 200
 """Enough that some meet the moment in which a connection fails."""

@@ -60,7 +60,6 @@ VIOLATIONS = {
     "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
     "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
     "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
-    "a log entry over its cap": "frame(b'x' * 1037, t='log', level='log', ms=0)",
     "a pause": "frame(t='pause')",
     "a resume": "frame(t='resume')",
     "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
@@ -249,3 +248,10 @@ async def test_a_boot_that_hangs_is_killed_at_its_bound(
     made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
     await owner.until("gone")
     assert not made.was_ready and made.state is State.GONE
+
+
+async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
+    ended, owner = await run_one("1", log_bytes=12)
+    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
+    assert owner.said == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
-import pytest
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.typescript import declare_all, declare_server
-from support.recorded_catalogs import recorded_catalog
-from cellblock.catalog.outputs import ToolOutput
-from cellblock.catalog.typescript import declare_all, declare_tool
 
+import pytest
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import ToolOutput
+from cellblock.catalog.typescript import declare_all, declare_server, declare_tool
+from support.recorded_catalogs import recorded_catalog
 
 HOSTILE = "*/ } export const evil: 1; /* \u2028`${x}`\n@ts-ignore \ud800"
 

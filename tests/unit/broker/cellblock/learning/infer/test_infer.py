@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+
 import pytest
+
 from cellblock.learning.infer import (
     ANYTHING,
     NOTHING,
@@ -13,11 +15,9 @@ from cellblock.learning.infer import (
     shape_of,
     to_schema,
 )
+from cellblock.learning.infer.fits import Fits
 from cellblock.learning.infer.shape import MAX_DEPTH, MAX_NAMES, MAX_SHAPES, MAX_VARIANTS
 from cellblock.learning.record import decode_shape, encode_shape
-from cellblock.learning.infer import ANYTHING, NOTHING, shape_of
-from cellblock.learning.infer.fits import Fits
-from cellblock.learning.infer.shape import MAX_NAMES
 
 
 def schema(*samples: Any) -> dict[str, Any]:

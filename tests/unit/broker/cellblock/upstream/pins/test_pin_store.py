@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-import pytest
-from cellblock.base.store import LocalStore
-from cellblock.upstream.definitions import canonical, digest, from_json
-from cellblock.upstream.pins.pin_store import PinError, PinStore
-from cellblock.upstream.pins.pins import Pins
-from support.shared_rows import AnyStore
 from typing import Any
+
 import mcp_types as types
+import pytest
+
+from cellblock.base.store import LocalStore
 from cellblock.config.settings import ServerConfig
-from cellblock.upstream.definitions import ToolDefinition, admit
+from cellblock.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
+from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from support.shared_rows import AnyStore
 
 
 def pins(description: str = "d") -> Pins:
