@@ -79,18 +79,8 @@ def make_schema() -> Schema:
         if "description" in target:
             target["description"] = " ".join(str(target["description"]).split())
     server = definitions[ServerConfig.__name__]
-    for key in URL_KEYS:
-        server["properties"][key] = {
-            "type": "string",
-            "description": "Another name of `url`, of other clients.",
-        }
     server["anyOf"] = [{"required": [key]} for key in ("command", "url", *URL_KEYS)]
-    schema["properties"] |= {
-        "$schema": {"type": "string", "description": "Where this schema is, for editors."},
-        "servers": {**schema["properties"]["mcpServers"], "description": "VS Code's name of `mcpServers`."},
-        "inputs": {"type": "array", "description": "VS Code's inputs, for `${input:ID}`."},
-    }
-    # What other clients keep beside their servers is not ours to judge.
+    # What other clients keep beside their servers, and their names for ours, are not ours to judge.
     schema["additionalProperties"] = True
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

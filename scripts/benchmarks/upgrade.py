@@ -1,11 +1,13 @@
-"""Whether anything is lost when a fleet is upgraded part by part, under load, from another version to this one.
+"""Whether anything is lost when another version is upgraded to this one.
 
-Two brokers of the version before share a PostgreSQL behind a balancer, and two worker hosts dial both. Clients of
-protocol 2026-07-28 run scripts whose calls must be allowed, and come back with the answers or leave durable runs, which
-`cellblock runs approve` allows; clients of 2025-06-18 run scripts in sessions. Meanwhile each part is ended by SIGTERM
-and followed by one of this version, in one order, and then, with a new fleet, in the other. Exit code 1 where a request
-has not exactly one answer, a call was made twice or may have been lost, a parked run was lost, a client was told what
-is not so, no broker was ready for a moment, or anything is left.
+First a daemon of the version before serves with a configuration that names every setting of that version, and parks a
+run; one of this version must start on the same state directory and configuration, take the same token, and go on with
+the run. Then two brokers of the version before share a PostgreSQL behind a balancer, and two worker hosts dial both.
+Clients of protocol 2026-07-28 run scripts whose calls must be allowed, and come back with the answers or leave durable
+runs, which are allowed beside them; clients of 2025-06-18 run scripts in sessions. Meanwhile each part is ended by
+SIGTERM and followed by one of this version, in one order, and then, with a new fleet, in the other. Exit code 1 where a
+request has not one answer, a call was made twice or may have been lost, a parked run was lost, a client was told
+what is not so, no broker was ready for a moment, or anything is left.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import base64
 import contextlib
 import http.client
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
@@ -28,8 +31,9 @@ from typing import Any, Final
 import psutil
 from mcp_types import INTERNAL_ERROR
 
-from benchmarks.client import HEADERS, META, TOOL, message_in
-from benchmarks.harness import parser, say
+from benchmarks.client import HEADERS, META, TOOL, message_in, run_of, send
+from benchmarks.client import response_in as answer_in
+from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from cellblock.base.postgresql import PostgresServer
 from cellblock.base.shared_state import SharedState
@@ -41,7 +45,7 @@ from cellblock.journal.place import Place
 from cellblock.journal.rows import Head, RunState
 from cellblock.journal.tables import SHOWN
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
-from support.entries import CELLBLOCK, plain_server
+from support.entries import CELLBLOCK, ledger, plain_server
 from support.fleet.fleet import Fleet
 from support.fleet.network import Loopback
 from support.fleet.parts import Broker, Part
@@ -92,6 +96,15 @@ await call(echo, 0);
 await call(wait, 1, { ms: 400 });
 await call(echo, 2);
 globalThis.__codemode_result__ = { run: RUN, told };
+"""
+
+
+ELSEWHERE: Final = ("state", "replicas", "hosts")
+"""Names the sections that mean nothing to one daemon alone."""
+
+PARKS: Final = """import { echo, give } from "@codemode/servers/ledger";
+await echo({ id: "1/0" });
+globalThis.__codemode_result__ = await give({ id: "1/1" });
 """
 
 
@@ -370,7 +383,6 @@ class Upgrade(Campaign):
     def _judge_rows(self) -> None:
         rows = self._fleet.database.rows
         for what, statement in {
-            "a broker": "SELECT name FROM cellblock.brokers",
             "a run that is not over": "SELECT id, state, owner FROM cellblock.runs WHERE state != 'ended'",
             "a lock": "SELECT * FROM pg_locks WHERE locktype = 'advisory'",
             "a session": "SELECT query FROM pg_stat_activity WHERE application_name = 'cellblock'",
@@ -433,6 +445,61 @@ async def measure(
         return upgrade
 
 
+def settings_in(schema: dict[str, Any], of: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields each setting of a section with its default, as the schema of a version has them."""
+    for name, setting in of.get("properties", {}).items():
+        refs = [one["$ref"] for one in (setting, *setting.get("allOf", ())) if "$ref" in one]
+        if refs:
+            found = dict(settings_in(schema, schema["$defs"][refs[0].rpartition("/")[2]]))
+            if found and name not in ELSEWHERE:
+                yield name, found
+        elif setting.get("default") not in (None, [], {}):
+            yield name, setting["default"]
+
+
+def kept(before: Path) -> list[str]:
+    """Opens what a daemon of the version before has kept; returns what is wrong."""
+    schema = json.loads((before.parents[1] / "docs" / "config.schema.json").read_text("utf-8"))
+    sections = dict(settings_in(schema, schema["$defs"]["CellblockSettings"]))
+    sections |= {"policy": {"default": {"approve": ["ledger.give"]}}}
+    sections["auth"] = {**sections.get("auth", {}), "keyring": "off"}
+    say(f"a configuration with the sections {', '.join(sections)}")
+    with tempfile.TemporaryDirectory(prefix="upgrade-", dir="/tmp") as name:
+        folder = Path(name)
+        calls, state = folder / "ledger.jsonl", folder / "s"
+        config = configured(folder, {"ledger": plain_server("--ledger", calls)}, **sections)
+
+        def run(at: Any, code: str) -> Any:
+            return answer_in(
+                send(at.port, at.token, run_of(code, durable=True), address="127.0.0.1", bound=BOUND_SECONDS)[
+                    1
+                ]
+            )
+
+        def command(*words: str) -> str:
+            files = ("--config", str(config), "--state-dir", str(state))
+            argv = [str(CELLBLOCK), *words, *files]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=BOUND_SECONDS, check=True)
+            return done.stdout
+
+        with daemon(config, state, program=[str(before / "cellblock")]) as old:
+            parked = run(old, PARKS)["usage"]["runId"]
+        with daemon(config, state) as new:
+            waiting = [one["id"] for one in json.loads(command("runs", "list", "--parked", "--json"))]
+            command("runs", "approve", parked)
+            until = time.monotonic() + BOUND_SECONDS
+            while time.monotonic() < until and "parked" in command("runs", "list", "--json"):
+                time.sleep(LOOK_SECONDS)
+            again = run(new, "globalThis.__codemode_result__ = 7;")
+        made = Counter(one["arguments"]["id"] for one in ledger(calls) if one["event"] == "call")
+    found = {
+        "the parked run is not listed": parked in waiting,
+        f"its calls were made so often: {dict(made)}": made == {"1/0": 1, "1/1": 1},
+        "the token of before is not taken": new.token == old.token and again["result"] == 7,
+    }
+    return [what for what, holds in found.items() if not holds]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code."""
     options = parser("upgrade", __doc__)
@@ -451,6 +518,9 @@ def main(arguments: Sequence[str]) -> int:
     found = options.parse_args(arguments)
     orders = [found.order] if found.order else ORDERS
     figures: dict[str, Any] = {}
+    if left := kept(found.before):
+        figures["kept"] = {"wrong": left}
+    print("\n".join(left) or "a state directory and a configuration of before: all is there")
     for order in orders:
         seconds = found.minutes * 60 / len(orders)
         done = asyncio.run(measure(found.before, CELLBLOCK.parent, order, seconds, found.seed, found.logs))

@@ -42,7 +42,7 @@ async def broker(
         tools=LOCAL_TOOLS,
         frontend=frontend,
         # What is found of one test's script does not come with another's response.
-        typecheck_hold_ms=10_000,
+        typecheck_timeout_ms=10_000,
     ) as made:
         assert list(made.catalog.servers) == ["contract", "plain", "local"], made.catalog.unavailable
         yield made

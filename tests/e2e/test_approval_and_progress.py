@@ -22,7 +22,6 @@ from support.waits import until, within
 
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}, "approval_timeout_ms": 5_000},
-    "frontend": {"progress_interval_ms": 100},
     "pool": {"warm": 2},
 }
 

@@ -33,10 +33,7 @@ INLINE = 20_000
 SECTION: dict[str, Any] = {
     "outputs": {
         "inline_bytes": INLINE,
-        "preview_bytes": 500,
-        "page_bytes": 64 * KIB,
-        "client_bytes": 3 * MIB,
-        "total_bytes": 4 * MIB,
+        "total_bytes": 12 * MIB,
     },
     "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
     "max_message_bytes": MIB,
@@ -139,7 +136,7 @@ async def test_a_large_result_is_a_preview_and_pages(
         shown = response["result"]
         assert shown.startswith('[{"id":0,"name":"Zoë \\u202e𝄞')
         assert shown.endswith("…")
-        assert len(shown.encode()) <= 500 + len("…".encode())
+        assert len(shown.encode()) <= 2_000 + len("…".encode())
         (note,) = response["diagnostics"]
         assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
         assert f"inline_bytes = {INLINE}" in note["message"]
@@ -184,7 +181,7 @@ async def test_large_logs_end_with_what_is_left_out(
         assert link.uri in last["message"]
         assert "1,500 entries" in last["message"]
         assert shown[-1]["message"].startswith("line 1499 \\u001b[31mxxx")
-        assert len(json.dumps(shown)) < 1_000
+        assert len(json.dumps(shown)) < 3_000
         assert (link.name, link.mime_type) == ("logs.jsonl", "application/x-ndjson")
         lines = "".join(await pages_of(client, link.uri)).splitlines()
         assert [json.loads(line)["message"] for line in lines] == [
@@ -244,7 +241,7 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         for _ in range(6):
             links += links_of(await run(client, sized(MIB - 100)))
             sizes = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(sizes) <= SECTION["outputs"]["client_bytes"]
+            assert sum(sizes) <= SECTION["outputs"]["total_bytes"] // 4
             files = list(state_dir.glob("outputs.sqlite3*"))
             assert sum(file.stat().st_size for file in files) <= 4 * SECTION["outputs"]["total_bytes"]
         assert len(links) == 6
@@ -254,7 +251,7 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
-    """Two editors that each start `serve --stdio`: the disk holds `client_bytes`, and the oldest output has gone."""
+    """Two editors that each start `serve --stdio` share one cap, and the oldest output has gone."""
     config = write_config(tmp_path, {}, **SECTION)
     state = tmp_path / "s"
     async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
@@ -264,7 +261,7 @@ async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> 
         ]
         sizes = on_disk(state)
         # To policies both are one client.
-        assert len(sizes) == 3 and sum(sizes) <= SECTION["outputs"]["client_bytes"]
+        assert len(sizes) == 3 and sum(sizes) <= SECTION["outputs"]["total_bytes"] // 4
         for client, uri in ((one, made[0]), (other, made[1])):
             with pytest.raises(MCPError, match="is not kept"):
                 await client.read_resource(uri)

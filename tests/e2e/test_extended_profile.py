@@ -70,9 +70,7 @@ def script(use: str) -> str:
 
 async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_everything: ServerEntry) -> None:
     server_everything["env"] = VARIABLES
-    config = write_config(
-        tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000, typecheck_hold_ms=20_000
-    )
+    config = write_config(tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000)
     async with serving(config, "--profile", "extended") as client:
         before = await listed(client)
         assert [tool.name for tool in before.tools] == TOOLS

@@ -30,7 +30,6 @@ from support.waits import until, within
 pytestmark = [pytest.mark.thorough, pytest.mark.servers]
 
 INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
-OFTEN = {"progress_interval_ms": 100}
 CONNECTIONS = [(front, era) for front in ("stdio", "http") for era in ("legacy", "modern")]
 
 CODE = """
@@ -65,7 +64,7 @@ class Connection:
             self.command: list[str] = []
         else:
             plain = plain_server("--ledger", self.ledger)
-            config = write_config(folder, {**(more or {}), "plain": plain}, frontend=OFTEN)
+            config = write_config(folder, {**(more or {}), "plain": plain})
             self.target = []
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
             self.command = [str(program or forked_cellblock()), "serve", "--stdio", *options]
@@ -111,9 +110,7 @@ def call(code: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    async with daemon(
-        tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}, frontend=OFTEN
-    ) as served:
+    async with daemon(tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}) as served:
         yield served
 
 
@@ -138,7 +135,7 @@ async def test_it_completes_a_run(connection: Connection) -> None:
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
-SLOW = "await new Promise((done) => setTimeout(done, 1000)); globalThis.__codemode_result__ = 'slow';"
+SLOW = "await new Promise((done) => setTimeout(done, 2500)); globalThis.__codemode_result__ = 'slow';"
 TOKEN = ["--tool-metadata", "progressToken=by-hand"]
 
 
@@ -210,7 +207,7 @@ class Tap:
 async def test_progress_is_sent_over_http_too(tmp_path: Path, era: str) -> None:
     async with tapped() as tap:
         ours = {"allowed_hosts": [f"127.0.0.1:{tap.port}"]}
-        async with daemon(tmp_path, http=ours, frontend=OFTEN) as running:
+        async with daemon(tmp_path, http=ours) as running:
             tap.behind = running.port
             connection = Connection("http", era, tmp_path, running)
             connection.target[3] = f"http://127.0.0.1:{tap.port}/mcp"

@@ -37,8 +37,6 @@ CLIENTS = (
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
 CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
-OFTEN = {"progress_interval_ms": 100}
-
 CODE = """
 import { list_issues, get_issue } from "@codemode/servers/tracker";
 const { issues, total } = await list_issues({ label: "security", status: "open" });
@@ -148,7 +146,7 @@ async def driven(
             await client.write(url=running.url, headers=running.auth)
         else:
             servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
-            config = write_config(folder, servers, frontend=OFTEN)
+            config = write_config(folder, servers)
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
             # One of them starts the console script.
             program = CELLBLOCK if package == CLIENTS[0][0] else forked_cellblock()
@@ -172,9 +170,7 @@ async def driven(
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    async with daemon(
-        tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}, frontend=OFTEN
-    ) as served:
+    async with daemon(tmp_path_factory.mktemp("http"), servers={"tracker": tracker()}) as served:
         yield served
 
 

@@ -55,14 +55,13 @@ ONE = "globalThis.__codemode_result__ = 1;"
 def section() -> dict[str, Any]:
     return {
         "policy": {"default": {"approve": ["plain.give"]}},
-        "frontend": {"progress_interval_ms": 100},
     }
 
 
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that park a run before its client hears the question."""
-    kept = {"outputs": {"inline_bytes": 1024, "page_bytes": 1024}}
+    kept = {"outputs": {"inline_bytes": 1024}}
     async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(), **kept) as found:
         yield found
 
@@ -301,13 +300,13 @@ async def test_an_output_is_read_at_any_broker_by_its_owner(
     ann = replace(here, token=capfd.readouterr().out.strip())
     for one in (ann, replace(ann, port=there.port)):
         await until_known(one, 200)
-    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(3000);')
+    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(66_000);')
     (output,) = found["structuredContent"]["outputs"]
     third = f"{output['uri']}?page=3"
     for port in (here.port, there.port):
         asked = replace(ann, port=port)
         read = await ask(asked, "resources/read", third, uri=third)
-        assert read["result"]["contents"][0]["text"] == "x" * 953 + '"'
+        assert read["result"]["contents"][0]["text"] == "x" * 465 + '"'
         listed_there = await ask(asked, "resources/list", "")
         assert output["uri"] in [one["uri"] for one in listed_there["result"]["resources"]]
         refused = await ask(

@@ -49,7 +49,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
     }
     began = tmp_path / "began"
     light = {"pool": {"warm": 0}, "typecheck": "off"}
-    off = {"servers": {"hangs": server}, "dashboard": {"enabled": False}, "metrics": {"enabled": False}}
+    off = {"servers": {"hangs": server}, "dashboard": {"enabled": False}}
     async with daemon(tmp_path, **off, **light) as running, contextlib.AsyncExitStack() as stack:
         await until(began.exists, "the server hangs")
         hanging = psutil.Process(int(began.read_text()))

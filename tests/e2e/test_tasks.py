@@ -219,7 +219,7 @@ async def test_who_may_not_know_of_a_task(tmp_path: Path, capfd: pytest.CaptureF
 
 
 async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) -> None:
-    section: dict[str, Any] = {**SECTION, "journal": {"parked_ttl_ms": 4_000}}
+    section: dict[str, Any] = {**SECTION, "journal": {"expire_ms": 4_000}}
     async with daemon(tmp_path, **section) as served:
         ann = Caller(served, TASKS)
         name = await ann.task_id(GIVES)

@@ -25,7 +25,9 @@ def test_an_upgrade_part_by_part_loses_nothing(order: str) -> None:
         words, capture_output=True, text=True, env=environment, timeout=BOUND_SECONDS, check=False
     )
     assert done.returncode == 0 and "nothing was lost" in done.stdout, (done.stdout, done.stderr)
-    counts = dict(one.rsplit(" ", 1) for one in done.stdout.partition(": ")[2].split("\n")[0].split(", "))
+    assert "a state directory and a configuration of before: all is there" in done.stdout
+    line = next(line for line in done.stdout.splitlines() if line.startswith(order))
+    counts = dict(one.rsplit(" ", 1) for one in line.partition(": ")[2].split(", "))
     # It has looked: there were requests of both kinds, parked runs, and sessions that ended with their broker.
     for name in ("requests", "requests_in_sessions", "resumed", "approved", "calls", "sessions_ended"):
         assert int(counts[name]) > 0, done.stdout

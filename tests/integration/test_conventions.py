@@ -19,7 +19,7 @@ ONE = f"{PLAIN}const one = await plain.echo({{ a: 1 }});\n"
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     # A finding that comes later than a response waits for the next: here each is waited for.
-    patient = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000}
+    patient = {"typecheck_timeout_ms": 60_000}
     folder = tmp_path_factory.mktemp("state")
     async with Broker(settings(folder, {"plain": plain_server()}, **patient)) as made:
         await made.settled()

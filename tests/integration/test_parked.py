@@ -286,7 +286,7 @@ globalThis.__codemode_result__ = said;
 async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
     MADE.clear()
     pool = {"warm": 1}
-    async with broker_on(tmp_path, pool=pool, journal={"parked_ttl_ms": 3_000}) as made:
+    async with broker_on(tmp_path, pool=pool, journal={"expire_ms": 3_000}) as made:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
         host = made.host_pid
         assert host is not None
@@ -304,10 +304,13 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
     assert MADE == {}
 
 
-async def test_a_run_that_is_not_allowed_any_more_ends(tmp_path: Path) -> None:
+async def test_a_run_that_is_not_allowed_any_more_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with broker_on(tmp_path) as made:
         run_id = await parked(made, "await write({ n: 1 });")
-    async with broker_on(tmp_path, max_code_bytes=10) as made:
+    monkeypatch.setattr("cellblock.execution.request.MAX_CODE_BYTES", 10)
+    async with broker_on(tmp_path) as made:
         with pytest.raises(InvalidRequest):
             await within(made.resume(run_id, "accepted"))
         head: Any = None

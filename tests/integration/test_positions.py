@@ -107,7 +107,7 @@ async def test_a_stack_in_the_result_names_its_place(broker: Broker, end: str) -
 @pytest.mark.parametrize("end", ENDS)
 async def test_the_exception_and_the_type_error_name_one_place(tmp_path: Path, end: str) -> None:
     code = f"import '@codemode/servers/plain';{end}const s = '\u2028💥';{end}const n = 1; missing.call();"
-    sections = {"typecheck": "after", "typecheck_timeout_ms": 20_000, "typecheck_hold_ms": 20_000}
+    sections = {"typecheck": "after", "typecheck_timeout_ms": 20_000}
     async with Broker(settings(tmp_path, {"plain": plain_server()}, **sections)) as running:
         response = await within(running.run(code))
     places = [(found.code, found.path) for found in response.diagnostics]

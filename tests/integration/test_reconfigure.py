@@ -106,7 +106,7 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
         """One."""
         return 1
 
-    first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, max_code_bytes=100)
+    first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, typecheck_timeout_ms=100)
     async with Broker(first, tools=[one]) as broker:
         await broker.settled()
         with pytest.raises(ConfigError, match="called local"):
@@ -121,7 +121,7 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
         assert broker.reconfigure(smaller) == [
             "cellblock.limits.max_tool_calls.default has changed",
             "cellblock.limits.max_tool_calls.maximum has changed",
-            "cellblock.max_code_bytes has changed",
+            "cellblock.typecheck_timeout_ms has changed",
             "cellblock.pool.warm has changed, which needs a restart",
         ]
         error_of(await broker.run(PID), "SANDBOX_LIMIT")

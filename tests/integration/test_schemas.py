@@ -64,7 +64,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
 
 
 async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
-    schemas = {"servers": {"contract": {"unwrap": "json", "tools": {"annotated_text": {"unwrap": "spec"}}}}}
+    schemas = {"servers": {"contract": {"unwrap": "json"}}}
     async with Broker(settings(tmp_path, contract(), schemas=schemas)) as broker:
         await broker.settled()
         value = succeeded(

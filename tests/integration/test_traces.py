@@ -74,7 +74,7 @@ def collector() -> Iterator[Collector]:
 async def test_one_trace_from_the_client_to_the_server(
     collector: Collector, tmp_path: Path, mode: str
 ) -> None:
-    traces = {"endpoint": collector.endpoint, "headers": {"x-api-key": "k-e-y"}, "service_name": "my-cells"}
+    traces = {"endpoint": collector.endpoint, "headers": {"x-api-key": "k-e-y"}}
     async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
         async with served.client(mode) as client:
             meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -101,12 +101,12 @@ async def test_one_trace_from_the_client_to_the_server(
         if event["event"] == "trace"
     }
     assert told == {name: [TRACE, spans[f"tools/call {name}"].span_id.hex()] for name in ("echo", "fail")}
-    assert (collector.service, collector.key) == ("my-cells", "k-e-y")
+    assert (collector.service, collector.key) == ("cellblock", "k-e-y")
     assert b"in the input" not in collector.raw and b"in the output" not in collector.raw
 
 
 async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
-    traces = {"endpoint": "http://127.0.0.1:9/v1/traces", "export_timeout_ms": 1000}
+    traces = {"endpoint": "http://127.0.0.1:9/v1/traces"}
     async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
         async with served.client() as client:
             result: Any = await within(

@@ -81,9 +81,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -> AsyncIterator[Broker]:
-    config = settings(
-        tmp_path_factory.mktemp("types"), typecheck_timeout_ms=WARM_MS, typecheck_hold_ms=WARM_MS
-    )
+    config = settings(tmp_path_factory.mktemp("types"), typecheck_timeout_ms=WARM_MS)
     async with Broker(config, tools=recorder.tools()) as started:
         await started.settled()
         yield started

@@ -53,7 +53,6 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         tmp_path,
         {"plain": plain_server("--ledger", record)},
         typecheck_timeout_ms=WARM_MS,
-        typecheck_hold_ms=WARM_MS,
         schemas=schemas,
     )
     wrong = script(how, "task.title.toUpperCase()")
@@ -89,9 +88,7 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
     from cellblock.base.store import opened_file
     from cellblock.learning.store import TABLES, Observations
 
-    config = settings(
-        tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS, typecheck_hold_ms=WARM_MS
-    )
+    config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
     wrong = script(STRUCTURED, "String(task.title)")
     async with Broker(config) as broker:
         await broker.settled()

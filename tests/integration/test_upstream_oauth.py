@@ -331,8 +331,11 @@ class Ring(KeyringBackend):
         del self.entries[service, username]
 
 
-async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
-    auth = {"keyring": "auto", "keyring_timeout_ms": 1000}
+async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.upstream.auth.store.KEYRING_SECONDS", 1.0)
+    auth = {"keyring": "auto"}
     before, ring = keyring.get_keyring(), Ring()
     keyring.set_keyring(ring)
     try:

@@ -87,9 +87,7 @@ def config(folder: Path, **more: Any) -> Any:
         "tracker": tracker(),
         "plain": plain_server("--definitions", definitions),
     }
-    return settings(
-        folder, servers, **{"typecheck_hold_ms": WARM_MS, "typecheck_timeout_ms": WARM_MS, **more}
-    )
+    return settings(folder, servers, **{"typecheck_timeout_ms": WARM_MS, **more})
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +137,11 @@ async def test_a_comparison_in_vain_is_told_though_the_script_succeeds(broker: B
 
 
 async def test_what_is_found_late_of_a_script_that_failed_comes_with_the_next_response(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Broker(config(tmp_path, typecheck_hold_ms=0), tools=[person]) as broker:
+    monkeypatch.setattr("cellblock.execution.type_errors.HOLD_SECONDS", 0)
+    monkeypatch.setattr("cellblock.execution.type_errors.CHECK_SECONDS", WARM_MS / 1000)
+    async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
         await broker.settled()
         failed = await within(broker.run(result("(await local.person({})).nmae.length")))
         error_of(failed, "UNCAUGHT_EXCEPTION")
@@ -246,10 +246,13 @@ async def test_a_repeated_script_is_not_checked_again(
     assert len(checked) == 3, "a script that can call no tool has nothing to be told of"
 
 
-async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(tmp_path: Path) -> None:
+async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.execution.type_errors.CHECK_SECONDS", WARM_MS / 1000)
     wrong = result("[(await local.person({})).nmae]")
     before = {process.pid for process in descendants(psutil.Process().pid)}
-    async with Broker(config(tmp_path, typecheck_hold_ms=30), tools=[person]) as broker:
+    async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
         await broker.settled()
         assert (await within(broker.run(result("await local.person()"), client="one"))).ok
 

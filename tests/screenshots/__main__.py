@@ -52,7 +52,6 @@ async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
         "tools": ["cellblock.cli.demo.team"],
         "pool": {"capacity": 8},
         # A run that is opened is remembered for as long as the pictures take.
-        "dashboard": {"recent_runs": 1000},
     }
     async with daemon(folder, **options) as served:
         clients = [asyncio.create_task(client(served, number)) for number in range(10)]

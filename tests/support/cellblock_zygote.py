@@ -13,6 +13,7 @@ Servers that tests write with the MCP SDK take as long to import it; they are fo
     forked_cellblock()                     is the program for tests: a caller of this process's own zygote
     forked_python()                        is the same for `-I FILE`, `-m MODULE` and `-c CODE`, with the SDK imported
     started(ARGUMENT...)                   starts one as asyncio does, with the pid of the command itself
+    with_constants({"MODULE.NAME": 1})     is the environment for one with other constants than the product's
     python cellblock_zygote.py SOCKET      serves; says "ready" on stdout
     python -IS caller.py ARGUMENT...       is `cellblock` (`install` writes it). It ends as the command does and passes
                                            signals on; where it is killed, so is the command
@@ -28,6 +29,7 @@ import fcntl
 import functools
 import gc
 import importlib
+import json
 import os
 import runpy
 import selectors
@@ -40,7 +42,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +75,9 @@ PRELOADED = (
 )
 
 CONSOLE_SCRIPT = Path(sys.executable).parent / "cellblock"
+
+CONSTANTS = "CELLBLOCK_TEST_CONSTANTS"
+"""The variable with the constants of `with_constants`; servers that the command starts do not see it."""
 
 BOUND_SECONDS = 60.0
 """Longest wait for the other side of a connection, and for commands that are told to end; each takes milliseconds."""
@@ -217,6 +222,11 @@ async def started(*arguments: object, program: Path | None = None, **options: An
     return Command(process, pid_of(process.pid))
 
 
+def with_constants(constants: Mapping[str, Any]) -> dict[str, str]:
+    """This process's environment, and constants by `module.NAME`."""
+    return {**os.environ, CONSTANTS: json.dumps(dict(constants))}
+
+
 def pid_of(caller: int) -> int:
     """The pid of the command of a caller, a process that was started as one of the two programs."""
     with socket.socket(socket.AF_UNIX) as asking:
@@ -267,6 +277,10 @@ class Order:
         if self.program == b"python":
             return run_python(*self.arguments)
         sys.argv = [str(CONSOLE_SCRIPT), *self.arguments]
+        for name, value in json.loads(os.environ.pop(CONSTANTS, "{}")).items():
+            module, _, constant = name.rpartition(".")
+            assert hasattr(importlib.import_module(module), constant), name
+            setattr(importlib.import_module(module), constant, value)
         from cellblock.cli.main import main
 
         return main()

@@ -160,7 +160,7 @@ class _Asking:
 
     def __init__(self, cellblock: str, folder: Path, world: World, environment: Mapping[str, str]) -> None:
         self._cellblock, self._folder, self._world, self._environment = cellblock, folder, world, environment
-        self._patience = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000}
+        self._patience = {"typecheck_timeout_ms": 60_000}
         self._session: Session | None = None
         self._lacks = False
         self._write(world.settings)

@@ -257,7 +257,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             _result("[(await texts.nicknamed({})).nickname]"),
             _result("[(await texts.person({})).nickname]"),
         ),
-        "A later finding comes with that client's next response; none waits longer than `typecheck_hold_ms`; a "
+        "A later finding comes with that client's next response; none waits longer than 30 ms; a "
         "repeated script costs nothing.": [],
         "What is legitimate is neither told nor, under `before`, refused.": _all(
             "const r = await texts.member({}); " + _result("r.title ? r.title : r.name"),

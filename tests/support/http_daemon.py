@@ -20,7 +20,7 @@ import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from support.cellblock_zygote import Command, started
+from support.cellblock_zygote import Command, started, with_constants
 from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import alive, descendants, gone
 from support.waits import within
@@ -186,9 +186,11 @@ async def daemon(
     token: str | None = None,
     servers: Mapping[str, Any] | None = None,
     console_script: bool = False,
+    constants: Mapping[str, Any] | None = None,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
-    """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left."""
+    """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left.
+    `constants` are as in `with_constants`."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
     words = [
@@ -205,7 +207,7 @@ async def daemon(
     if console_script:
         process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
     else:
-        process = await started(*words, **streams)
+        process = await started(*words, **streams, env=with_constants(constants or {}))
     family: list[psutil.Process] = []
     assert process.stderr is not None
     said: list[str] = []

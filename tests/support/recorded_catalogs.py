@@ -1,4 +1,4 @@
-"""The tool lists of public MCP servers that are kept in tests/fixtures (`scripts/dump_catalogs.py`)."""
+"""The tool lists of public MCP servers that are kept in tests/fixtures."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from cellblock.base.errors import first_few
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import no_secrets_known, warn, with_state_dir
-from cellblock.cli.run import GRANTEE, STDIN, name_of, read_grants, read_script, run_script
+from cellblock.cli.run import STDIN, name_of, read_grants, read_script, run_script
 from cellblock.cli.runs import kept_recording
 from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on_terminal
@@ -24,7 +24,7 @@ from cellblock.execution import payload
 from cellblock.journal.cellrun import MAX_BYTES, read, redacted, write
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.policy.asking import Grantee
+from cellblock.policy.asking import COMMAND_LINE, Grantee
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -112,7 +112,9 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         approver = asker_on_terminal(None) if parsed.script != STDIN else None
         if approver is None and not parsed.yes:
             raise UsageError("nobody can be asked here; use a terminal, or name --yes")
-        live = Live(with_state_dir(parsed).for_one_run(), Grantee(GRANTEE, approver), asks=not parsed.yes)
+        live = Live(
+            with_state_dir(parsed).for_one_run(), Grantee(COMMAND_LINE, approver), asks=not parsed.yes
+        )
     if not is_kept:
         return _replay(parsed, recording, script, redacting(()), live)
     # Secrets were taken out of a file; what is kept has all that the script saw.

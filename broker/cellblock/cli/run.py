@@ -26,13 +26,10 @@ from cellblock.daemon.broker import Broker
 from cellblock.execution.caller import Caller
 from cellblock.execution.request import read_request, request_of
 from cellblock.journal.journal import Journal
-from cellblock.policy.asking import Grantee
+from cellblock.policy.asking import COMMAND_LINE, Grantee
 from cellblock.telemetry.logs import logging_as_configured
 
 STDIN: Final = "-"
-
-GRANTEE: Final = "cli"
-"""Names whose grants of `cellblock.policy` a run has."""
 
 
 def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -66,7 +63,7 @@ async def run_script(
             broker = Broker(settings)
             # Before any server is started.
             request = read_request({"code": code, **wanted}, section)
-            broker.policy.grants_of(GRANTEE, request.grants)
+            broker.policy.grants_of(COMMAND_LINE, request.grants)
             async with progress_on(sys.stderr) as progress, broker:
                 if progress is not None:
                     broker.events.add(progress)
@@ -74,7 +71,7 @@ async def run_script(
                 approver = asker_on_terminal(progress) if parsed.script != STDIN else None
                 await broker.settled(parsed.require)
                 _require(broker.catalog, parsed.require, config_used(parsed))
-                grantee = Grantee(GRANTEE, approver)
+                grantee = Grantee(COMMAND_LINE, approver)
                 wanted["requestedCapabilities"] = parsed.require or None
                 response = await broker.run_request(
                     request_of(code, **wanted),

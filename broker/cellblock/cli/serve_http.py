@@ -25,7 +25,7 @@ from cellblock.frontend.http.parked_pages import ParkedPages
 from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 from cellblock.frontend.http.token import FILE_NAME
 from cellblock.frontend.http.waiting_runs import WaitingRuns
-from cellblock.telemetry.board import Board
+from cellblock.telemetry.board import RECENT_RUNS, Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import View
@@ -141,9 +141,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     # Members of a team do not end each other's servers.
     is_own = section.http.oauth is None
     is_shown = is_own if dashboard.enabled is None else dashboard.enabled
-    if not is_shown and not section.metrics.enabled and not is_own:
-        return None
-    facts, tally = broker.facts(), Tally(section.metrics.max_tools)
+    facts, tally = broker.facts(), Tally()
 
     def redacted() -> Callable[[Any], Any]:
         return redacting(broker.settings.servers.values())
@@ -151,14 +149,13 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     broker.events.add(tally)
     view = None
     if is_shown:
-        board = Board(dashboard.recent_runs, logs=dashboard.logs, scripts=dashboard.show_scripts)
+        board = Board(RECENT_RUNS, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
-    metrics = Metrics(tally, facts) if section.metrics.enabled else None
     waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
     return Pages(
         view,
-        metrics,
+        Metrics(tally, facts),
         open_metrics=not section.metrics.token,
         secure=encrypted,
         servers=Servers(facts, broker.restart_server) if is_own else None,

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, SecretStr, model_validator
 
 from cellblock.base.errors import ConfigError
-from cellblock.config.sections import HttpUrl, Positive, Section
+from cellblock.config.sections import HttpUrl, Section
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 
@@ -111,12 +111,6 @@ class AuthSettings(Section):
     keyring: Literal["auto", "off"] = "auto"
     """Says where tokens are kept. `auto` uses the system's keyring where there is one, else files of the state
     directory that only their owner can read. `off` uses those files."""
-
-    keyring_timeout_ms: Positive = 5_000
-    """Bounds the wait for the keyring, in milliseconds, because a locked keyring may ask a person who is away."""
-
-    token_timeout_ms: Positive = 30_000
-    """Bounds an exchange with an authorization server, in milliseconds."""
 
     servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
     """Holds settings of single servers, by their names in `mcpServers`."""

@@ -26,11 +26,8 @@ class JournalSettings(Section):
     clients: dict[str, JournalMode] = Field(default_factory=dict[str, JournalMode])
     """Holds other values for single clients, by their names in `policy.clients`."""
 
-    parked_ttl_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
-    """Bounds how long a run waits for a person in all, in milliseconds. Then it ends without the answer."""
-
     expire_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
-    """Bounds how long a run is kept, in milliseconds."""
+    """Bounds how long a run waits for a person in all, and how long it is kept when it has ended, in milliseconds."""
 
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
     """Caps the disk space of all kept runs together, over all processes that share one state directory, in bytes. The

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from cellblock.config.sections import MIB, HttpUrl, Positive, Section
+from cellblock.config.sections import HttpUrl, Section
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -27,12 +27,6 @@ class LogSettings(Section):
     file: Path | None = None
     """Names the file that gets the log instead of stderr. Its mode is 0600."""
 
-    max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
-    """Caps the file, in bytes. Cellblock then renames it and begins a new one."""
-
-    keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Caps the renamed files; the oldest is removed."""
-
 
 class AuditSettings(Section):
     """Sets what `audit.jsonl` in the state directory records: who ran what when, and which tools were called. It has
@@ -48,28 +42,13 @@ class AuditSettings(Section):
     outputs: bool = False
     """Says whether results and the outputs of tool calls are in the audit log."""
 
-    max_value_bytes: Positive = 16 * 1024
-    """Caps one script, input or output, in UTF-8 bytes. A longer one is cut, and marked as cut."""
-
-    max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
-    """Caps the file, in bytes. Cellblock then renames it and begins a new one."""
-
-    keep: Annotated[int, Field(ge=1, le=1000)] = 9
-    """Caps the renamed files; the oldest is removed. That is 100 MiB in all, about 400,000 lines."""
-
 
 class MetricsSettings(Section):
     """Sets what `/metrics` of `serve --http` shows, in the text format of Prometheus."""
 
-    enabled: bool = True
-    """Says whether there is a page `/metrics`."""
-
     token: bool = True
     """Says whether the page requires the bearer token, as everything else does. Without it, anyone who reaches the
     address can read the names of servers and tools, and how often they are called."""
-
-    max_tools: Positive = 1_000
-    """Caps the tools that are counted separately: those called first. The others are counted together as `other`."""
 
 
 class TraceSettings(Section):
@@ -83,15 +62,6 @@ class TraceSettings(Section):
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Holds the headers that are sent along, such as an API key."""
 
-    service_name: Annotated[str, Field(min_length=1, max_length=200)] = "cellblock"
-    """Sets the `service.name` of every span."""
-
-    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Sets the share of runs that are traced, unless the client has decided that already."""
-
-    export_timeout_ms: Positive = 5_000
-    """Bounds one export, and how long a stopping daemon waits for the last one, in milliseconds."""
-
 
 class DashboardSettings(Section):
     """Sets what the dashboard of `serve --http` and `cellblock top` show."""
@@ -99,9 +69,6 @@ class DashboardSettings(Section):
     enabled: bool | None = None
     """Says whether there is a dashboard. Absent: there is one unless `http.oauth` is set, because everybody who may
     run scripts sees the runs of all."""
-
-    recent_runs: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Caps the ended runs that are kept in memory."""
 
     logs: bool = True
     """Says whether console output of scripts is kept with these runs and shown."""

@@ -152,13 +152,8 @@ class PolicySettings(BaseModel):
     call has run. An overlay's `retry` does the same for one tool. A server's own statement is never enough."""
 
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
-    """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
-
-    approval_total_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = 600_000
-    """Bounds how long the clock of one run may stand still for answers in all, in milliseconds."""
-
-    max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
-    """Caps the questions in one run, so that a script cannot wear the user out."""
+    """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied. The clock of one
+    run stands still for answers up to five times as long in all, and a run may ask 20 questions."""
 
     @field_validator("clients", "reuse", "quotas")
     @classmethod

@@ -4,15 +4,51 @@ what is allowed."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
 from cellblock.config.file.problems import Problem
 
-REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
-    "pool.realtime": "Cellblock asks for no real-time priority",
+
+class Kept(NamedTuple):
+    """Says what is always in force of a setting that may have restricted or opened something, and what to do where a
+    file says otherwise: an error."""
+
+    value: object
+    hint: str
+
+
+REMOVED: Final[Mapping[str, str | Kept]] = {
+    "pool.realtime": "no process has real-time priority",
+    "max_code_bytes": "Cellblock uses 1,048,576",
+    "typecheck_hold_ms": "Cellblock uses typecheck_timeout_ms, else 30",
+    "frontend.progress_interval_ms": "Cellblock uses 1,000",
+    "outputs.preview_bytes": "Cellblock uses 2,000",
+    "outputs.page_bytes": "Cellblock uses 32,768",
+    "outputs.client_bytes": "Cellblock uses a quarter of outputs.total_bytes",
+    "log.max_bytes": "Cellblock uses 10,485,760",
+    "log.keep": "Cellblock uses 3",
+    "audit.max_value_bytes": "Cellblock uses 16,384",
+    "audit.max_bytes": "Cellblock uses 10,485,760",
+    "audit.keep": "Cellblock uses 9",
+    "metrics.max_tools": "Cellblock uses 1,000",
+    "dashboard.recent_runs": "Cellblock uses 100",
+    "traces.service_name": "the environment variable OTEL_SERVICE_NAME says it",
+    "traces.sample_ratio": "the environment variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG say it",
+    "traces.export_timeout_ms": "Cellblock uses 5,000",
+    "auth.keyring_timeout_ms": "Cellblock uses 5,000",
+    "auth.token_timeout_ms": "Cellblock uses 30,000",
+    "policy.approval_total_ms": "Cellblock uses five times policy.approval_timeout_ms",
+    "policy.max_questions": "Cellblock uses 20",
+    "schemas.stable_after": "Cellblock uses 20",
+    "schemas.sample_every": "Cellblock uses 16",
+    "schemas.servers.*.tools": Kept({}, "Say it for the whole server."),
+    "metrics.enabled": Kept(True, "Take it out: /metrics asks for the token."),
+    "frontend.first_reference_chars": "Cellblock uses 12,000",
+    "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
+    "upstream.servers.*.connect_timeout_ms": "Cellblock uses upstream.connect_timeout_ms",
     "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
-    "upstream.servers.*.single": (
+    "upstream.servers.*.single": Kept(
         False,
         "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
     ),
@@ -32,6 +68,7 @@ REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
     "upstream.retry_max_ms": "Cellblock uses 30,000",
     "upstream.servers.*.retry_first_ms": "Cellblock uses 500",
     "upstream.servers.*.retry_max_ms": "Cellblock uses 30,000",
+    "upstream.tool_threads": "Cellblock uses 32",
     "upstream.list_timeout_ms": "Cellblock uses 20,000",
     "upstream.max_pages": "Cellblock uses 500",
     "upstream.max_tools": "Cellblock uses 2,000",
@@ -44,8 +81,7 @@ REMOVED: Final[Mapping[str, str | tuple[object, str]]] = {
     "journal.park_tools_after_ms": "a run has its process while tools are at work",
     "upstream.max_description_chars": "Cellblock uses 32,768",
 }
-"""Maps settings of the section to what Cellblock does instead; `*` stands for any name. Those that may have restricted
-or opened something have the value that is always in force, and what to do where a file says another: an error."""
+"""Maps settings of the section to what Cellblock does instead; `*` stands for any name."""
 
 
 def without_removed(section: object, at: Sequence[str]) -> tuple[object, list[Problem]]:
@@ -64,7 +100,7 @@ def _without(
     value: object,
     keys: Sequence[str],
     path: tuple[str, ...],
-    said: str | tuple[object, str],
+    said: str | Kept,
     problems: list[Problem],
 ) -> object:
     if not is_object(value):
@@ -79,9 +115,8 @@ def _without(
     return left
 
 
-def _problem(path: tuple[str, ...], said: str | tuple[object, str], value: object) -> Problem:
+def _problem(path: tuple[str, ...], said: str | Kept, value: object) -> Problem:
     if isinstance(said, str):
         return Problem(path, f"no longer a setting; {said}", "Take it out.", "warning", at_key=True)
-    kept, hint = said
-    severity = "warning" if value == kept else "error"
-    return Problem(path, "no longer a setting", hint, severity, at_key=True)
+    severity = "warning" if value == said.value else "error"
+    return Problem(path, "no longer a setting", said.hint, severity, at_key=True)

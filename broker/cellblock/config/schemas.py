@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from cellblock.config.sections import Positive, Section
+from cellblock.config.sections import Section
 
 Unwrap = Literal["spec", "json"]
 
 
-class ToolSchemaSettings(Section):
-    """Sets what a server or a tool does otherwise; None is as the level above has it."""
+class ServerSchemaSettings(Section):
+    """Sets what one server of `mcpServers` does otherwise; None is as for all."""
 
     learn: bool | None = None
     """Overrides `schemas.learn`."""
@@ -28,15 +28,8 @@ class ToolSchemaSettings(Section):
     """Overrides `schemas.keep_samples`."""
 
 
-class ServerSchemaSettings(ToolSchemaSettings):
-    """Sets what one server of `mcpServers` does otherwise, and its tools by their MCP names."""
-
-    tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
-    """Holds exceptions for single tools, by their MCP names."""
-
-
 class SchemaRules(NamedTuple):
-    """Tells which rules on schemas hold for one tool."""
+    """Tells which rules on schemas hold for a server's tools."""
 
     learn: bool
     unwrap: Unwrap
@@ -60,27 +53,15 @@ class SchemaSettings(Section):
     keep_samples: bool = False
     """Says whether the newest small result of each tool is kept, and shown as an example."""
 
-    stable_after: Positive = 20
-    """Sets the number of results in a row that change nothing, after which Cellblock looks only at some. Each 8 KiB
-    of a result count as one."""
-
-    sample_every: Positive = 16
-    """Sets that one result in so many is observed from then on."""
-
     overlays: Path | None = None
     """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
 
     servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
     """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
-    def for_tool(self, server: str, tool: str) -> SchemaRules:
-        """Returns the rules that hold for a tool: as said for it, else for its server, else for all."""
+    def for_server(self, server: str) -> SchemaRules:
+        """Returns the rules that hold for the tools of a server: as said for it, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
-        own = self.servers.get(server)
-        if own is None:
+        if (own := self.servers.get(server)) is None:
             return rules
-        for level in (own, own.tools.get(tool)):
-            if level is not None:
-                said = {name: value for name in rules._fields if (value := getattr(level, name)) is not None}
-                rules = rules._replace(**said)
-        return rules
+        return rules._replace(**own.model_dump(exclude_none=True))

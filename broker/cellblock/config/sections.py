@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -137,7 +137,6 @@ PassedOn = Literal["elicitation", "sampling", "roots"]
 class UpstreamServerSettings(Section):
     """Sets other bounds for one server; what is absent is as for all."""
 
-    connect_timeout_ms: Positive | None = None
     call_timeout_ms: Positive | None = None
     max_concurrent_calls: Positive | None = None
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
@@ -170,10 +169,6 @@ class UpstreamSettings(Section):
 
     max_concurrent_calls: Positive = 32
     """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
-
-    tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
-    """Caps the Python tools that are not async and run at the same time, over all runs. Each takes a thread of the
-    broker. A tool that never returns keeps its thread."""
 
     def for_server(self, server: str) -> UpstreamSettings:
         own = self.servers.get(server)
@@ -210,10 +205,6 @@ IsError = Literal["never", "diagnostics"]
 class FrontendSettings(Section):
     """Sets what clients are shown."""
 
-    progress_interval_ms: Annotated[int, Field(ge=50, le=600_000)] = 5_000
-    """Sets the pause between two progress notifications of a run, in milliseconds, to clients that ask for them:
-    clients give up after 60 s without one."""
-
     profile: Profile = "default"
     """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
     `inspect_tool` and `list_servers`, which show the current knowledge; a client reads its list of tools only once.
@@ -239,11 +230,6 @@ class FrontendSettings(Section):
     """Caps the characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's
     context. Servers that the client has used come first; the others share the rest. Functions that do not fit appear
     by name; 0 shows names only."""
-
-    first_reference_chars: Annotated[int, Field(ge=0)] = 12_000
-    """Caps the characters of TypeScript declarations in a response. They are of servers that the script imports or
-    requests and that the client has not seen, once for each state of their tools. Functions that do not fit appear by
-    name; 0 sends none."""
 
 
 IsolationMode = Literal["required", "auto", "off"]
@@ -285,6 +271,10 @@ Isolation = Annotated[
 ]
 
 
+PREVIEW_BYTES: Final = 2_000
+"""Caps the preview of an output, beside the rest of the response: about 500 tokens."""
+
+
 class OutputSettings(Section):
     """Sets how a front-end treats large results and logs. It is off unless `inline_bytes` is given."""
 
@@ -292,38 +282,19 @@ class OutputSettings(Section):
     """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
     preview of what is larger, and an MCP resource has the whole. Absent: responses are whole, whatever their size."""
 
-    preview_bytes: Annotated[int, Field(ge=64, le=MIB)] = 2_000
-    """Caps the preview of each kept output, beside the rest of the response: about 500 tokens. It is lowered to half
-    of `inline_bytes` at most."""
-
-    page_bytes: Annotated[int, Field(ge=1024, le=4 * MIB)] = 32 * 1024
-    """Caps the content of one `resources/read`, in bytes: about 8,000 tokens."""
-
     expire_ms: Annotated[int, Field(ge=100, le=7 * 24 * 3_600_000)] = 30 * 60_000
     """Bounds how long an output is kept, in milliseconds."""
 
-    client_bytes: Annotated[int, Field(ge=MIB)] = 64 * MIB
-    """Caps the disk space of one client, as `cellblock.policy` knows clients, in bytes. The client's oldest outputs
-    are removed first."""
-
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
     """Caps the disk space of all clients together, over all processes that serve with one state directory, in bytes.
-    The oldest outputs are removed first."""
+    The oldest outputs are removed first. One client may have a quarter."""
 
     @property
     def shown_bytes(self) -> int:
-        return min(self.preview_bytes, (self.inline_bytes or 2 * self.preview_bytes) // 2)
+        """Returns the size of one preview."""
+        return min(PREVIEW_BYTES, (self.inline_bytes or 2 * PREVIEW_BYTES) // 2)
 
-    @model_validator(mode="after")
-    def _client_within_total(self) -> OutputSettings:
-        if self.client_bytes > self.total_bytes:
-            raise ValueError(
-                f"client_bytes {self.client_bytes} is over total_bytes {self.total_bytes}: lower it, or raise "
-                "total_bytes"
-            )
-        return self
-
-    def needed_bytes(self, max_message_bytes: int, max_log_bytes: int) -> int:
-        """Returns what the largest result and the largest logs of one run take, in bytes of JSON."""
-        # An escaped character takes six bytes for one, and each of at most 10,000 entries some 60 beside its message.
-        return max_message_bytes + 6 * max_log_bytes + MIB
+    @property
+    def client_bytes(self) -> int:
+        """Returns what the outputs of one client, as `cellblock.policy` knows clients, may take on disk."""
+        return self.total_bytes // 4

@@ -22,7 +22,7 @@ from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_t
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Source, nearest, of_validation
-from cellblock.config.file.references import KEYRING_SECONDS, Resolver
+from cellblock.config.file.references import Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config.hosts import HostSettings
 from cellblock.config.http import HttpSettings
@@ -45,7 +45,6 @@ from cellblock.config.sections import (
     OutputSettings,
     PinSettings,
     PoolSettings,
-    Positive,
     Profile,
     Section,
     UpstreamSettings,
@@ -68,17 +67,9 @@ class RunSettings(Section):
     `before` checks it before it starts, and type errors refuse it. `off` starts no compiler. A request may choose its
     own value."""
 
-    typecheck_timeout_ms: Positive = 500
-    """Bounds a type check, in milliseconds. A script that is checked `before` it starts waits at most so long, also
-    for the compiler's start. Beside a run, it bounds the compiler's work."""
-
-    typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
-    """Bounds how long a response waits for the type check beside its run, in milliseconds, whether the script
-    succeeded or failed. Later findings come with the same client's next response. `cellblock run` has no next
-    response and waits for `typecheck_timeout_ms`."""
-
-    max_code_bytes: Positive = MIB
-    """Caps a script, in UTF-8 bytes."""
+    typecheck_timeout_ms: Annotated[int, Field(ge=1)] | None = None
+    """Bounds how long a script that is checked `before` it starts waits for its check, or a response for the check
+    beside the run, in milliseconds. Absent: 500 and 30. Later findings come with the same client's next response."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
     """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for answers
@@ -115,17 +106,6 @@ class CellblockSettings(RunSettings):
     tools: list[str] = Field(default_factory=list[str])
     """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
     functions, or single functions (`package.module:function`)."""
-
-    @model_validator(mode="after")
-    def _one_run_can_be_kept(self) -> CellblockSettings:
-        outputs = self.outputs
-        needed = outputs.needed_bytes(self.max_message_bytes, self.limits.max_log_bytes.maximum)
-        if outputs.inline_bytes is not None and outputs.client_bytes < needed:
-            raise ValueError(
-                f"outputs.client_bytes {outputs.client_bytes} is too small for the outputs of one run: with this "
-                f"max_message_bytes and limits.max_log_bytes it must be at least {needed}"
-            )
-        return self
 
 
 class Settings(BaseModel):
@@ -192,14 +172,11 @@ class Settings(BaseModel):
         return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
 
     def for_one_run(self) -> Settings:
-        """Returns the same settings for a process that runs one script: it boots no others, and waits for types."""
+        """Returns the same settings for a process that runs one script: it boots no others."""
         section = self.cellblock
-        warm, hold = min(1, section.pool.warm), section.typecheck_hold_ms
-        if "typecheck_hold_ms" not in section.model_fields_set:
-            # What is found too late for its response could never be told.
-            hold = section.typecheck_timeout_ms
+        warm = min(1, section.pool.warm)
         pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
-        return self._with(pool=pool, typecheck_hold_ms=hold)
+        return self._with(pool=pool)
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""
@@ -330,7 +307,7 @@ def read_settings(
     file = Path(source.name) if source.text is not None else None
     permissions = _with_permissions(made, file)
     variables = os.environ if environment is None else environment
-    resolver = Resolver(file, made.inputs, variables, keyring_bound=_keyring_bound(made.section))
+    resolver = Resolver(file, made.inputs, variables)
     plain, secrets, missing = _resolved(made, resolver)
     settings, problems = validated(plain, made, resolver.problems)
     failed = any(problem.severity == "error" for problem in problems)
@@ -400,13 +377,6 @@ def validated(
             if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))
         return None, problems
-
-
-def _keyring_bound(section: object) -> float:
-    """Returns the longest wait for the keyring, in seconds; read before the section is validated."""
-    auth = section.get("auth") if is_object(section) else None
-    bound = auth.get("keyring_timeout_ms") if is_object(auth) else None
-    return bound / 1000 if isinstance(bound, int) and bound > 0 else KEYRING_SECONDS
 
 
 _Missing = dict[str, list[tuple[Problem, str]]]

@@ -12,6 +12,7 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base import count_rows
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.upstream.registry import Registry
-    from cellblock.workers.pool.remote_hosts import Terms
-    from cellblock.workers.start import Workers
+    from cellblock.workers.start import Terms, Workers
 
 logger = logging.getLogger("cellblock")
 
@@ -120,7 +120,7 @@ def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
 
 def host_terms(section: CellblockSettings) -> Terms:
     """Returns what worker hosts must do for the scripts of this configuration."""
-    from cellblock.workers.pool.remote_hosts import Terms
+    from cellblock.workers.start import Terms
 
     return Terms(
         section.max_message_bytes,
@@ -200,8 +200,14 @@ async def start_reach(
     )
     stack.push_async_callback(registry.close)
     registry.start(since=began)
+    terms = host_terms(section)
+    remote = None
+    if section.hosts.listen is not None:
+        from cellblock.workers.pool.remote_hosts import open_hosts
+
+        remote = partial(open_hosts, section.hosts, section.pool, terms, state_dir)
     try:
-        workers = Workers(section.pool, section.hosts, host_terms(section), state_dir, stack)
+        workers = Workers(section.pool, terms, state_dir, stack, local=section.hosts.local, remote=remote)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()

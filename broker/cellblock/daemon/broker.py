@@ -302,7 +302,7 @@ class Broker(Parts):
         from cellblock.telemetry.tally import Tally
 
         if self._tally is None:
-            self._tally = Tally(self._settings.cellblock.metrics.max_tools)
+            self._tally = Tally()
             self.events.add(self._tally)
         return MetricsCollector(self._tally, self._running)
 

@@ -15,16 +15,13 @@ if TYPE_CHECKING:
 
 LIVE: Final = (
     "frontend.declaration_chars",
-    "frontend.first_reference_chars",
     "journal",
     "limits.max_cpu_ms",
     "limits.max_log_bytes",
     "limits.max_tool_calls",
     "limits.timeout_ms",
-    "max_code_bytes",
     "pins",
     "policy",
-    "typecheck_hold_ms",
     "typecheck_timeout_ms",
     "upstream.list_wait_ms",
     "upstream.max_concurrent_calls",

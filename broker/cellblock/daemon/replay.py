@@ -17,7 +17,7 @@ from cellblock.execution.journaled import STOPPED
 from cellblock.execution.response import RunResponse
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.policy.asking import Grantee
+from cellblock.policy.asking import COMMAND_LINE, Grantee
 
 MAX_DIFFERENCES: Final = 20
 """Bounds the differences that are told: the first ones say enough."""
@@ -97,7 +97,7 @@ async def replay(
     async with Broker(_settings(recording) if live is None else live.settings) as broker:
         if live is not None:
             await broker.settled()
-        grantee = Grantee("cli") if live is None else live.grantee
+        grantee = Grantee(COMMAND_LINE) if live is None else live.grantee
         response = await broker.run_request(
             journal.request, Caller(grantee=grantee), journal=journal, script_name=script_name
         )

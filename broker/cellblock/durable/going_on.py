@@ -102,7 +102,7 @@ class GoingOn:
         self._leaving = False
         self._looking: asyncio.Task[None] | None = None
         self._held = keeper.held
-        self._held.on_ready = self._is_ready
+        self._held.on_ready, self._held.on_change = self._is_ready, self.tell_change
         self._waking = TaskSet()
         self._change = asyncio.Event()
         self._watchers = 0
@@ -134,12 +134,14 @@ class GoingOn:
             await asyncio.wait(tasks)
 
     async def changed(self, since: int) -> None:
-        """Waits until something may have changed of the runs, here or in another process, after so many `changes`."""
+        """Waits until something may have changed of the runs, here or in another process, after so many `changes`; at
+        most `LOOK_SECONDS`."""
         self._watchers += 1
         self._look_now.set()
         try:
-            while self.changes == since:
-                await self._change.wait()
+            async with at_most(LOOK_SECONDS):
+                while self.changes == since:
+                    await self._change.wait()
         finally:
             self._watchers -= 1
 
@@ -289,7 +291,7 @@ class GoingOn:
         """Goes on with the runs of brokers that have died; what tools had of them may have run. Ends those with which
         nobody has gone on for as long as a run may wait."""
         unsure, self._unsure = self._unsure, set[str]()
-        oldest = time.time() - max(self._keeper.settings.parked_ttl_ms / 1000, UNENDED_SECONDS)
+        oldest = time.time() - max(self._keeper.settings.expire_ms / 1000, UNENDED_SECONDS)
 
         def look(store: JournalStore) -> tuple[list[tuple[str, str, int]], list[tuple[str, str]]]:
             held, owned = store.held(), store.owned()

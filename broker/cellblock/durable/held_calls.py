@@ -56,10 +56,12 @@ class HeldCalls:
 
     Attributes:
         on_ready: Is told of each run that waits for nobody any more.
+        on_change: Is told when something was written of one.
     """
 
     def __init__(self, journals: Journals, owner: RunOwner) -> None:
         self.on_ready: Callable[[str], None] = lambda run_id: None
+        self.on_change: Callable[[], None] = lambda: None
         self.is_closed = False
         self._journals = journals
         self._owner = owner
@@ -182,6 +184,7 @@ class HeldCalls:
                 held.pieces = []
                 if not await self._patiently(held, partial(self._added, held, pieces), default=False):
                     self.cancel(held.run)
+                self.on_change()
 
     async def _patiently(self, held: _Held, work: Callable[[JournalStore], bool], *, default: bool) -> bool:
         """Does work with the store, as often as it takes: nobody else does it while this broker lives."""

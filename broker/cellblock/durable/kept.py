@@ -164,7 +164,7 @@ class Kept(KeptRun):
             self._head,
             state="parked",
             turn=self.turn + 1,
-            expires=time.time() + self._settings.parked_ttl_ms / 1000,
+            expires=time.time() + self._settings.expire_ms / 1000,
             calls=len(recording.calls),
             is_answered=False,
             owner=None,

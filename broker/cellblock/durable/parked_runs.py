@@ -13,8 +13,7 @@ from typing import Final
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
-from cellblock.base.tasks import at_most
-from cellblock.durable.going_on import LOOK_SECONDS, GoingOn
+from cellblock.durable.going_on import GoingOn
 from cellblock.durable.keeper import Keeper
 from cellblock.durable.views import (
     ParkedRun,
@@ -121,8 +120,7 @@ class ParkedRuns:
                 until = time.monotonic() + OUTCOME_SECONDS
             elif head.is_answered and (why := self.going_on.foreign.get(run_id)) is not None:
                 raise Foreign(why)
-            async with at_most(LOOK_SECONDS):
-                await self.going_on.changed(seen)
+            await self.going_on.changed(seen)
         if head is None or head.state != "ended":
             return None
 
@@ -163,7 +161,7 @@ class ParkedRuns:
     @property
     def good_seconds(self) -> float:
         """Says for how many seconds a run stays parked at most."""
-        return self._keeper.settings.parked_ttl_ms / 1000
+        return self._keeper.settings.expire_ms / 1000
 
     async def signing_keys(self, purpose: str) -> Sequence[bytes]:
         """Returns keys that all brokers of the state directory share, as `Journals`. Raises StoreError."""

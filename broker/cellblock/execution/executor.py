@@ -47,6 +47,7 @@ from cellblock.execution.type_errors import TypeErrors
 from cellblock.journal.journal import Journal
 from cellblock.journal.recording import RecordedCall
 from cellblock.learning.learner import Learner
+from cellblock.policy.asking import COMMAND_LINE
 from cellblock.policy.grants import UNRESTRICTED, Grants
 from cellblock.policy.patterns import any_fits
 from cellblock.policy.policy import Policy
@@ -365,7 +366,9 @@ class Executor:
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
                 order.late += side.late()
-                response = await self._types.after(response, order.request, side)
+                response = await self._types.after(
+                    response, order.request, side, is_last=order.caller.grantee.principal == COMMAND_LINE
+                )
             if order.resumed and order.kept is not None:
                 used = {"resumed": order.kept.resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
                 response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
@@ -458,9 +461,7 @@ class Executor:
             raise _Refused(
                 _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
             )
-        side = SideCheck(
-            self._sides, plan, catalog, order.caller.client, settings.typecheck_timeout_ms / 1000
-        )
+        side = SideCheck(self._sides, plan, catalog, order.caller.client, self._types.check_seconds)
         context = RunContext(
             plan=plan,
             limits=request.limits,

@@ -16,6 +16,9 @@ from cellblock.config.sections import LimitRange, LimitSettings
 from cellblock.config.settings import RunSettings, TypecheckMode
 from cellblock.execution.response import Diagnostic
 
+MAX_CODE_BYTES: Final = 1024 * 1024
+"""Caps a script, in UTF-8."""
+
 MAX_CAPABILITIES: Final = 200
 """Bounds the servers that one request may name, each of which can cost a search for near names and a warning."""
 
@@ -131,9 +134,9 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
         raise _refusal(error) from None
     # Lone surrogates can come in a Python string; they have no UTF-8.
     size = len(body.code.encode("utf-8", "surrogatepass"))
-    if size > settings.max_code_bytes:
+    if size > MAX_CODE_BYTES:
         raise InvalidRequest(
-            f"`code` has {size} bytes, over the maximum of {settings.max_code_bytes}.",
+            f"`code` has {size} bytes, over the maximum of {MAX_CODE_BYTES}.",
             hint="Move data out of the script: let it fetch what it needs through tools.",
         )
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)

@@ -22,6 +22,12 @@ from cellblock.typecheck.json_texts import Tool
 from cellblock.typecheck.parsed import ParsedScript
 from cellblock.upstream.definitions import shown
 
+CHECK_SECONDS: Final = 0.5
+"""Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""
+
+HOLD_SECONDS: Final = 0.03
+"""Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
+
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 """Lists failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
 
@@ -49,15 +55,20 @@ class TypeErrors:
     """Finds the type errors that a response tells.
 
     Args:
-        settings: The mode, and how long a response is held for its check.
+        settings: The mode, and how long is waited for a check.
         checker: None where type checking is switched off.
     """
 
     def __init__(self, settings: RunSettings, checker: TypeChecker | None) -> None:
         self._default: TypecheckMode = settings.typecheck
         self._explicit = "typecheck" in settings.model_fields_set
-        self._hold_seconds = settings.typecheck_hold_ms / 1000
         self._checker = checker
+        self._given = settings.typecheck_timeout_ms
+
+    @property
+    def check_seconds(self) -> float:
+        """Bounds a check, and the wait of a script that is checked before it starts."""
+        return CHECK_SECONDS if self._given is None else self._given / 1000
 
     def mode(self, request: RunRequest) -> TypecheckMode:
         """Says when this request's script is checked."""
@@ -90,27 +101,32 @@ class TypeErrors:
         if self._checker is not None:
             side.begin()
 
-    async def after(self, response: RunResponse, request: RunRequest, side: SideCheck) -> RunResponse:
+    async def after(
+        self, response: RunResponse, request: RunRequest, side: SideCheck, *, is_last: bool = False
+    ) -> RunResponse:
         """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
-        is known soon."""
-        found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
+        is known soon. What is found too late for its client's last response could never be told."""
+        hold = self.check_seconds if is_last or self._given is not None else HOLD_SECONDS
+        found = await (
+            self._of_success(side, hold) if response.ok else self._of_failure(response, request, side, hold)
+        )
         if not response.ok:
             response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
         if found:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
         return response
 
-    async def _of_success(self, side: SideCheck) -> list[Diagnostic]:
+    async def _of_success(self, side: SideCheck, hold: float) -> list[Diagnostic]:
         if self._checker is None or not side.is_about_tools:
             return []
-        checked = await side.outcome(self._hold_seconds)
+        checked = await side.outcome(hold)
         if checked is None:
             side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
             return []
         return _diagnostics(_missed(checked, side), "warning", side.name)
 
     async def _of_failure(
-        self, response: RunResponse, request: RunRequest, side: SideCheck
+        self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
     ) -> list[Diagnostic]:
         if not any(found.code in OF_THE_SCRIPT for found in response.diagnostics):
             return []
@@ -118,7 +134,7 @@ class TypeErrors:
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
             return []
-        checked = await side.outcome(self._hold_seconds)
+        checked = await side.outcome(hold)
         if checked is None:
             side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
             return [LATE] if asked else []

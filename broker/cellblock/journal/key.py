@@ -18,7 +18,7 @@ from typing import Any, Final
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
-from cellblock.config.secrets.keyrings import Keyring, KeyringError
+from cellblock.config.secrets.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_private, write_private
 
@@ -65,7 +65,7 @@ def load_key(state_dir: Path, settings: AuthSettings, *, make: bool = True) -> b
 
 
 def _made(folder: Folder, file: Path, settings: AuthSettings) -> bytes:
-    keyring, key = Keyring(settings.keyring_timeout_ms / 1000), secrets.token_bytes(KEY_BYTES)
+    keyring, key = Keyring(KEYRING_SECONDS), secrets.token_bytes(KEY_BYTES)
     told: dict[str, Any] = {"version": 1, "key": _text(key)}
     if settings.keyring == "auto" and keyring.find_now():
         entry = f"journals-{secrets.token_hex(8)}"
@@ -95,7 +95,7 @@ def _key_in(data: bytes, file: Path, settings: AuthSettings) -> bytes:
     text, entry = told.get("key"), told.get("entry")
     if isinstance(entry, str):
         try:
-            text = Keyring(settings.keyring_timeout_ms / 1000).get_now(entry)
+            text = Keyring(KEYRING_SECONDS).get_now(entry)
         except KeyringError as error:
             raise StoreError(f"the key of the journals cannot be had: {error.message}") from None
         if text is None:

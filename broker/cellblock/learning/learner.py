@@ -27,8 +27,14 @@ from cellblock.learning.sample import UNREAD
 
 logger = logging.getLogger("cellblock.schemas")
 
+STABLE_AFTER: Final = 20
+"""Sets the number of results in a row that change nothing, after which only some are looked at."""
+
+SAMPLE_EVERY: Final = 16
+"""Sets that one result in so many is looked at from then on."""
+
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
-"""Sets the size from which a large result counts as several on the way to `stable_after`: it holds many records, and
+"""Sets the size from which a large result counts as several on the way to `STABLE_AFTER`: it holds many records, and
 costs as many looks."""
 
 LINGER_SECONDS: Final = 0.1
@@ -61,7 +67,7 @@ class Learner:
 
     def __init__(self, settings: SchemaSettings, store: Store | None) -> None:
         self._settings = settings
-        self._paces = Paces(settings.stable_after, settings.sample_every)
+        self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
         self._looks = Looks()
@@ -115,7 +121,7 @@ class Learner:
             body: The JSON that it got.
             value: What that was made from: plain data that no one changes any more.
         """
-        rules = self._settings.for_tool(server, tool.tool_name)
+        rules = self._settings.for_server(server)
         if (
             rules.learn
             and self._paces.wants(server, tool.tool_name)

@@ -42,7 +42,7 @@ class ToolRefiner:
 
     def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
         """Gives the entry of a tool; `server` is its server's name in the configuration."""
-        rules = self._settings.for_tool(server, tool.tool_name)
+        rules = self._settings.for_server(server)
         tool = replace(tool, parse_text=rules.unwrap == "json")
         overlay = self._overlays.get(server, {}).get(tool.tool_name)
         if overlay is not None:

@@ -108,4 +108,7 @@ class Grantee:
     returns: bool = False
 
 
+COMMAND_LINE: Final = "cli"
+"""Names the principal of the command line, of which a process runs one script."""
+
 EMBEDDING: Final = Grantee("embedding")

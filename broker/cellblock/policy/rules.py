@@ -23,6 +23,12 @@ from cellblock.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")
 
+MAX_QUESTIONS: Final = 20
+"""Caps the questions in one run, so that a script cannot wear the user out."""
+
+WAITS: Final = 5
+"""Bounds how long the clock of one run may stand still for answers in all, in bounds of one answer."""
+
 MIN_QUESTION_SECONDS: Final = 1.0
 """Sets the least time for an answer; a run with less time left for answers does not ask any more."""
 
@@ -127,10 +133,14 @@ class RunRules:
         self._since = 0.0
         self._nobody = False
 
+    @property
+    def _most_ms(self) -> int:
+        return WAITS * self._settings.approval_timeout_ms
+
     def pause_ms(self, *, parks: bool) -> int:
         """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
         may_wait = self._approver is not None or parks
-        return self._settings.approval_total_ms if may_wait and (self._stops or self._grants.may_ask) else 0
+        return self._most_ms if may_wait and (self._stops or self._grants.may_ask) else 0
 
     @property
     def waited_ms(self) -> int:
@@ -253,14 +263,14 @@ class RunRules:
     ) -> tuple[Verdict | None, float]:
         """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
         async with self._asking:
-            left = self._settings.approval_total_ms / 1000 - self._waited
+            left = self._most_ms / 1000 - self._waited
             bound = min(self._settings.approval_timeout_ms / 1000, left)
             destructive = effect_of(tool) == "destructive"
             question = Question(server_id, tool.tool_name, destructive, arguments, bound, call_id)
             if self._nobody:
                 verdict = Verdict.CANNOT_ASK
             else:
-                if self.asked >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
+                if self.asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
                     why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
                     raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
                 self.asked += 1

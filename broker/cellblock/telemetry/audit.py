@@ -18,12 +18,18 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
 from cellblock.config.settings import AuditSettings
 from cellblock.execution.events import CallFacts, Decision, RunFacts, Watcher
-from cellblock.telemetry.files import LineWriter, PrivateFile
+from cellblock.telemetry.files import MAX_FILE_BYTES, LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary
 from cellblock_worker.base.folders import Folder, InTheWay
 
 FILE_NAME: Final = "audit.jsonl"
 """Names the log in the state directory."""
+
+MAX_VALUE_BYTES: Final = 16 * 1024
+"""Caps one script, input or output: a longer one is cut, and marked as cut."""
+
+KEEP: Final = 9
+"""Caps the files that are put aside: 100 MiB in all, about 400,000 lines."""
 
 MAX_NAME_CHARS: Final = 256
 """Bounds a server's or tool's name as a script wrote it."""
@@ -44,9 +50,8 @@ class AuditLog(Watcher):
     def __init__(self, settings: AuditSettings, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
         self._settings = settings
-        _refuse_others(self.path, settings.keep)
-        file = PrivateFile(self.path, max_bytes=settings.max_bytes, keep=settings.keep)
-        self._lines = LineWriter(file, FILE_NAME, max_batch_bytes=min(64 * 1024, settings.max_bytes // 4))
+        _refuse_others(self.path)
+        self._lines = LineWriter(PrivateFile(self.path, max_bytes=MAX_FILE_BYTES, keep=KEEP), FILE_NAME)
         self._told_dropped = 0
 
     def close(self) -> None:
@@ -121,14 +126,13 @@ class AuditLog(Watcher):
     def _value(self, name: str, body: bytes | None) -> Line:
         if body is None:
             return {}
-        most = self._settings.max_value_bytes
-        cut: Line = {f"{name}_cut": len(body)} if len(body) > most else {}
-        return {name: body[:most].decode("utf-8", "replace"), **cut}
+        cut: Line = {f"{name}_cut": len(body)} if len(body) > MAX_VALUE_BYTES else {}
+        return {name: body[:MAX_VALUE_BYTES].decode("utf-8", "replace"), **cut}
 
 
-def _refuse_others(path: Path, keep: int) -> None:
+def _refuse_others(path: Path) -> None:
     """Raises ConfigError where a file that is no audit log would be written to, or give way to one put aside."""
-    for name in (path.name, *(f"{path.name}.{number}" for number in range(1, keep + 1))):
+    for name in (path.name, *(f"{path.name}.{number}" for number in range(1, KEEP + 1))):
         try:
             with Folder.named(path.parent) as folder:
                 begin = folder.beginning(name, len(_BEGIN))

@@ -15,6 +15,9 @@ from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.execution.response import LogEntry
 from cellblock.telemetry.tally import call_outcome
 
+RECENT_RUNS: Final = 100
+"""Caps the ended runs that are kept in memory."""
+
 MAX_LOGS: Final = 200
 """Bounds the console entries kept of a run: the newest."""
 

@@ -19,6 +19,9 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import Folder, InTheWay
 
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+"""Caps a file of lines: it is then put aside, and a new one begun."""
+
 QUEUE_LINES: Final = 10_000
 """Bounds the lines that wait for the disk; more are dropped and counted."""
 

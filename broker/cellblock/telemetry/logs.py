@@ -17,10 +17,13 @@ from typing import Any, Final
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import LogSettings, ServerConfig
 from cellblock.execution.events import RunFacts, Watcher
-from cellblock.telemetry.files import LineWriter, PrivateFile, StderrSink
+from cellblock.telemetry.files import MAX_FILE_BYTES, LineWriter, PrivateFile, StderrSink
 from cellblock.telemetry.libraries import heard_from
 
 LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
+
+KEEP: Final = 3
+"""Caps the files that are put aside."""
 
 TEXT_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 
@@ -127,8 +130,8 @@ def logging_as_configured(
     sink: StderrSink | PrivateFile = StderrSink()
     if settings.file is not None:
         path = Path(settings.file).expanduser()
-        sink = PrivateFile(path, max_bytes=settings.max_bytes, keep=settings.keep)
-    handler = LogHandler(LineWriter(sink, "the log", max_batch_bytes=min(64 * 1024, settings.max_bytes // 4)))
+        sink = PrivateFile(path, max_bytes=MAX_FILE_BYTES, keep=KEEP)
+    handler = LogHandler(LineWriter(sink, "the log"))
     handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

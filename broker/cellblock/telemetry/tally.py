@@ -39,6 +39,9 @@ UNKNOWN: Final = "unknown"
 
 OTHER: Final = "other"
 
+MAX_TOOLS: Final = 1_000
+"""Caps the tools that are counted separately: those called first."""
+
 RUN_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 QUEUE_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 CALL_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -80,10 +83,9 @@ class Histogram:
 
 
 class Tally(Watcher):
-    """Counts runs and calls, with numbers for `max_tools` pairs of server and tool; later ones count as `other`."""
+    """Counts runs and calls, with numbers for `MAX_TOOLS` pairs of server and tool; later ones count as `other`."""
 
-    def __init__(self, max_tools: int) -> None:
-        self._max_tools = max_tools
+    def __init__(self) -> None:
         self._tools: set[tuple[str, str]] = set()
         self.runs: Counter[str] = Counter()
         self.calls: Counter[CallKey] = Counter()
@@ -118,7 +120,7 @@ class Tally(Watcher):
             return UNKNOWN, UNKNOWN
         labels = (call.server, call.tool)
         if labels not in self._tools:
-            if len(self._tools) >= self._max_tools:
+            if len(self._tools) >= MAX_TOOLS:
                 return OTHER, OTHER
             self._tools.add(labels)
         return labels

@@ -7,6 +7,7 @@ process's global one. Nothing of a script's or tool's text is in a span but the 
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARS: Final = 120
 
+EXPORT_SECONDS: Final = 5.0
+"""Bounds one export, and how long a daemon that stops waits for the last one."""
+
 HINT: Final = "Install it: pip install 'cellblock[otel]'."
 
 
@@ -35,9 +39,7 @@ def make_exporter(settings: TraceSettings) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
         raise ConfigError("cellblock.traces needs the OpenTelemetry exporter.", hint=HINT) from None
-    return OTLPSpanExporter(
-        endpoint=settings.endpoint, headers=settings.headers, timeout=settings.export_timeout_ms / 1000
-    )
+    return OTLPSpanExporter(endpoint=settings.endpoint, headers=settings.headers, timeout=EXPORT_SECONDS)
 
 
 class Tracer(Watcher):
@@ -47,18 +49,16 @@ class Tracer(Watcher):
         ConfigError: The extra is not installed.
     """
 
-    def __init__(self, settings: TraceSettings, exporter: SpanExporter, version: str) -> None:
+    def __init__(self, exporter: SpanExporter, version: str) -> None:
         try:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
         except ImportError:
             raise ConfigError("cellblock.traces needs the OpenTelemetry SDK.", hint=HINT) from None
-        self._bound_ms = settings.export_timeout_ms
+        name = os.environ.get("OTEL_SERVICE_NAME", "cellblock")
         self._provider: TracerProvider = TracerProvider(
-            resource=Resource.create({"service.name": settings.service_name, "service.version": version}),
-            sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+            resource=Resource.create({"service.name": name, "service.version": version}),
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -67,8 +67,8 @@ class Tracer(Watcher):
         self._calls: dict[int, Span] = {}
 
     def close(self) -> None:
-        """Exports the spans that wait, within `export_timeout_ms`. Blocks."""
-        self._provider.force_flush(self._bound_ms)
+        """Exports the spans that wait, within `EXPORT_SECONDS`. Blocks."""
+        self._provider.force_flush(int(EXPORT_SECONDS * 1000))
         self._provider.shutdown()
 
     def run_accepted(self, run: RunFacts) -> None:

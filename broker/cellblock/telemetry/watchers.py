@@ -45,6 +45,6 @@ def start_watchers(
 
         from cellblock.telemetry.traces import Tracer, make_exporter
 
-        tracer = Tracer(traces, make_exporter(traces), version("cellblock"))
+        tracer = Tracer(make_exporter(traces), version("cellblock"))
         stack.push_async_callback(asyncio.to_thread, tracer.close)
         events.add(tracer)

@@ -32,6 +32,10 @@ from cellblock.upstream.session import UpstreamSession
 if TYPE_CHECKING:
     from cellblock.upstream.auth.bearer import Login
 
+TOOL_THREADS: Final = 32
+"""Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
+thread."""
+
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
 
@@ -101,7 +105,7 @@ class Registry:
         self._reviewer = reviewer
         self._refine = refine
         self._local: dict[str, PythonTool] = {}
-        self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=settings.tool_threads)
+        self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=TOOL_THREADS)
         for function in tools:
             python_tool = read_tool(function)
             check_tool_name(python_tool.name)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import HOST_LOG, LOGS, RAY_LOG, SOCKET_NAME
+from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
 from cellblock.base.tasks import end_tasks
-from cellblock.config.hosts import HostSettings
-from cellblock.config.sections import PoolSettings
-from cellblock.workers.link.curve_link import CurveLink
+from cellblock.config.sections import IsolationSettings, PoolSettings
 from cellblock.workers.link.router import RouterLink
 from cellblock.workers.pool.local_host import LocalHost
-from cellblock.workers.pool.pool import Pool
-from cellblock.workers.pool.ray_hosts import RayHosts
-from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts, own_pair, pair_on_ray
+from cellblock.workers.pool.pool import HostLink, Pool
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.scheduling.warm_target import boots_at_once
 from cellblock_worker.worker.reuse import ReuseBounds
@@ -31,15 +29,46 @@ SILENCE_CHECK_SECONDS: Final = 1.0
 logger = logging.getLogger("cellblock.pool")
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Holds what every worker host must do for this broker's scripts.
+
+    Attributes:
+        message_bytes: The largest message that it takes.
+        heap_mb: The largest heap that a script may have, in MiB.
+        isolation: What is around a worker.
+        reuse: Whether one principal's runs may have one process; on other machines none have.
+    """
+
+    message_bytes: int
+    heap_mb: int
+    isolation: IsolationSettings
+    reuse: bool = False
+
+
+class RemoteHosts(HostLink, Protocol):
+    """The wire to hosts on other machines, where a broker has any; `fleet` has it."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where they connect."""
+        ...
+
+    def dismiss(self, host: bytes, why: str) -> None:
+        """Sends a host away that has failed."""
+        ...
+
+
 class Workers:
     """Starts the worker side of a broker, and waits for none of it.
 
     Args:
         bounds: How many workers there may be, and what they may take.
-        hosts: Which hosts there are.
         terms: What every host must do.
         state_dir: The folder of the sockets and of the local host's log.
         stack: Stops what has been started, in reverse order.
+        local: Whether there is a host on this machine.
+        remote: Opens the wire to hosts on other machines, whose end `stack` closes; None: there are none.
 
     Attributes:
         pool: Leases places at the hosts.
@@ -55,10 +84,12 @@ class Workers:
     def __init__(
         self,
         bounds: PoolSettings,
-        hosts: HostSettings,
         terms: Terms,
         state_dir: Path,
         stack: contextlib.AsyncExitStack,
+        *,
+        local: bool = True,
+        remote: Callable[[Pool, contextlib.AsyncExitStack], RemoteHosts] | None = None,
     ) -> None:
         self._bounds, self._terms = bounds, terms
         self._socket_dir = SocketDir(state_dir)
@@ -73,7 +104,7 @@ class Workers:
         stack.callback(self._link.close)
         self.pool.use(self._link)
         self.host: LocalHost | None = None
-        if hosts.local:
+        if local:
             self.host = LocalHost(
                 self._make_config,
                 log_file=state_dir / LOGS / HOST_LOG,
@@ -86,27 +117,7 @@ class Workers:
         stack.callback(silence.cancel)
         if self.host is not None:
             self.host.start()
-        self.remote: CurveLink | None = None
-        if hosts.listen is not None:
-            own = own_pair(hosts)
-            on_ray: RayHosts | None = None
-            if hosts.ray is not None:
-                on_ray = RayHosts(
-                    hosts.ray,
-                    bounds,
-                    own.public,
-                    pair_on_ray(own),
-                    terms,
-                    # What has no place on this machine.
-                    load=lambda: max(0, self.pool.running + self.pool.queued - bounds.capacity * hosts.local),
-                    log_file=state_dir / LOGS / RAY_LOG,
-                )
-                stack.push_async_callback(on_ray.stop)
-            self.remote = listen_for_hosts(hosts, own, terms, self.pool)
-            stack.callback(self.remote.close)
-            self.pool.use(self.remote)
-            if on_ray is not None:
-                on_ray.start(self.remote.endpoint)
+        self.remote = None if remote is None else remote(self.pool, stack)
         self.ready = asyncio.create_task(self._get_ready(), name="worker host starts")
         stack.push_async_callback(_ended, self.ready)
 

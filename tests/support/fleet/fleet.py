@@ -104,7 +104,7 @@ class Fleet:
             network.place("balancer"),
             folder / "balancer",
             haproxy.PROGRAM if balancer == "" else balancer,
-            tls=network.needs_tls,
+            tls=self._tls[:2] if self._tls else None,
         )
         self.database = Database(network.place("database"))
         try:

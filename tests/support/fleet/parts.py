@@ -307,10 +307,12 @@ class Balancer(Part):
         place: Where.
         folder: Its own.
         program: HAProxy's path; None for the relay.
-        tls: Whether the brokers speak it.
+        tls: The certificate and the key by which it and the brokers speak it; None: they do not.
     """
 
-    def __init__(self, place: Place, folder: Path, program: str | None, *, tls: bool) -> None:
+    def __init__(
+        self, place: Place, folder: Path, program: str | None, *, tls: tuple[Path, Path] | None
+    ) -> None:
         super().__init__(place, folder, {"PYTHONPATH": str(TESTS)})
         self.program = program
         self.targets: list[str] = []
@@ -329,9 +331,13 @@ class Balancer(Part):
             return [sys.executable, "-m", "support.fleet.relay", where, *self._in()]
         file = self.folder / "haproxy.cfg"
         brokers = {f"b{number}": one for number, one in enumerate(self.targets)}
-        tls = "ssl verify none" if self._tls else ""
+        tls, pem = "", None
+        if self._tls is not None:
+            tls, pem = "ssl verify none", self.folder / "balancer.pem"
+            pem.touch(0o600)
+            pem.write_text("".join(one.read_text("ascii") for one in self._tls), "ascii")
         file.write_text(
-            haproxy.configured(where, brokers, tls=tls, admin=str(self.folder / "admin")), "utf-8"
+            haproxy.configured(where, brokers, tls=tls, pem=pem, admin=str(self.folder / "admin")), "utf-8"
         )
         return [self.program, "-db", "-f", str(file)]
 

@@ -244,7 +244,7 @@ class Still:
 
 def test_hosts_are_scaled_by_metrics_that_a_broker_exports() -> None:
     (scaled,) = read("keda/scaledobject.yaml")
-    page = Metrics(Tally(10), Still()).page().decode()
+    page = Metrics(Tally(), Still()).page().decode()
     queries = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
     names = {name for query in queries for name in re.findall(r"cellblock_\w+", query)}
     assert names == {"cellblock_pool_running", "cellblock_pool_queued", "cellblock_queue_wait_seconds_count"}

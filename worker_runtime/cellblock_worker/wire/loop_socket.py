@@ -1,7 +1,7 @@
 """A ZeroMQ socket is driven by the asyncio loop without futures: it receives by callback and sends at once.
 
-`zmq.asyncio` makes a future and several loop turns per message, about a quarter more per round trip
-(`scripts/bench choices`), and lets a send wait without bound. This is the documented way to put a socket into
+`zmq.asyncio` makes a future and several loop turns per message, about a quarter more per round trip,
+and lets a send wait without bound. This is the documented way to put a socket into
 another event loop: its edge-triggered FD says "look again", and after every look and every send ZMQ_EVENTS must be
 read until nothing is left.
 """

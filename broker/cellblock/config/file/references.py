@@ -59,9 +59,6 @@ _KNOWN: Final = (
 WHERE_STARTED: Final = "where Cellblock is started"
 """Says in hints where a variable is to be set."""
 
-KEYRING_SECONDS: Final = 5.0
-"""Bounds the wait for the keyring where the configuration says nothing of it."""
-
 
 class _Unresolved(Exception):
     """Tells that a reference stands for nothing; `why` has no full stop. What is `unknown` cannot stand for anything,
@@ -82,7 +79,6 @@ class Resolver:
         file: The configuration file; paths are relative to its folder. None: relative to the working directory.
         inputs: VS Code's `inputs` by their ids.
         environment: Variables.
-        keyring_bound: The longest wait for the keyring, in seconds; one that does not answer is asked once.
 
     `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
     why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
@@ -92,7 +88,6 @@ class Resolver:
     file: Path | None
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    keyring_bound: float = KEYRING_SECONDS
     problems: list[Problem] = field(default_factory=list[Problem])
     missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
@@ -203,7 +198,7 @@ class Resolver:
 
     def _kept(self, name: str) -> str:
         # Only where a reference names it: a keyring takes long to be found.
-        from cellblock.config.secrets.keyrings import KeyringError
+        from cellblock.config.secrets.keyrings import KEYRING_SECONDS, KeyringError
         from cellblock.config.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
 
         if NAME.fullmatch(name) is None:
@@ -212,7 +207,7 @@ class Resolver:
         value: str | None = None
         if self._keyring_fault is None:
             try:
-                value = NamedSecrets(self.keyring_bound).get(name)
+                value = NamedSecrets(KEYRING_SECONDS).get(name)
             except KeyringError as error:
                 self._keyring_fault = error
         if self._keyring_fault is not None:

@@ -17,6 +17,9 @@ from cellblock.base.threads import is_done_within, start_daemon
 SERVICE: Final = "cellblock"
 """Names the service under which entries stand in the keyring."""
 
+KEYRING_SECONDS: Final = 5.0
+"""Bounds the wait for an answer where nobody is asked to wait: a locked keyring may ask a person who is away."""
+
 _KEEPS_NOTHING: Final = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt.")
 """Names backends that refuse, forget, or write plain files of their own."""
 

@@ -24,6 +24,9 @@ MAX_KEPT: Final = 4_096
 """Bounds the pairs of a client and a server that are remembered; a client that is forgotten is shown a server once
 more."""
 
+MAX_CHARS: Final = 12_000
+"""Caps the declarations in one response, about 3,000 tokens; functions that do not fit appear by name."""
+
 MAX_NAMES: Final = 50
 """Bounds the names of functions that have no room."""
 
@@ -58,10 +61,9 @@ class FirstReferences:
             named: Ids of the servers that its script imports or requests.
             code: The script: functions that it mentions come first.
         """
-        room = self._service.front_config.shown.first_reference_chars
         found = (catalog.servers.get(server_id) for server_id in named)
         new = [server for server in found if server is not None and not self._knows(client, server)]
-        if not new or not room:
+        if not new:
             return {}
         # Before anything is waited for: of two runs at once, one brings them.
         self.show(client, new)
@@ -70,7 +72,7 @@ class FirstReferences:
             for server in new
             for tool in server.tools
         }
-        return await asyncio.to_thread(_declared, new, outputs, room, str(code))
+        return await asyncio.to_thread(_declared, new, outputs, MAX_CHARS, str(code))
 
     def _knows(self, client: str, server: ServerEntry) -> bool:
         known = self._shown.get((client, server.server_id))

@@ -32,6 +32,9 @@ MAX_LOG_CHARS: Final = 8_000
 MAX_WAITING_LOGS: Final = 200
 """Bounds the log messages that wait for a client that reads slowly; the oldest is dropped, and the response has it."""
 
+PROGRESS_SECONDS: Final = 1.0
+"""Sets the pause between two progress notifications: clients give up after 60 s without one."""
+
 FAREWELL_SECONDS: Final = 1.0
 """Bounds the time for messages that have not been sent when the run has ended."""
 
@@ -85,7 +88,7 @@ class LiveRun:
     wants_progress: bool = True
     """Says whether servers are to report progress."""
 
-    def __init__(self, level: types.LoggingLevel | None, interval: float) -> None:
+    def __init__(self, level: types.LoggingLevel | None, interval: float = PROGRESS_SECONDS) -> None:
         self._from = len(_SEVERITIES) if level is None else _SEVERITIES.index(level)
         self._interval = interval
         self._began = time.monotonic()

@@ -85,25 +85,18 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
 
 
 def _where(config: FrontConfig, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
-    """Returns the servers for which something holds, `server.tool` for single tools, and the exceptions."""
+    """Returns the servers for which something holds, and the exceptions."""
     rules = config.schemas
     paths = module_paths([*config.servers, "local"])
-    everywhere = holds(rules.for_tool("", ""))
+    everywhere = holds(rules.for_server(""))
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
         if granted is not None and path not in granted.servers:
             continue
-        # No tool has an empty name: these are the rules of the server.
-        of_server = holds(rules.for_tool(name, ""))
+        of_server = holds(rules.for_server(name))
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
-        own = rules.servers.get(name)
-        for tool in own.tools if own is not None else ():
-            if granted is not None and all(tool != known.tool_name for known in granted.servers[path].tools):
-                continue
-            if holds(rules.for_tool(name, tool)) != of_server:
-                (exceptions if of_server else places).append(f"{path}.{tool}")
     text = ", ".join(["all servers", *places] if everywhere else places)
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 

@@ -122,7 +122,7 @@ class _Calls(RunTool):
         self._find = find
         self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
 
-    async def _begin(self, params: types.CallToolRequestParams, caller: Caller, run_id: str = "") -> Any:
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
         one = self._find(params.name, caller.grantee.principal)
         return await self._service.call_tool(
             one.server, one.tool, params.arguments or {}, caller, self._used_by(caller.client)

@@ -87,8 +87,14 @@ class RunTool:
         grantee = Grantee(owner.principal, approver, returns)
         return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
 
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
+        """Has the broker run the request."""
+        return await self._service.run_request(params.arguments or {}, caller)
+
     async def _begun(self, context: Context, params: types.CallToolRequestParams, caller: Caller) -> Outcome:
-        response = await self._service.run_request(params.arguments or {}, caller)
+        response = await self._begin(params, caller)
+        if not isinstance(response, RunResponse):
+            return response
         run_id = response.usage.run_id
         if not response.parked or run_id is None:
             return response
@@ -152,7 +158,7 @@ class RunTool:
         level = self._levels.level_for(context, client)
         if level is None and "progress_token" not in (context.meta or {}):
             return None
-        return LiveRun(level, self._service.front_config.shown.progress_interval_ms / 1000)
+        return LiveRun(level)
 
 
 async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:

@@ -28,9 +28,6 @@ TASK_IDS: Final = "taskIds"
 MAX_TASKS: Final = 64
 """Bounds the tasks of one stream; each is looked at in every round."""
 
-LOOK_SECONDS: Final = 1.0
-"""Passes between two looks: another process may have changed a task."""
-
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))
 
 
@@ -84,6 +81,7 @@ async def _tell(tasks: Tasks, context: Context, stream: _Stream, names: list[str
     await stream.acknowledged.wait()
     meta, told = {SUBSCRIPTION_ID_META_KEY: context.request_id}, dict[str, Any]()
     while names:
+        seen = tasks.changes
         for name in list(names):
             try:
                 task = await tasks.found(context, name)
@@ -96,7 +94,7 @@ async def _tell(tasks: Tasks, context: Context, stream: _Stream, names: list[str
                 await context.session.send_notification(_notification(task, meta), context.request_id)
             if task is None or task.status in FINAL:
                 names.remove(name)
-        await asyncio.sleep(LOOK_SECONDS)
+        await tasks.changed(seen)
 
 
 def _notification(task: Task, meta: dict[str, Any]) -> types.ServerNotification:

@@ -66,6 +66,15 @@ class Tasks:
         self._service, self._owner_of, self._shown = service, owner_of, shown
         self._keys: Sequence[bytes] = ()
 
+    @property
+    def changes(self) -> int:
+        """Counts what may have changed of tasks."""
+        return self._service.parked_runs.going_on.changes
+
+    async def changed(self, since: int) -> None:
+        """Waits until something may have changed of tasks, after so many `changes`, for a bounded time."""
+        await self._service.parked_runs.going_on.changed(since)
+
     async def created(self, context: Context, run_id: str | None) -> Task | None:
         """Returns what the call of a run that was parked is answered with; None where its client has no tasks, or the
         run is not kept."""

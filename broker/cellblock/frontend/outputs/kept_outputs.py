@@ -72,6 +72,9 @@ TABLES: Final = Tables(
     ),
 )
 
+PAGE_BYTES: Final = 32 * 1024
+"""Caps the content of one `resources/read`: about 8,000 tokens."""
+
 MAX_KEPT: Final = 256
 """Bounds the outputs of one client: a list of them is read whole."""
 
@@ -128,13 +131,15 @@ class KeptOutputs:
                 part=output.part,
                 mime_type=output.mime_type,
                 size=len(output.data),
-                pages=max(1, -(-len(output.data) // self.settings.page_bytes)),
+                pages=max(1, -(-len(output.data) // PAGE_BYTES)),
                 made_at=time.time(),
             )
             for output in outputs
         ]
         if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
-            raise OSError(f"{size} bytes are over client_bytes = {self.settings.client_bytes}")
+            raise OSError(
+                f"{size} bytes are over a quarter of outputs.total_bytes = {self.settings.total_bytes}"
+            )
         try:
             gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
         except BaseException:
@@ -258,7 +263,7 @@ class KeptOutputs:
         return [output_id for (output_id,) in rows]
 
     def _paged(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
-        size = self.settings.page_bytes
+        size = PAGE_BYTES
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
         return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]

@@ -35,7 +35,7 @@ from cellblock.upstream.auth.exchange import (
 )
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.redirect import RedirectListener
-from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
+from cellblock.upstream.auth.sources import TOKEN_SECONDS, OwnCredentials, with_scopes
 from cellblock.upstream.auth.store import LoginStore
 from cellblock.upstream.server_logins import can_log_in
 
@@ -107,7 +107,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         ConfigError: A client secret cannot be read.
     """
     guard_loggers()
-    exchange_bound = place.auth.token_timeout_ms / 1000
+    exchange_bound = TOKEN_SECONDS
     refused = await challenge_of(place.name, place.config, exchange_bound)
     if refused is None:
         return f"{place.name} asks for no login."
@@ -178,7 +178,7 @@ async def log_out(place: Place) -> str:
             await store.delete()
             return f"There is no login of {place.name}."
         try:
-            revoked = await revoke(record, place.auth.token_timeout_ms / 1000)
+            revoked = await revoke(record, TOKEN_SECONDS)
             how = (
                 "revoked and forgotten"
                 if revoked

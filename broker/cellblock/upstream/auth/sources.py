@@ -22,6 +22,9 @@ from cellblock.upstream.auth.store import LoginStore
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
+TOKEN_SECONDS: Final = 30.0
+"""Bounds an exchange with an authorization server."""
+
 LOCK_GRACE_SECONDS: Final = 10.0
 """Extends an exchange's own bound for another process that is renewing the same login."""
 
@@ -50,7 +53,6 @@ class KeptLogin(Login):
     def __init__(self, server: str, store: LoginStore, settings: AuthSettings, redactor: Redactor) -> None:
         super().__init__(server, redactor)
         self._store = store
-        self._bound = settings.token_timeout_ms / 1000
         self._record: LoginRecord | None = None
         self._stamp: Stamp | None = None
         self._wanting: asyncio.Task[None] | None = None
@@ -128,7 +130,7 @@ class KeptLogin(Login):
         self._record = record
 
     async def _renew(self, used: str | None) -> str | None:
-        async with self._store.locked(self._bound + LOCK_GRACE_SECONDS):
+        async with self._store.locked(TOKEN_SECONDS + LOCK_GRACE_SECONDS):
             record = await self._store.load()
             self._take(record)
             self._stamp = self._store.stamp()
@@ -138,7 +140,7 @@ class KeptLogin(Login):
                 # Another process was faster; its rotated token is the only one that is still good.
                 return record.tokens.access_token
             try:
-                record = await renew(record, self._bound)
+                record = await renew(record, TOKEN_SECONDS)
             except LoginEnded as error:
                 # Said once, and not asked again by every process at every start.
                 if error.forgotten:
@@ -180,7 +182,6 @@ class OwnCredentials(Login):
         self.hint = f"correct cellblock.auth.servers.{server} in the configuration"
         self._url = url
         self._client = client
-        self._bound = settings.token_timeout_ms / 1000
         self._tokens: OAuthToken | None = None
         self._renew_at = float("inf")
         self._challenge: httpx2.Response | None = None
@@ -256,7 +257,7 @@ class OwnCredentials(Login):
         storage = MemoryStorage()
         provider = own_provider(self._url, storage, self._client, secret, self.hint)
         refused = with_scopes(refused, [*self._client.scopes, *self._more])
-        await drive(provider, refused, self._bound)
+        await drive(provider, refused, TOKEN_SECONDS)
         tokens = storage.tokens
         if tokens is None:
             raise LoginError("no token was granted", hint=self.hint)

@@ -24,7 +24,7 @@ from cellblock.base.shelf import NotShared, Stamp
 from cellblock.base.store import Store
 from cellblock.base.threads import start_daemon
 from cellblock.config.auth import AuthSettings
-from cellblock.config.secrets.keyrings import Keyring, KeyringError
+from cellblock.config.secrets.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.definitions import file_stem
@@ -71,7 +71,7 @@ class LoginStore:
         self._name = file_stem(server, f"{server}\0{url}", HASH_CHARS)
         self._shelf = store.shelf(KIND, MAX_BYTES, folder=AUTH_DIR)
         self._settings = settings
-        self._keyring = Keyring(settings.keyring_timeout_ms / 1000)
+        self._keyring = Keyring(KEYRING_SECONDS)
         self._writing: asyncio.Task[None] | None = None
 
     @property

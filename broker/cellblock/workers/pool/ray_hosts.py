@@ -23,7 +23,7 @@ from cellblock.workers.pool.local_host import (
     open_log,
     restart_pause,
 )
-from cellblock.workers.pool.remote_hosts import Terms
+from cellblock.workers.start import Terms
 from cellblock_worker.launch.spawning import spawn
 from cellblock_worker.wire.keys import KeyPair
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import zmq
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import LOGS, RAY_LOG
 from cellblock.config.hosts import HostSettings
-from cellblock.config.sections import IsolationSettings
+from cellblock.config.sections import PoolSettings
 from cellblock.workers.link.curve_link import CurveLink
 from cellblock.workers.pool.pool import Pool
+from cellblock.workers.pool.ray_hosts import RayHosts
+from cellblock.workers.start import Terms
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.endpoints import EndpointError
 from cellblock_worker.wire.keys import KeyFileError, KeyPair, make_pair, pair_of, read_key_file
@@ -24,21 +28,39 @@ SECCOMP: Final = "seccomp"
 ON_RAY: Final = b"cellblock: the pair of hosts on Ray"
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Holds what every worker host must do for this broker's scripts.
+def open_hosts(
+    hosts: HostSettings,
+    bounds: PoolSettings,
+    terms: Terms,
+    state_dir: Path,
+    pool: Pool,
+    stack: contextlib.AsyncExitStack,
+) -> CurveLink:
+    """Opens the wire for hosts on other machines, and has Ray start some where that is configured; `stack` ends both.
 
-    Attributes:
-        message_bytes: The largest message that it takes.
-        heap_mb: The largest heap that a script may have, in MiB.
-        isolation: What is around a worker.
-        reuse: Whether one principal's runs may have one process; on other machines none have.
+    Raises:
+        ConfigError: The keys, the endpoint or Ray cannot be used.
     """
-
-    message_bytes: int
-    heap_mb: int
-    isolation: IsolationSettings
-    reuse: bool = False
+    own = own_pair(hosts)
+    on_ray: RayHosts | None = None
+    if hosts.ray is not None:
+        on_ray = RayHosts(
+            hosts.ray,
+            bounds,
+            own.public,
+            pair_on_ray(own),
+            terms,
+            # What has no place on this machine.
+            load=lambda: max(0, pool.running + pool.queued - bounds.capacity * hosts.local),
+            log_file=state_dir / LOGS / RAY_LOG,
+        )
+        stack.push_async_callback(on_ray.stop)
+    link = listen_for_hosts(hosts, own, terms, pool)
+    stack.callback(link.close)
+    pool.use(link)
+    if on_ray is not None:
+        on_ray.start(link.endpoint)
+    return link
 
 
 def own_pair(hosts: HostSettings) -> KeyPair:

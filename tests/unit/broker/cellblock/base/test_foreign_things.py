@@ -86,7 +86,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         assert shelf.read("plain") == b"{}"
 
     def audit() -> None:
-        AuditLog(AuditSettings(enabled=True, keep=1), state).close()
+        AuditLog(AuditSettings(enabled=True), state).close()
         file = PrivateFile(state / "audit.jsonl", max_bytes=100, keep=1)
         for _ in range(5):
             file.write(b'{"time": 1234567890}\n' * 2)

@@ -72,10 +72,7 @@ def test_where_a_secret_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_bounds_of_one_server_stand_in_for_those_of_all() -> None:
     upstream = parsed(
-        upstream={"call_timeout_ms": 7, "servers": {"wiki": {"connect_timeout_ms": 9}}}
+        upstream={"call_timeout_ms": 7, "servers": {"wiki": {"call_timeout_ms": 9}}}
     ).cellblock.upstream
-    assert (upstream.for_server("wiki").call_timeout_ms, upstream.for_server("wiki").connect_timeout_ms) == (
-        7,
-        9,
-    )
+    assert (upstream.call_timeout_ms, upstream.for_server("wiki").call_timeout_ms) == (7, 9)
     assert upstream.for_server("files") is upstream

@@ -25,13 +25,13 @@ def section_of(setting: str, value: object) -> dict[str, Any]:
 def test_each_is_no_setting_any_more(setting: str) -> None:
     path = ("cellblock", *setting.replace("*", "some").split("."))
     said = REMOVED[setting]
-    value = "?" if isinstance(said, str) else said[0]
+    value = "?" if isinstance(said, str) else said.value
     left, [problem] = without_removed(section_of(setting, value), path[:1])
     assert (problem.path, problem.severity) == (path, "warning")
     assert value_at(left, path[1:]) is None
-    if isinstance(said, tuple):
+    if not isinstance(said, str):
         _, [problem] = without_removed(section_of(setting, "?"), path[:1])
-        assert (problem.path, problem.severity, problem.hint) == (path, "error", said[1])
+        assert (problem.path, problem.severity, problem.hint) == (path, "error", said.hint)
 
 
 @pytest.mark.parametrize("setting", REMOVED)

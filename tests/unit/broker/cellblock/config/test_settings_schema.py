@@ -44,7 +44,7 @@ def test_the_schema_and_the_reference_are_current() -> None:
         ({"mcpServers": {"a": {"command": "x", "env": {"A": "\0"}}}}, False),
         ({"mcpServers": {"a": {"serverUrl": "http://x"}}}, True),
         ({"cellblock": {"pool": {"warm": 1}, "hosts": {"local": True}}}, True),
-        ({"cellblock": {"schemas": {"servers": {"local": {"tools": {"t": {"learn": False}}}}}}}, True),
+        ({"cellblock": {"schemas": {"servers": {"local": {"learn": False}}}}}, True),
         ({"mcpServers": {"a": {}}}, False),
         ({"mcpServers": {"a": {"command": 1}}}, False),
         ({"mcpServers": {"a": {"url": "http://x", "type": "pigeon"}}}, False),

@@ -21,7 +21,7 @@ def test_every_live_setting_is_one() -> None:
     ("old", "new", "live", "waiting"),
     [
         ({}, {}, [], []),
-        ({"max_code_bytes": 5}, {"max_code_bytes": 6}, ["max_code_bytes"], []),
+        ({"typecheck_timeout_ms": 5}, {"typecheck_timeout_ms": 6}, ["typecheck_timeout_ms"], []),
         (
             {"limits": {"timeout_ms": {"default": 5, "maximum": 9}}},
             {
@@ -53,7 +53,7 @@ def test_what_changes_at_once_and_what_waits(
     assert now == live
     assert later == waiting if isinstance(waiting, list) else len(later) == waiting
     assert made.servers == after.servers
-    assert made.cellblock.max_code_bytes == after.cellblock.max_code_bytes
+    assert made.cellblock.typecheck_timeout_ms == after.cellblock.typecheck_timeout_ms
     assert made.cellblock.limits.timeout_ms == after.cellblock.limits.timeout_ms
     assert made.cellblock.limits.max_memory_bytes == before.cellblock.limits.max_memory_bytes
     assert made.cellblock.pins == after.cellblock.pins

@@ -10,9 +10,15 @@ import pytest
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.config.settings import CellblockSettings
-from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, read_request, request_of
+from cellblock.execution.request import (
+    MAX_CAPABILITIES,
+    MAX_CAPABILITY_CHARS,
+    MAX_CODE_BYTES,
+    read_request,
+    request_of,
+)
 
-SETTINGS = CellblockSettings(max_code_bytes=100)
+SETTINGS = CellblockSettings()
 
 
 def test_a_whole_request() -> None:
@@ -23,7 +29,7 @@ def test_a_whole_request() -> None:
     assert request.limits.max_tool_calls == SETTINGS.limits.max_tool_calls.default
 
 
-@pytest.mark.parametrize("code", ["", "é" * 50, "x" * 100, "\ud800"])
+@pytest.mark.parametrize("code", ["", "é" * (MAX_CODE_BYTES // 2), "x" * MAX_CODE_BYTES, "\ud800"])
 def test_code_up_to_the_cap_in_bytes(code: str) -> None:
     assert read_request({"code": code}, SETTINGS).code == code
 
@@ -42,7 +48,7 @@ def test_optional_fields(optional: dict[str, Any]) -> None:
         ({"code": 1}, "code"),
         ({"code": b"1"}, "code"),
         ({"code": ["1"]}, "code"),
-        ({"code": "é" * 51}, "102 bytes, over the maximum of 100"),
+        ({"code": "é" * (MAX_CODE_BYTES // 2 + 1)}, "1048578 bytes, over the maximum of 1048576"),
         ({"code": "1", "limits": []}, "limits"),
         ({"code": "1", "limits": "5"}, "limits"),
         ({"code": "1", "limits": {"timeoutMs": "5"}}, "limits.timeoutMs"),

@@ -64,7 +64,6 @@ class World:
 
     def __init__(self, seconds: float) -> None:
         settings = CellblockSettings()
-        assert settings.typecheck_hold_ms == HOLD_SECONDS * 1000
         self.compiler = Compiler(seconds)
         checker = cast("TypeChecker", self.compiler)
         self.checks = SideChecks(checker)
@@ -73,7 +72,7 @@ class World:
 
     def started(self, code: str, client: str = "one") -> SideCheck:
         plan = make_plan(f'import * as x from "@codemode/servers/x";\n{code}', CATALOG, ModuleUrls())
-        side = SideCheck(self.checks, plan, CATALOG, client, self.settings.typecheck_timeout_ms / 1000)
+        side = SideCheck(self.checks, plan, CATALOG, client, self.errors.check_seconds)
         self.errors.beside(side)
         return side
 

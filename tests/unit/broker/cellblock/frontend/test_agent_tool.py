@@ -202,5 +202,3 @@ async def test_declarations_that_were_deferred_come_with_the_first_script_that_n
         assert await brought("team:c", calling("price")) == "", "the description had them"
         await broker.declarations(client="team:d")
         assert await brought("team:d", calling("price")) == "", "so had the declarations"
-    async with Broker(settings(tmp_path, {}, frontend={"first_reference_chars": 0}), tools=[price]) as broker:
-        assert await brought("team:e", calling("price")) == ""

@@ -14,7 +14,7 @@ from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.asking import Question, Verdict
 from cellblock.policy.grants import Grants, Layer
-from cellblock.policy.rules import RunRules
+from cellblock.policy.rules import MAX_QUESTIONS, RunRules
 
 TOOLS = {name: ToolEntry(name, name) for name in ("read", "write")}
 FILES = ServerEntry("files", "files", "files", tools=tuple(TOOLS.values()))
@@ -195,11 +195,11 @@ async def test_questions_come_one_at_a_time_and_no_more_than_a_user_can_take() -
         open_now -= 1
         return Verdict.ACCEPTED
 
-    world = World({"approve": ["*"]}, answer=answer, max_questions=3)
-    codes = await asyncio.gather(*(world.call() for _ in range(5)))
-    assert (codes, most) == ([None] * 3 + ["TOO_MANY_QUESTIONS"] * 2, 1)
+    world = World({"approve": ["*"]}, answer=answer)
+    codes = await asyncio.gather(*(world.call() for _ in range(MAX_QUESTIONS + 2)))
+    assert (codes, most) == ([None] * MAX_QUESTIONS + ["TOO_MANY_QUESTIONS"] * 2, 1)
     # Who waits for its turn waits for the user, too.
-    assert [world.clock.said.count(word) for word in ("stop", "go on")] == [5, 5]
+    assert [world.clock.said.count(word) for word in ("stop", "go on")] == [MAX_QUESTIONS + 2] * 2
 
 
 async def test_a_declined_call_counts_for_its_budget() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cellblock.config.settings import AuditSettings
 from cellblock.execution.events import Decision
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
@@ -65,6 +67,9 @@ async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: 
     assert line == {"event": "decision", "run": "a1", "verdict": "accepted", "calls": [1, 2], "by": "token"}
 
 
-async def test_long_values_are_cut_and_marked(make_world: MakeWorld, tmp_path: Path) -> None:
-    lines = await lines_of(make_world(), tmp_path, inputs=True, max_value_bytes=5)
+async def test_long_values_are_cut_and_marked(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.telemetry.audit.MAX_VALUE_BYTES", 5)
+    lines = await lines_of(make_world(), tmp_path, inputs=True)
     assert (lines[0]["script"], lines[0]["script_cut"]) == ("const", len(CODE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cellblock.telemetry.metrics import Metrics
@@ -62,7 +63,7 @@ async def failing(arguments: dict[str, Any]) -> Any:
 
 
 async def test_runs_calls_and_ends_are_counted(make_world: MakeWorld) -> None:
-    world, tally = make_world(tools={"failing": failing}), Tally(100)
+    world, tally = make_world(tools={"failing": failing}), Tally()
     world.events.add(tally)
     host = await world.host(playing("echo", "echo", "failing", "no-such-tool"))
     await world.run()
@@ -87,19 +88,23 @@ async def test_runs_calls_and_ends_are_counted(make_world: MakeWorld) -> None:
 
 
 async def test_a_script_cannot_make_up_labels(make_world: MakeWorld) -> None:
-    world, tally = make_world(), Tally(100)
+    world, tally = make_world(), Tally()
     world.events.add(tally)
     await world.host(playing(*(f"made-up-{number}" for number in range(50))))
     await world.run(limits={"maxToolCalls": 100})
     assert set(tally.calls) == {("unknown", "unknown", "not_sent")}
 
 
-async def test_a_server_with_very_many_tools_gets_only_so_many_labels(make_world: MakeWorld) -> None:
+async def test_a_server_with_very_many_tools_gets_only_so_many_labels(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.telemetry.tally.MAX_TOOLS", 5)
+
     async def fine(arguments: dict[str, Any]) -> Any:
         return {}
 
     names = [f"tool{number}" for number in range(20)]
-    world, tally = make_world(tools=dict.fromkeys(names, fine)), Tally(5)
+    world, tally = make_world(tools=dict.fromkeys(names, fine)), Tally()
     world.events.add(tally)
     await world.host(playing(*names))
     await world.run()
@@ -108,7 +113,7 @@ async def test_a_server_with_very_many_tools_gets_only_so_many_labels(make_world
 
 
 def test_the_state_now_and_hostile_names() -> None:
-    samples = read(Tally(10))
+    samples = read(Tally())
     assert of(samples, "cellblock_pool_places") == 16
     assert of(samples, "cellblock_pool_queued") == 3
     assert of(samples, "cellblock_upstream_up", server="files") == 1

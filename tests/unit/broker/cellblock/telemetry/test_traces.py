@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from cellblock.config.settings import TraceSettings
 from cellblock.telemetry.traces import Tracer
 from support.memory_host import HostedRun, World
 
@@ -23,9 +22,9 @@ MakeWorld = Callable[..., World]
 class Traced:
     """A tracer and its spans."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
-        self.tracer = Tracer(TraceSettings(**settings), self.exporter, "1")
+        self.tracer = Tracer(self.exporter, "1")
 
     def spans(self) -> dict[str, ReadableSpan]:
         self.tracer.close()
@@ -137,8 +136,10 @@ async def test_nothing_is_made_the_process_s_own(traced: Traced) -> None:
     assert not trace.get_tracer("x").start_span("y").is_recording()
 
 
-async def test_the_share_that_is_traced(make_world: MakeWorld) -> None:
-    none = Traced(sample_ratio=0.0)
+async def test_the_share_that_is_traced(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.0")
+    none = Traced()
     world = make_world(tools={"where": seen_by_the_tool})
     world.events.add(none.tracer)
     await world.host(play)

@@ -207,7 +207,7 @@ def test_runs_that_need_no_warm_worker_keep_the_target_and_do_not_raise_it() -> 
     [
         ({}, {10.0: 6}, {10.0: 6, 100.0: 6, 9.9 + BURST_KEPT_SECONDS: 6, 10.0 + BURST_KEPT_SECONDS: 4}),
         (
-            made(),
+            {},
             {0.0: 6, 100.0: 5, 200.0: 6},
             {BURST_KEPT_SECONDS + 199.0: 6, BURST_KEPT_SECONDS + 200.0: 4},
         ),

@@ -128,16 +128,16 @@ def test_what_is_no_secret(
 
 
 def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
-    ring: Ring, tmp_path: Path
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cellblock.config.secrets.keyrings.KEYRING_SECONDS", 0.05)
     ring.waits = threading.Event()
     servers: dict[str, Any] = {
         **{f"s{n}": {"command": "x", "args": ["${keyring:A}", "${keyring:B}"]} for n in range(20)},
         "other": {"command": "y"},
     }
     file = tmp_path / "c.json"
-    section = {"auth": {"keyring_timeout_ms": 50}}
-    file.write_text(json.dumps({"mcpServers": servers, "cellblock": section}))
+    file.write_text(json.dumps({"mcpServers": servers}))
     settings = load_settings(file)
     assert ring.asked == 1 and len(settings.warnings) == 40
     assert settings.servers["s7"].missing == "the keyring has not answered within 0.05 s"

@@ -65,7 +65,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
-    tally = Tally(10)
+    tally = Tally()
     parked = ParkedPages(cast(Any, NothingWaits()))
     return Pages(View(Still(), tally, Board(10), "1"), Metrics(tally, Still()), parked=parked, clock=clock)
 
@@ -143,7 +143,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(Still(), Tally(1), Board(1), "1"), None, secure=True)
+    pages = Pages(View(Still(), Tally(), Board(1), "1"), None, secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

@@ -93,13 +93,13 @@ SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
                 "unwrap": "json",
                 "unbox": True,
                 "servers": {
-                    "mail": {"unwrap": "spec", "tools": {"list": {"unwrap": "json"}}},
-                    "wiki": {"tools": {"read": {"unwrap": "spec"}}},
+                    "mail": {"unwrap": "spec"},
+                    "wiki": {"learn": False},
                 },
             },
-            ["parsed from all servers, mail.list (but not mail, wiki.read)", "comes bare from all servers"],
+            ["parsed from all servers (but not mail)", "comes bare from all servers"],
         ),
-        ({"servers": {"local": {"tools": {"add": {"unbox": True}}}}}, ["comes bare from local.add"]),
+        ({"servers": {"local": {"unbox": True}}}, ["comes bare from local"]),
     ],
 )
 def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], told: list[str]) -> None:

@@ -32,9 +32,12 @@ ANN = Owner("oauth:ann", "http session 1")
 SAME_ANN = Owner("oauth:ann", "http session 2")
 BOB = Owner("oauth:bob", "http session 1")
 
-SETTINGS = OutputSettings(
-    inline_bytes=1024, page_bytes=1024, client_bytes=2 * MIB, total_bytes=3 * MIB, expire_ms=3_600_000
-)
+SETTINGS = OutputSettings(inline_bytes=1024, total_bytes=8 * MIB, expire_ms=3_600_000)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
 
 
 @pytest.fixture
@@ -85,19 +88,19 @@ async def test_a_client_loses_its_own_oldest_first(kept: KeptOutputs, tmp_path: 
 async def test_all_front_ends_together_stay_within_the_total(kept: KeptOutputs, tmp_path: Path) -> None:
     async with keeping(SETTINGS, LocalStore(tmp_path)) as other:
         assert other is not None
-        owners = [Owner(f"oauth:{number}", "c") for number in range(8)]
+        owners = [Owner(f"oauth:{number}", "c") for number in range(12)]
         for number, owner in enumerate(owners):
             await keep((kept, other)[number % 2], owner, "x" * MIB)
             assert sum(sizes(tmp_path)) <= SETTINGS.total_bytes
         found = [await (kept, other)[number % 2].listed(owner) for number, owner in enumerate(owners)]
-        assert [bool(one) for one in found] == [False] * 5 + [True] * 3
+        assert [bool(one) for one in found] == [False] * 4 + [True] * 8
     assert (tmp_path / OUTPUTS).stat().st_size < 2 * SETTINGS.total_bytes
 
 
 async def test_what_is_larger_than_all_that_is_allowed_is_refused(kept: KeptOutputs, tmp_path: Path) -> None:
     one = await keep(kept, ANN, "old")
     large = Output("logs", "x", b"x" * (SETTINGS.client_bytes + 1))
-    with pytest.raises(OSError, match="client_bytes"):
+    with pytest.raises(OSError, match=r"a quarter of outputs\.total_bytes"):
         await kept.keep(ANN, [Output("result", "x", b"small"), large])
     assert kept.list_for(ANN) == [one]
     assert len(sizes(tmp_path)) == 1
@@ -191,7 +194,7 @@ async def test_pages_are_the_whole(text: str) -> None:
             one = await keep(kept, ANN, text)
             pages = [(await kept.read(ANN, one.output_id, page))[1] for page in range(1, one.pages + 1)]
             assert "".join(pages) == text
-            assert all(len(page.encode()) <= SETTINGS.page_bytes + 3 for page in pages)
+            assert all(len(page.encode()) <= 1024 + 3 for page in pages)
         finally:
             await kept.close()
 

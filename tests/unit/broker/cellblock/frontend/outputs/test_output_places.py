@@ -20,12 +20,15 @@ from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
 from support.waits import until_found
 
-SETTINGS = OutputSettings(
-    inline_bytes=1024, page_bytes=1024, client_bytes=2 * MIB, total_bytes=3 * MIB, expire_ms=60_000
-)
+SETTINGS = OutputSettings(inline_bytes=1024, total_bytes=8 * MIB, expire_ms=60_000)
 ANN, SAME_ANN, BOB = Owner("token:ann", "one"), Owner("token:ann", "two"), Owner("token:bob", "one")
 
 Made = Callable[..., KeptOutputs]
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
 
 
 @pytest.fixture
@@ -90,9 +93,10 @@ async def test_the_oldest_go_first(make: Made, monkeypatch: pytest.MonkeyPatch) 
     assert ids(await place.listed(ANN)) == ids(made[:1:-1])
     assert ids(await place.listed(BOB)) == [of_bob.output_id]
     # All together stay within the total.
-    await keep(place, Owner("token:eve", "one"), half * 3)
+    for name in "cdef":
+        await keep(place, Owner(f"token:{name}", "one"), half * 3)
     assert await place.listed(BOB) == []
-    with pytest.raises(OSError, match="client_bytes"):
+    with pytest.raises(OSError, match=r"a quarter of outputs\.total_bytes"):
         await keep(place, ANN, "a" * (2 * MIB + 1))
     monkeypatch.setattr(kept_outputs, "MAX_KEPT", 3)
     small = [await keep(place, BOB, str(number)) for number in range(5)]

@@ -16,12 +16,18 @@ from cellblock.base.store import LocalStore
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse
 from cellblock.frontend.client import Owner
+from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.outputs.run_output import preview, tool_result
 
 ME = Owner("cli", "here")
 
-SETTINGS = OutputSettings(inline_bytes=2_000, preview_bytes=300, page_bytes=1024)
+SETTINGS = OutputSettings(inline_bytes=2_000)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ async def test_a_failure_keeps_its_diagnostics_and_its_null(kept: KeptOutputs) -
     assert data["result"] is None
     assert [one["code"] for one in data["diagnostics"]] == ["UNCAUGHT", "OUTPUT_KEPT"]
     shown, note = data["logs"]
-    assert shown["message"] == "l" * 300 + "…"
+    assert shown["message"] == "l" * 1_000 + "…"
     assert (note["level"], note["timeMs"]) == ("warn", 0)
     assert "the last 1 of 1 entries" in note["message"]
 
@@ -83,7 +89,7 @@ async def test_a_lone_surrogate_is_what_json_has_for_it(kept: KeptOutputs) -> No
 
 async def test_many_short_entries_do_not_make_a_long_preview(kept: KeptOutputs) -> None:
     data = await data_of(await tool_result(response(1, *[""] * 10_000), kept, ME))
-    assert len(data["logs"]) < 10
+    assert len(data["logs"]) < 25
     assert "10,000 entries" in data["logs"][-1]["message"]
 
 

@@ -13,7 +13,8 @@ from cellblock.config.hosts import RaySettings
 from cellblock.config.sections import IsolationSettings, PoolSettings
 from cellblock.workers.pool import ray_hosts
 from cellblock.workers.pool.ray_hosts import RayHosts
-from cellblock.workers.pool.remote_hosts import Terms, pair_on_ray
+from cellblock.workers.pool.remote_hosts import pair_on_ray
+from cellblock.workers.start import Terms
 from cellblock_worker.wire.keys import make_pair, pair_of
 from support.entries import settings
 from support.waits import until
