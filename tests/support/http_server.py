@@ -17,7 +17,9 @@ def serving(
 ) -> Generator[str]:
     """Gives the host and port at which a handler, or a server that is made already, answers within the block."""
     server = (
-        handler if isinstance(handler, ThreadingHTTPServer) else ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        handler
+        if isinstance(handler, ThreadingHTTPServer)
+        else ThreadingHTTPServer(("127.0.0.1", 0), handler)
     )
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
