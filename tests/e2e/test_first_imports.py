@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.daemon.assembly import FIRST, SECOND
+from cellblock.app.assembly import FIRST, SECOND
 from support.entries import plain_server, write_config
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import within
@@ -21,16 +21,16 @@ REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
 LATER = (
     *FIRST,
     *SECOND,
-    "cellblock.apart.pool",
-    "cellblock.catalog.search",
-    "cellblock.frontend.http",
-    "cellblock.frontend.mcp.surface",
-    "cellblock.learning",
-    "cellblock.python_tools",
+    "cellblock.base.offload.pool",
+    "cellblock.types.search",
+    "cellblock.serve.http",
+    "cellblock.serve.mcp.surface",
+    "cellblock.types.learning",
+    "cellblock.tools.python",
     "cellblock.schemas",
     "cellblock.script",
-    "cellblock.typecheck",
-    "cellblock.workers.link",
+    "cellblock.types.check",
+    "cellblock.pool",
     "cellblock_worker.confinement",
     "cellblock_worker.host.host",
     "cellblock_worker.worker",
@@ -77,7 +77,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, policy={"default": {"tools": ["plain.*"]}})
-    words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
+    words = ("-m", "cellblock.app.cli", "serve", "--stdio", "--config", str(config))
     names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
     assert answer is not None and "result" in answer
     ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgpack", "platformdirs"}
@@ -86,7 +86,7 @@ async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> No
 
 
 async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
-    words = ("-m", "cellblock.cli", "connect", "--url", served.url, "--no-start")
+    words = ("-m", "cellblock.app.cli", "connect", "--url", served.url, "--no-start")
     names, answer = await imported(*words, "--state-dir", str(served.folder / "s"))
     assert answer is not None and "result" in answer
     ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "platformdirs"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import search as measuring
-from cellblock.catalog.search import SearchIndex
+from cellblock.types.search import SearchIndex
 
 
 def half(held_out: bool) -> list[Any]:

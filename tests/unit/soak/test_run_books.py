@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.journal.rows import Head
+from cellblock.record.rows import Head
 from soak.run_books import RunBooks
 
 

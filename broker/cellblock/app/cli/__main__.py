@@ -1,0 +1,10 @@
+"""`python -m cellblock.app.cli` is the `cellblock` command, for services and for environments without scripts."""
+
+from __future__ import annotations
+
+import sys
+
+from cellblock.app.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

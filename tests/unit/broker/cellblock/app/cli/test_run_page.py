@@ -1,0 +1,94 @@
+"""The page of one run: what is drawn where, and that it fits."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from cellblock.app.cli.run_page import parts, title
+from cellblock.base.terminal import Painter, columns
+from support.shown_runs import HOSTILE, bare, run_id, whole_run
+
+
+def lines_of(heading: str, width: int = 100, **options: int | bool) -> list[str]:
+    run = whole_run(**options)  # type: ignore[arg-type]
+    return next(part.lines for part in parts(run, width, Painter(None)) if part.heading.startswith(heading))
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 40, 80, 200])
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_it_fits_any_window_and_texts_control_nothing(
+    width: int, colours: bool, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1" if colours else "")
+    run = whole_run(logs=210, calls=510, ended=ended)
+    shown = [line for part in parts(run, width, Painter(io.StringIO())) for line in part.lines]
+    assert colours == any("\x1b[" in line for line in shown)
+    for line in shown:
+        assert columns(bare(line)) <= width
+        assert bare(line).isprintable()
+
+
+def test_stages_and_calls_are_drawn_to_scale() -> None:
+    lines = lines_of("TIMELINE", 100)
+    axis, plan, queue, worker, script, first = lines[:6]
+    start = axis.index("0 ")
+    end = axis.index("1.0 s") + len("1.0 s")
+    track = end - start
+
+    def share(line: str, mark: str) -> tuple[float, float]:
+        return ((line.index(mark) - start) / track, (line.rindex(mark) + 1 - start) / track)
+
+    expected = {plan: (0, 0.1), queue: (0.1, 0.2), worker: (0.2, 0.3), script: (0.3, 1)}
+    for line, (since, until) in expected.items():
+        assert share(line, "━") == (
+            pytest.approx(since, abs=1.01 / track),
+            pytest.approx(until, abs=1.01 / track),
+        )
+    assert share(first, "█") == (pytest.approx(0.5, abs=1.01 / track), pytest.approx(0.75, abs=1.01 / track))
+    assert [line.split()[0] for line in lines[1:5]] == ["plan", "queue", "worker", "script"]
+    assert "plain.tool0" in first and "250 ms" in first and first.endswith(" ok")
+
+
+def test_a_failed_call_says_so_and_why() -> None:
+    lines = lines_of("TIMELINE", 100)
+    at = next(number for number, line in enumerate(lines) if "plain.tool2" in line)
+    assert lines[at].endswith(" failed")
+    assert "".join(lines[at + 1 :]).count("owned") == 1
+
+
+def test_more_calls_than_are_kept_are_counted() -> None:
+    lines = lines_of("TIMELINE", 100, calls=510)
+    assert lines[-1] == "  (10 later calls)"
+
+
+def test_logs_are_whole_with_their_level_and_left_out_ones_are_counted() -> None:
+    lines = lines_of("CONSOLE", 120, logs=201)
+    assert lines[0] == "  (1 earlier entries)"
+    assert "1 ms  warn  entry 1 " in lines[1]
+    # The text's second line stands below, under the first.
+    assert lines[2].strip() == "live ·gnp" and lines[2].index("live") == lines[1].index("entry")
+    assert "entry 200" in lines[-2]
+
+
+def test_a_narrow_window_shows_whole_texts() -> None:
+    text = "".join(line.strip() for line in lines_of("CONSOLE", 20, logs=1))
+    assert "entry 0 ·]0;owned" in text and "live ·gnp" in text
+    text = "".join(line.strip() for line in lines_of("DIAGNOSTICS", 20))
+    assert text.startswith("TOOL_ERROR: ·]0;owned")
+
+
+def test_facts_and_nothing_to_say() -> None:
+    text = "\n".join(lines_of("RUN"))
+    assert "42 characters" in text and "CPU 12 ms" in text and "done" in text
+    assert lines_of("DIAGNOSTICS", ended=False) == ["  none"]
+    assert lines_of("CONSOLE", logs=0) == ["  nothing"]
+
+
+def test_titles() -> None:
+    run = whole_run()
+    assert title(run_id(7), run) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
+    assert HOSTILE not in title("x", run)

@@ -1,0 +1,66 @@
+"""What may be decoded on the loop, by its bytes alone, and what may be encoded there."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from cellblock.base.offload.light import LIGHT_BYTES, LIGHT_CONTAINERS, is_light, is_small
+
+
+@pytest.mark.parametrize(
+    ("raw", "light"),
+    [
+        (b"", True),
+        (b'"' + b"x" * (LIGHT_BYTES - 2) + b'"', True),
+        (b'"' + b"x" * (LIGHT_BYTES - 1) + b'"', False),
+        (b"[" + b"[]," * (LIGHT_CONTAINERS - 2) + b"{}]", True),
+        (b"[" + b"{}," * (LIGHT_CONTAINERS - 1) + b"[]]", False),
+    ],
+)
+def test_bytes_and_containers_are_counted(raw: bytes, light: bool) -> None:
+    assert is_light(raw) is light
+
+
+class Model(BaseModel):
+    rows: list[int]
+
+
+@dataclass
+class Plain:
+    rows: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    rows: Any
+
+
+@dataclass(slots=True)
+class Below(Slotted):
+    more: int = 0
+
+
+class Named(NamedTuple):
+    rows: Any
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, deque, Plain, Slotted, Below, Named])
+def test_data_is_counted_whatever_holds_it(kind: Any) -> None:
+    assert is_small(kind([1, 2, 3]))
+    assert not is_small(kind([*range(LIGHT_BYTES)]))
+    assert not is_small([[{"a": kind([*range(LIGHT_BYTES)])}]])
+
+
+def test_models_bytes_and_what_names_itself_are_counted() -> None:
+    assert is_small(Model(rows=[1])) and not is_small(Model(rows=[0] * LIGHT_BYTES))
+    few, many = bytes(10), bytes(2 * LIGHT_BYTES)
+    for kind in (bytes, bytearray, memoryview):
+        assert is_small(kind(few)) and not is_small(kind(many))
+    loop = Slotted(None)
+    loop.rows = [loop]
+    assert not is_small(loop)

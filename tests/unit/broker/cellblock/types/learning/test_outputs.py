@@ -1,0 +1,167 @@
+"""Given, declared, observed: who is believed, what an agent is told of it, and that the types compile."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.app.config.load import parse_settings
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import SchemaSettings
+from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.schemas.boxing import always_boxed_field, unbox_schema
+from cellblock.types.discovery import Discovery
+from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+from cellblock.types.typescript import declare_server
+
+BOUND = 30.0
+ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
+NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
+
+
+class World:
+    """One server and what was learnt of it."""
+
+    def __init__(self, *tools: ToolEntry, **settings: Any) -> None:
+        made = SchemaSettings.model_validate(settings)
+        refine = ToolRefiner(made)
+        entries = tuple(refine("Files", tool) for tool in tools)
+        self.server = ServerEntry(
+            "files", "Files", "Files", tools=entries, by_export={t.export_name: t for t in entries}
+        )
+        self.catalog = Catalog(1, {"files": self.server})
+        self.learner = Learner(made, None)
+        self.outputs = KnownOutputs(self.learner)
+
+    async def saw(self, *results: tuple[int, ResultKind, Any]) -> World:
+        for number, kind, value in results:
+            self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
+        self.learner.start()
+        await self.learner.wait_for_writes(BOUND)
+        await self.learner.close()
+        return self
+
+    def schema(self, number: int = 0) -> Any:
+        name = self.server.tools[number].tool_name
+        return Discovery(self.catalog, self.outputs).answer("getTool", ["files", name]).get("outputSchema")
+
+    def types(self) -> str:
+        return declare_server(self.server, outputs=self.outputs)
+
+
+def tool(name: str = "t", **fields: Any) -> ToolEntry:
+    return ToolEntry(name, name, input_schema={"type": "object"}, **fields)
+
+
+async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> None:
+    world = await World(tool()).saw((0, "value", {"rows": ROWS}), (0, "value", {"rows": []}))
+    schema = world.schema()
+    assert schema["description"].startswith("Observed from 2 results, 20")
+    assert schema["description"].endswith("; not declared by the server.")
+    assert schema["properties"]["rows"]["items"]["required"] == ["id", "name"]
+    listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
+    assert listed[0]["outputSchema"] == schema
+    assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
+
+
+async def test_an_old_shape_is_a_note() -> None:
+    world = await World(tool()).saw(
+        (0, "value", {"title": "x"}), *[(0, "value", {"name": "x", "id": 1})] * 50
+    )
+    schema = world.schema()
+    assert (schema["properties"].keys(), schema["required"]) == ({"name", "id"}, ["name", "id"])
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    assert schema["description"].endswith(
+        f" Changed by {day}; older results had another shape (/title: gone; /name: always there; /id: always there)."
+    )
+    assert "older results had another shape (/title: gone" in world.types()
+
+
+async def test_what_clients_cache_never_changes_by_it() -> None:
+    world = World(tool())
+    before = declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)
+    await world.saw((0, "value", {"rows": ROWS}))
+    assert (declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)) == before
+    assert "Observed from 1 result," in world.types() and "Observed" not in str(before)
+
+
+async def test_given_goes_before_declared_and_declared_before_observed() -> None:
+    declared = {"type": "object", "properties": {"id": {"type": "string"}}}
+    given = Given(NUMBER, examples=(Example({"path": "*/ x"}, {"id": 1}),), effect="read")
+    world = await World(
+        tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
+    ).saw(*((number, "value", {"id": 1}) for number in range(3)))
+    first = world.schema(0)
+    assert first.pop("description").startswith(
+        "Given by the user. 1 of 1 results did not fit what the server declares; the newest: at /id:"
+    )
+    assert first == {**NUMBER, "examples": [{"id": 1}]}
+    assert world.schema(1)["properties"] == declared["properties"]
+    assert "1 of 1 results did not fit what is declared" in world.schema(1)["$comment"]
+    assert world.schema(2)["properties"] == {"id": {"type": "integer"}}
+    text = world.types()
+    assert "Given by the user." in text and "did not fit what is declared" in text
+    assert '@example {"path": "*\\/ x"} → {"id": 1}' in text and "as the user says: read" in text
+    assert "Given by the user." in declare_server(world.server), (
+        "what is given is stable, and clients are told"
+    )
+
+
+async def test_json_in_texts_is_said_by_its_content_schema() -> None:
+    world = await World(tool("rows"), tool("mixed"), tool("full")).saw(
+        (0, "text", json.dumps(ROWS)),
+        (1, "text", "[1]"),
+        (1, "text", "none"),
+        (2, "result", {"content": []}),
+        (2, "value", {"id": 1}),
+    )
+    assert world.schema(0)["contentSchema"]["items"]["required"] == ["id", "name"]
+    assert world.schema(1)["type"] == "string" and "contentSchema" not in world.schema(1)
+    assert [member.get("title") for member in world.schema(2)["anyOf"]] == [None, "McpToolResult"]
+    text = world.types()
+    assert "Promise<JsonText<" in text and "mixed(input?: {}): Promise<string>" in text
+
+
+async def test_parsed_texts_are_values() -> None:
+    world = await World(tool("rows"), unwrap="json").saw((0, "json", ROWS), (0, "text", "none"))
+    assert [member["type"] for member in world.schema()["anyOf"]] == ["array", "string"]
+
+
+BOXES = [
+    ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
+    ({"x-dedalus-box": {"field": "other"}}, "value", None),
+    ({"x-fastmcp-wrap-result": True}, "result", "result"),
+    ({"title": "addOutput"}, "result", "result"),
+    ({"title": "addOutput"}, "value", None),
+    ({}, "result", None),
+]
+
+
+@pytest.mark.parametrize(("mark", "field", "expected"), BOXES)
+def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
+    schema = {"type": "object", "properties": {field: {"$ref": "#/$defs/N"}}, "required": [field], **mark}
+    schema["$defs"] = {"N": {"type": "integer"}}
+    assert always_boxed_field(schema) == expected
+    assert always_boxed_field({**schema, "required": []}) is None
+    if expected is not None:
+        assert unbox_schema(schema) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
+        boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
+        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema))
+        assert World(tool(output_schema=schema)).server.tools[0].box is None
+
+
+def test_an_overlay_that_would_be_two_servers_is_refused(tmp_path: Path) -> None:
+    servers = {name: {"command": "true"} for name in ("a b", "a_b")}
+    made = parse_settings({"mcpServers": servers, "cellblock": {"state_dir": str(tmp_path)}})
+    assert load_overlays(made.overlay_dir, servers) == {}
+    made.overlay_dir.mkdir(parents=True)
+    (made.overlay_dir / "a_b.toml").write_text('[tools.wipe]\nclass = "read"\n')
+    with pytest.raises(ConfigError, match="that of two servers, 'a b' and 'a_b'"):
+        load_overlays(made.overlay_dir, servers)
