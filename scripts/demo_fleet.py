@@ -107,7 +107,7 @@ async def show(folder: Path, steps: Steps) -> None:
         }
         fleet.settings["hosts"] = {"ray": ray}
         await asyncio.to_thread(fleet.start)
-        steps.done(f"two brokers, and {fleet.balancer.kind} in front of them at {fleet.behind().url}")
+        steps.done(f"two brokers, and HAProxy in front of them at {fleet.behind().url}")
         await until(lambda: len(hosts_of(cluster)) == HOSTS, "three worker hosts", BOUND)
         steps.done(f"{HOSTS} worker hosts, each an actor on a node; they dial both brokers")
         await a_run(fleet, cluster, steps)

@@ -18,6 +18,7 @@ import pytest
 from support.asking_client import Asked, always, asking, connect, over_http, stdio
 from support.entries import ledger, plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
+from support.params import mostly
 from support.waits import until, within
 
 SECTION: dict[str, Any] = {
@@ -25,7 +26,10 @@ SECTION: dict[str, Any] = {
     "pool": {"warm": 2},
 }
 
-FRONTS = [(front, mode) for front in ("stdio", "http", "connect") for mode in ("auto", "legacy")]
+FRONTS = mostly(
+    ["stdio-legacy", "http-auto", "connect-legacy"],
+    [f"{front}-{mode}" for front in ("stdio", "http", "connect") for mode in ("auto", "legacy")],
+)
 
 GIVE = """
 import { give, echo } from "@codemode/servers/plain";
@@ -78,10 +82,10 @@ async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
         yield Fronts(running, config, folder)
 
 
-@pytest.fixture(scope="module", params=FRONTS, ids="-".join)
+@pytest.fixture(scope="module", params=FRONTS)
 async def connection(request: pytest.FixtureRequest, fronts: Fronts) -> AsyncIterator[tuple[str, Asked]]:
     """One client of each kind, and where it is connected."""
-    front, mode = request.param
+    front, mode = request.param.split("-")
     async with fronts.client(front, mode, level="warning") as asked:
         yield front, asked
 
@@ -151,7 +155,13 @@ async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) ->
     assert fronts.calls(front, "give") == before + (mode == "auto")
 
 
-@pytest.mark.parametrize(("front", "mode"), [(front, mode) for front, mode in FRONTS if front != "stdio"])
+@pytest.mark.parametrize(
+    ("front", "mode"),
+    mostly(
+        [("http", "legacy"), ("connect", "auto")],
+        [(front, mode) for front in ("http", "connect") for mode in ("auto", "legacy")],
+    ),
+)
 async def test_a_client_that_leaves_while_its_user_is_asked(fronts: Fronts, front: str, mode: str) -> None:
     """The call is not made, and its run does not stay: where the client would come back, until that time is over."""
     before = fronts.calls(front, "give")

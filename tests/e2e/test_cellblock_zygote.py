@@ -19,14 +19,10 @@ import pytest
 from support.cellblock_zygote import (
     PRELOADED,
     forked_cellblock,
-    forked_python,
-    install,
     pid_of,
-    started,
-    zygote,
 )
 from support.entries import CELLBLOCK, plain_server, write_config
-from support.processes import alive, gone
+from support.processes import gone
 from support.waits import until, within
 
 pytestmark = pytest.mark.thorough
@@ -83,36 +79,6 @@ def test_it_does_what_the_console_script_does(tmp_path: Path, name: str) -> None
     assert found[0] == found[1]
 
 
-TELLS = (
-    "import sys; print(sys.argv, __name__, sys.modules['__main__'].__name__); print(input()); sys.exit({})"
-)
-
-
-@pytest.mark.parametrize("how", ["-c", "-I", "-m"])
-@pytest.mark.parametrize("end", ["3", "'in words'", "1 / 0"])
-def test_python_runs_a_program_as_it_does(tmp_path: Path, how: str, end: str) -> None:
-    (tmp_path / "tells.py").write_text(TELLS.format(end))
-    program = {"-c": TELLS.format(end), "-I": "tells.py", "-m": "tells"}[how]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    found: list[tuple[int, str, list[str]]] = []
-    for python in (Path(sys.executable), forked_python()):
-        words = [python, how, program, "a word"]
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environment, input="said\n", capture_output=True, text=True, timeout=60
-        )
-        # Of a traceback the last line: those above name the code that was on the way.
-        found.append((done.returncode, done.stdout, done.stderr.splitlines()[-1:]))
-    assert found[0] == found[1]
-
-
-def test_it_has_the_files_that_its_caller_has_open(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text('{"mcpServers": {"far": {"command": "x"}}}')
-    line = '"$@" config check --config /dev/fd/7 7<c.json 3>&- <&-'
-    words = ["bash", "-c", line, "-", str(forked_cellblock())]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "Servers: far (stdio)" in done.stdout) == (0, True), done
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_for_the_caller_is_for_the_command(tmp_path: Path, number: signal.Signals) -> None:
     codes: list[int | None] = []
@@ -143,12 +109,6 @@ async def begun(program: Path, *words: str, **streams: Any) -> Process:
     return await asyncio.create_subprocess_exec(program, *words, **{"stdin": DEVNULL, **streams})
 
 
-async def test_the_death_of_the_command_is_that_of_its_caller(tmp_path: Path) -> None:
-    caller = await begun(forked_cellblock(), *waits(tmp_path))
-    os.kill(pid_of(caller.pid), signal.SIGKILL)
-    assert await within(caller.wait()) == -signal.SIGKILL
-
-
 async def test_a_caller_that_is_killed_takes_its_command_along(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()})
     words = ["serve", "--config", str(config), "--state-dir", str(tmp_path / "s")]
@@ -159,68 +119,6 @@ async def test_a_caller_that_is_killed_takes_its_command_along(tmp_path: Path) -
     caller.kill()
     await within(caller.wait())
     await gone(family)
-
-
-async def test_one_that_is_started_as_asyncio_does_has_the_commands_pid(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {}, pool={"warm": 1})
-    command = await started(
-        *("serve", "--http", "127.0.0.1:0", "--config", config, "--state-dir", tmp_path / "s"),
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-    )
-    assert b"serving http" in await within(command.stderr.readline())
-    process = psutil.Process(command.pid)
-    assert [one for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
-    command.terminate()
-    assert await within(command.wait()) == 0
-    assert not alive(process)
-
-
-PID_AGAIN = """
-import subprocess
-from support.cellblock_zygote import forked_cellblock, pid_of
-
-def begun(*words, pid=None):
-    if pid is not None:
-        with open("/proc/sys/kernel/ns_last_pid", "w") as last:
-            last.write(str(pid - 1))
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL)
-
-words = (forked_cellblock(), "--version")
-first = begun(*words)
-command = pid_of(first.pid)
-first.wait()
-holder = begun("sleep", "60", pid=command)
-second = begun(*words, pid=first.pid)
-print((holder.pid, second.pid) == (command, first.pid), pid_of(second.pid) == command)
-second.wait()
-holder.kill()
-"""
-
-
-def test_a_caller_with_the_pid_of_an_earlier_one_has_its_own_command() -> None:
-    """The system gives pids again within one run of the suite."""
-    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    if subprocess.run([*alone, "true"], check=False).returncode:
-        pytest.skip("this system gives no namespace of pids")
-    tests = Path(__file__).parent.parent
-    words = [*alone, sys.executable, "-c", PID_AGAIN]
-    done = subprocess.run(words, cwd=tests, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "True False\n"
-
-
-async def test_the_end_of_a_zygote_ends_its_commands(tmp_path: Path, short_path: Path) -> None:
-    with zygote(short_path / "s") as process:
-        caller = await begun(install(short_path / "bin", short_path / "s"), *waits(tmp_path))
-        await until(lambda: any(waits_for_pipe(one.pid) for one in commands_of(process.pid)), "it waits")
-        commands = commands_of(process.pid)
-    await gone(commands)
-    assert await within(caller.wait()) == -signal.SIGTERM
-
-
-def commands_of(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children()
 
 
 READ_ON_IMPORT = """

@@ -295,7 +295,7 @@ def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]
     """Exit code and what a terminal was sent."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [str(CELLBLOCK), *map(str, arguments)],
+        [str(forked_cellblock()), *map(str, arguments)],
         env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm", **env},
         cwd=home,
         stdin=subprocess.DEVNULL,

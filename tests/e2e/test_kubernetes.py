@@ -28,9 +28,10 @@ from support.http_daemon import TOOL, Daemon, opened, said
 from support.postgresql import Postgres
 from support.waits import until_found, within
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the loopback has one address only"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the loopback has one address only"),
+]
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 NAME = "cellblock.cellblock.svc"

@@ -22,10 +22,11 @@ from mcp_types import CallToolResult, TextContent
 
 from support.cellblock_zygote import forked_cellblock, pid_of
 from support.entries import CELLBLOCK, WARM, ledger, plain_server, write_config
+from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.waits import steady, until, within
 
-MODES = ("auto", "legacy")
+MODES = mostly(["auto"], ["auto", "legacy"])
 TOOL = "codemode.run"
 
 

@@ -16,6 +16,7 @@ if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
 
 
+@pytest.mark.thorough
 def test_each_answer_is_the_answer_of_today(short_path: Path) -> None:
     said = answers(str(forked_cellblock()), worlds(short_path), all_cases(), short_path)
     assert page(said).splitlines() == PAGE.read_text("utf-8").splitlines(), (

@@ -179,6 +179,7 @@ async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
     await until(lambda: events(served, event="cancelled") > before, "who hangs up ends the run")
 
 
+@pytest.mark.thorough
 async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certificate(
     tmp_path: Path, postgres: Postgres
 ) -> None:
@@ -394,6 +395,7 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
         assert result(await run(there, ONE)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
     tmp_path: Path, postgres: Postgres
 ) -> None:
@@ -427,6 +429,7 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
         assert (events(here, tool="give"), events(here, tool="hold")) == (1, 2)
 
 
+@pytest.mark.thorough
 async def test_a_server_that_must_exist_once_runs_once_behind_http(
     tmp_path: Path, postgres: Postgres
 ) -> None:

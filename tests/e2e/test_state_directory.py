@@ -142,6 +142,7 @@ def plant_everywhere(state: Path, foreign: Foreign, chance: Random) -> None:
         foreign.plant(state / folder.replace("OWN", run.name).replace("LEFT", "broker-left0000") / name, kind)
 
 
+@pytest.mark.thorough
 def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemon(
     top: Path, command: Command
 ) -> None:

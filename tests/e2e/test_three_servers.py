@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 
 from support.cellblock_zygote import forked_cellblock
 from support.entries import write_config
+from support.params import mostly
 from support.public_servers import ServerEntry
 from support.waits import within
 
@@ -83,6 +84,7 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
     assert all(entry["ok"] for entry in response["toolTrace"])
 
 
+@pytest.mark.thorough
 def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
     outcome = subprocess.run(
         [
@@ -103,7 +105,7 @@ def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository
     check(json.loads(outcome.stdout), world, git_repository)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
 async def test_through_an_mcp_client(
     world: Mapping[str, Any], tmp_path: Path, git_repository: Path, mode: str
 ) -> None:

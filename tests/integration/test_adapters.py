@@ -99,6 +99,7 @@ async def test_openai_agents(broker: Broker) -> None:
     assert (image["type"], image["image_url"]) == ("input_image", f"data:image/png;base64,{PNG}")
 
 
+@pytest.mark.thorough
 async def test_langgraph(broker: Broker) -> None:
     pytest.importorskip("langgraph")
     from langchain_core.messages import AIMessage, ToolCall, ToolMessage
@@ -131,6 +132,7 @@ async def test_langgraph(broker: Broker) -> None:
     assert (image["type"], image.get("base64"), image.get("mime_type")) == ("image", PNG, "image/png")
 
 
+@pytest.mark.thorough
 async def test_pydantic_ai(broker: Broker) -> None:
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent
@@ -164,6 +166,7 @@ async def test_pydantic_ai(broker: Broker) -> None:
     assert "function price(" in told[0].description and "buy" not in told[0].description
 
 
+@pytest.mark.thorough
 async def test_fastmcp(broker: Broker) -> None:
     pytest.importorskip("fastmcp")
     from fastmcp import Client, FastMCP

@@ -21,6 +21,7 @@ import pytest
 from cellblock import Broker, Observer, RunResponse
 from cellblock.run.calls import ToolCalls
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import node_entry
 from support.responses import error_of, succeeded
@@ -118,6 +119,7 @@ async def test_a_run_that_comes_while_the_host_is_dead_waits_for_the_next(broker
     await works(broker)
 
 
+@pytest.mark.thorough
 async def test_hosts_that_die_again_and_again_are_replaced_each_time(broker: Broker) -> None:
     for _ in range(3):
         await until(lambda: broker.hosts, "a host")
@@ -286,31 +288,34 @@ async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
     return found
 
 
-def servers(tmp_path: Path) -> dict[str, Any]:
-    return {
-        "plain": plain_server("--ledger", tmp_path / "ledger.jsonl"),
-        "everything": node_entry("server-everything", "stdio"),
-    }
+def plain(tmp_path: Path) -> dict[str, Any]:
+    return {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}
 
 
-async def running_script(tmp_path: Path, *options: str) -> list[str]:
-    """The arguments of a `cellblock run` with both servers and a script that stays in a call."""
-    config = write_config(tmp_path, servers(tmp_path))
+async def running_script(tmp_path: Path, *options: str, **more: Any) -> list[str]:
+    """The arguments of a `cellblock run` with the servers and a script that stays in a call."""
+    config = write_config(tmp_path, {**plain(tmp_path), **more})
     script = tmp_path / "script.js"
     script.write_text(IN_A_CALL)
     return ["run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s"), *options]
 
 
-PARTS = ("cellblock_worker", "deno", "plain_server", "server-everything")
+PARTS = ("cellblock_worker", "deno", "plain_server")
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    mostly([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]),
+)
 async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Neither host nor worker nor upstream server; after a signal that can be handled, no socket either."""
-    async with cellblock(*await running_script(tmp_path)) as process:
+    # A server of others is not so quick to see that nobody is there any more.
+    more = {"everything": node_entry("server-everything", "stdio")} if number is signal.SIGKILL else {}
+    parts = (*PARTS, *(["server-everything"] if more else []))
+    async with cellblock(*await running_script(tmp_path, **more)) as process:
         await called(tmp_path / "ledger.jsonl", "never")
-        left = await all_of(process.pid, *PARTS)
+        left = await all_of(process.pid, *parts)
         process.send_signal(number)
         code = await within(process.wait())
         output = await within(process.stdout.read()) if process.stdout is not None else b""
@@ -324,7 +329,6 @@ async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: s
         assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
 
 
-@pytest.mark.servers
 async def test_what_a_killed_broker_left_is_removed_by_the_next(tmp_path: Path) -> None:
     """Its socket directory, which nobody was there to remove."""
     state = Path("/tmp") / f"cellblock-test-{os.getpid()}"  # short enough for a socket inside it
@@ -349,15 +353,14 @@ def request(number: int, method: str, parameters: dict[str, Any]) -> bytes:
     )
 
 
-@pytest.mark.servers
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGTERM, None], ids=["KILL", "TERM", "end of stdin"]
+    "number", mostly([signal.SIGTERM, None], [signal.SIGKILL, signal.SIGTERM, None]), ids=str
 )
 async def test_the_end_of_cellblock_serve_leaves_nothing(
     tmp_path: Path, number: signal.Signals | None
 ) -> None:
     """With a run in flight; after a signal although the client keeps its end of stdin open."""
-    config = write_config(tmp_path, servers(tmp_path))
+    config = write_config(tmp_path, plain(tmp_path))
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     async with cellblock(*arguments) as process:
         assert process.stdin is not None

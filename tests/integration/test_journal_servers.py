@@ -48,6 +48,7 @@ def changed_at(folder: Path, file: Path) -> dict[str, int]:
     return {one.name: one.stat().st_mtime_ns for one in [*folder.iterdir(), file]}
 
 
+@pytest.mark.thorough
 async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
     server_filesystem: ServerEntry,
     server_git: ServerEntry,

@@ -72,7 +72,7 @@ async def id_of(broker: Broker, run_id: str) -> QuestionId:
     return question.id
 
 
-@pytest.mark.parametrize("options", [("--older",), ()])
+@pytest.mark.parametrize("options", [("--older",), pytest.param((), marks=pytest.mark.thorough)])
 async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Also one of the newer revision, which asks in rounds."""
     async with serving(tmp_path, *options) as broker:

@@ -47,6 +47,7 @@ async def test_everything_has_results_of_several_kinds(server_everything: Server
         assert "temperature" in weather.structured_content
 
 
+@pytest.mark.thorough
 async def test_filesystem_reads_its_folder_and_nothing_else(server_filesystem: ServerEntry) -> None:
     folder = Path(server_filesystem["args"][-1])
     async with connect(server_filesystem) as client:
@@ -56,6 +57,7 @@ async def test_filesystem_reads_its_folder_and_nothing_else(server_filesystem: S
         assert outside.is_error
 
 
+@pytest.mark.thorough
 async def test_memory_keeps_what_it_is_told(server_memory: ServerEntry, tmp_path: Path) -> None:
     entity = {"name": "Topaz", "entityType": "apple", "observations": ["keeps until March"]}
     async with connect(server_memory) as client:
@@ -67,6 +69,7 @@ async def test_memory_keeps_what_it_is_told(server_memory: ServerEntry, tmp_path
     assert json.loads(stored.splitlines()[0])["name"] == "Topaz"
 
 
+@pytest.mark.thorough
 async def test_time_converts_between_zones(server_time: ServerEntry) -> None:
     arguments = {"source_timezone": "Asia/Tokyo", "time": "09:00", "target_timezone": "UTC"}
     async with connect(server_time) as client:
@@ -74,6 +77,7 @@ async def test_time_converts_between_zones(server_time: ServerEntry) -> None:
     assert converted["target"]["datetime"].endswith("T00:00:00+00:00")
 
 
+@pytest.mark.thorough
 async def test_git_shows_the_commits_of_the_fixture(server_git: ServerEntry, git_repository: Path) -> None:
     async with connect(server_git) as client:
         log = text(await client.call_tool("git_log", {"repo_path": str(git_repository), "max_count": 10}))

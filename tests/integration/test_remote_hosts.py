@@ -279,6 +279,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
@@ -382,6 +383,7 @@ async def test_a_broker_that_has_refused_a_host_is_dialled_again(
             assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
 
 
+@pytest.mark.thorough
 async def test_a_host_of_another_version_waits_for_a_broker_of_its_own(
     tmp_path: Path, keys: Keys, start_host: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +419,7 @@ sys.exit(remote.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.thorough
 async def test_a_host_follows_the_addresses_of_a_name(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:

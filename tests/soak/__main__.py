@@ -1,4 +1,4 @@
-"""Runs a soak. See `scripts/soak`."""
+"""Runs a soak, of one daemon or of a fleet. See `scripts/soak`."""
 
 from __future__ import annotations
 
@@ -13,58 +13,83 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from benchmarks.harness import machine
+from benchmarks import harness
 from soak import report
 from soak.campaign import PARTS, Campaign
+from soak.fleet.campaign import Campaign as FleetCampaign
+from support.fleet.network import Loopback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when every invariant held, 1 otherwise, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
+    parser.add_argument("--fleet", action="store_true", help="of a fleet")
     parser.add_argument("--minutes", type=float, default=1.0, help="of load (default 1)")
-    parser.add_argument("--seed", type=int, help="fixes the load and the order of deaths (default: chance)")
-    parser.add_argument("--clients", type=int, default=9, help="runs at once (default 9)")
+    parser.add_argument("--seed", type=int, help="fixes the load and the order of faults (default: chance)")
+    parser.add_argument("--clients", type=int, default=9, help="runs at once, without --fleet (default 9)")
     parser.add_argument(
         "--without", action="append", choices=PARTS, default=[], help="leave out a hostile part"
     )
     parser.add_argument("--out", type=Path, help="folder of the report (default: a new temporary one)")
-    parser.add_argument("--name", default="soak", help="name of the report's files (default soak)")
+    parser.add_argument("--name", help="name of the report's files (default soak, or soak-fleet)")
     parsed = parser.parse_args(arguments)
     if parsed.minutes <= 0 or parsed.clients < 1:
         parser.error("--minutes and --clients must be positive")
-    seed = random.randrange(2**32) if parsed.seed is None else parsed.seed
+    if parsed.seed is None:
+        parsed.seed = random.randrange(2**32)
+    parsed.name = parsed.name or ("soak-fleet" if parsed.fleet else "soak")
     out = parsed.out or Path(tempfile.mkdtemp(prefix="soak-report-"))
     out.mkdir(parents=True, exist_ok=True)
+    head: dict[str, Any] = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "minutes": parsed.minutes,
+        "seed": parsed.seed,
+        "machine": harness.machine(),
+    }
+    started = time.monotonic()
+    said, wrong = (of_fleet if parsed.fleet else of_one)(parsed, head, out)
+    print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[: report.SHOWN_MOST]))
+    verdict = f"{len(wrong)} breaches" if wrong else "every invariant held"
+    print(f"{out / parsed.name}.md: {said} in {time.monotonic() - started:.0f} s, {verdict}")
+    return 1 if wrong else 0
+
+
+def of_one(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
+    """Runs a soak of one daemon: what there was, and what is wrong."""
     # Short, so that the broker's socket fits under it.
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     campaign = Campaign(
-        work, seed=seed, seconds=parsed.minutes * 60, clients=parsed.clients, without=parsed.without
+        work, seed=parsed.seed, seconds=parsed.minutes * 60, clients=parsed.clients, without=parsed.without
     )
-    started = time.monotonic()
+    found: dict[str, Any] = {}
     try:
         asyncio.run(campaign.run())
     finally:
         found = campaign.figures()
-        head = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "minutes": parsed.minutes,
-            "seed": seed,
-            "clients": parsed.clients,
-            "without": parsed.without,
-            "load_average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
-            "machine": machine(),
-        }
-        report.write(out, parsed.name, {**head, **found}, campaign.faults)
+        head |= {"clients": parsed.clients, "without": parsed.without}
+        head["load_average"] = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        report.write(out, parsed.name, {**head, **found})
         shutil.copytree(work / "s" / "logs", out / "logs", dirs_exist_ok=True)
         shutil.rmtree(work, ignore_errors=True)
-    broken = campaign.books.broken
-    for name, texts in campaign.books.breaches.items():
-        for text in texts:
-            print(f"BROKEN {name}: {text}")
-    print(f"{out / parsed.name}.md: {found['runs']} runs in {time.monotonic() - started:.0f} s, ", end="")
-    print(f"{sum(broken.values())} breaches" if broken else "every invariant held")
-    return 1 if broken else 0
+    wrong = [f"{name}: {text}" for name, texts in campaign.books.breaches.items() for text in texts]
+    return f"{found['runs']} runs", wrong
+
+
+def of_fleet(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
+    """The same of a fleet."""
+    # Short, so that sockets fit under it.
+    with Loopback() as network, tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
+        campaign = FleetCampaign(Path(folder), network, seed=parsed.seed, seconds=parsed.minutes * 60)
+        try:
+            asyncio.run(campaign.run())
+        finally:
+            report.write_fleet(out, parsed.name, {**head, **campaign.figures()})
+            for name, said in campaign.logs.items():
+                (out / f"{parsed.name}-{name.replace(' ', '-')}.log").write_text(said, "utf-8")
+    counts, faults = campaign.books.counts, campaign.faults.done
+    return f"{counts['requests']} runs, {faults.total()} faults", campaign.wrong
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,9 +48,6 @@ CLIENT_DEEDS: Final = {
 }
 """What hostile HTTP clients do, by how often."""
 
-TURN_PAUSE_SECONDS: Final = 0.25
-"""Between two deeds of one kind that has its turn."""
-
 REFUSED: Final = {
     "no token": b"POST /mcp HTTP/1.1\r\nHost: %(host)s\r\nContent-Length: 2\r\n\r\n{}",
     "wrong token": b"POST /mcp HTTP/1.1\r\nHost: %(host)s\r\nAuthorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}",
@@ -86,9 +83,6 @@ class Actors:
     seed: int
     without: Collection[str] = ()
     deeds: Counter[str] = field(default_factory=Counter[str])
-    acts: dict[str, list[tuple[float, float]]] = field(default_factory=dict[str, list[tuple[float, float]]])
-    """When each deed began and ended, by the monotonic clock."""
-
     met: Found | None = None
 
     def __post_init__(self) -> None:
@@ -111,21 +105,10 @@ class Actors:
             *([] if "clients" in self.without else [self._clients(until)]),
         )
 
-    async def turn(self, deed: str, until: float) -> None:
-        """Does one thing, again and again."""
-        while time.monotonic() < until:
-            await self._do(deed)
-            await asyncio.sleep(TURN_PAUSE_SECONDS)
-
     def close(self) -> None:
         """Ends what threads still hold or send."""
         self.stage.over.set()
         self.stage.go.unlink(missing_ok=True)
-
-    def kinds(self) -> list[str]:
-        """What there is to take turns."""
-        floods = [] if "floods" in self.without else [FLOODS]
-        return floods if "clients" in self.without else [*floods, *CLIENT_DEEDS]
 
     def figures(self) -> dict[str, Any]:
         """For the report."""
@@ -145,13 +128,13 @@ class Actors:
             await self._do(self._chance.choices(list(CLIENT_DEEDS), list(CLIENT_DEEDS.values()))[0])
 
     async def _do(self, deed: str) -> None:
-        with self._doing(deed):
-            if deed == FLOODS:
-                self.stage.go.touch()
-                await asyncio.sleep(FLOOD_SECONDS)
-                self.stage.go.unlink(missing_ok=True)
-            else:
-                await asyncio.to_thread(self._client_deed, deed)
+        self.deeds[deed] += 1
+        if deed == FLOODS:
+            self.stage.go.touch()
+            await asyncio.sleep(FLOOD_SECONDS)
+            self.stage.go.unlink(missing_ok=True)
+        else:
+            await asyncio.to_thread(self._client_deed, deed)
 
     def _client_deed(self, deed: str) -> None:
         match deed:
@@ -163,15 +146,6 @@ class Actors:
                 self._silent(b"GET /livez HTTP/1.1\r\nHost: %(host)s\r\n\r\n", IDLE)
             case _:
                 self._together(lambda: self.stage.send(self._large), 4)
-
-    @contextlib.contextmanager
-    def _doing(self, deed: str) -> Generator[None]:
-        self.deeds[deed] += 1
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.acts.setdefault(deed, []).append((begin, time.monotonic()))
 
     def _refused(self, name: str, request: bytes) -> None:
         with contextlib.suppress(OSError), self._connected() as one:

@@ -17,17 +17,16 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.harness import SCRIPTS
-from benchmarks.hostile.loop_watch import stalls
-from benchmarks.hostile.neighbours import visit
+from benchmarks.hostile.loop_watch import EVERY_SECONDS, stalls
+from benchmarks.hostile.neighbours import STALL_MS
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
-from soak import figures, targets
-from soak.actors import RATE, TURN_PAUSE_SECONDS, Actors
+from soak import figures
+from soak.actors import Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
-from soak.hostile_kinds import HOSTILE_NAMES, LARGE_KINDS, NATIVE_KIND
+from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
 from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
-from soak.targets import HOSTLESS, Interval, Seen
 from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under, tracebacks
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
@@ -38,12 +37,6 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 60.0
 PROGRESS_SECONDS: Final = 10.0
 SURVIVE_BOUND_SECONDS: Final = 10.0
-
-ALONE_RUNS: Final = 40
-"""Of the neighbour, before the load begins: what the machine lets it have."""
-
-HOST_BACK_SECONDS: Final = 12.0
-"""After a host was killed or stopped, what waited for it may still be under way: it is stopped for 10 s at most."""
 
 HOSTLESS_SAMPLES: Final = 20
 """Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
@@ -58,15 +51,8 @@ STANDING: Final = ("host", "worker", "upstream")
 NATIVE_PERCENT: Final = 10
 """Of the workers; an honest script that one of them gets is not counted as one."""
 
-MIXED_SHARE: Final = 2 / 3
-"""The part of the load in which everything is at once; in the rest each hostile kind has its turn alone."""
-
 KILLS_SHARE: Final = 0.8
-"""The part of that in which the second daemon is killed: what waits there is brought to its end in the rest."""
-
-QUIET: Final = "nothing"
-TURN_SHARE: Final = 0.8
-"""The part of a turn in which its kind acts; what it has begun ends in the rest."""
+"""The part of the load in which the second daemon is killed: what waits there is brought to its end in the rest."""
 
 EVIL_TOOLS: Final = 300
 FLOOD_MOST: Final = 2_000
@@ -101,8 +87,7 @@ class Campaign:
         large = () if "large" in without else LARGE_KINDS
         self._load = Load(seed, (*KINDS, *native, *large))
         self._requests: dict[int, Record] = {1: Record(0, "initialize", 0.0, cancelled=False)}
-        self._began = self._mixed_until = 0.0
-        self._took_turns: dict[str, Interval] = {}
+        self._began = 0.0
         self._before: Rest | None = None
         self._after: Rest | None = None
         self._faults: Faults | None = None
@@ -125,7 +110,6 @@ class Campaign:
         )
         self._actors: Actors | None = None
         self._kills = work / "kills.json"
-        self._alone = Seen([], [], [], 0.0)
         for folder in self._private:
             folder.mkdir()
 
@@ -153,10 +137,6 @@ class Campaign:
         ours.append(self._cellblock.connect_pid)
         watch = self._watch = Watch(self._cellblock.pid, ours, self._private)
         await self._warm_up(watch)
-        alone = await asyncio.to_thread(
-            visit, self._cellblock.port, self._cellblock.token, runs=ALONE_RUNS, rate=RATE
-        )
-        self._alone = Seen(alone.visits, stalls(self._stalls, alone.begin, alone.end), [], alone.begin)
         self._before = await watch.rest(REST_BOUND_SECONDS)
         self._say(f"at rest: {dict(self._before.processes)}")
         await self._loaded(watch)
@@ -181,7 +161,7 @@ class Campaign:
         for text in grown:
             self.books.breach("memory does not grow", text)
         answers = self._cellblock.answers
-        judged = self._judged()
+        self._judge_stalls()
         by_fault = Counter(f"{fault.role} {fault.how}" for fault in self.faults)
         loaded = [record for record in self.books.records if record.sent >= self._began]
         return {
@@ -208,13 +188,10 @@ class Campaign:
             },
             "processes_seen": len(self._watch.seen) if self._watch else 0,
             "processes_left": len(self._survivors),
-            "series": figures.series(loaded, self._began, self._seconds),
             "samples": figures.columns(samples),
             "native": self._native is not None,
             "hostile": self._actors.figures() if self._actors else {},
             "kills": json.loads(self._kills.read_text("utf-8")) if self._kills.exists() else {},
-            "targets": judged,
-            "runnable": figures.percentile([one.runnable for one in samples], 0.5),
             "deaths": [vars(fault) for fault in self.faults],
         }
 
@@ -239,23 +216,20 @@ class Campaign:
 
     async def _loaded(self, watch: Watch) -> None:
         self._began = time.monotonic()
-        mixed = self._seconds * MIXED_SHARE
-        self._mixed_until = self._began + mixed
-        faults = self._faults = Faults(watch.broker, self._seed, self._began, until=mixed * HOST_SHARE)
+        until = self._began + self._seconds
+        faults = self._faults = Faults(
+            watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
+        )
         watching = [asyncio.create_task(work) for work in (watch.run(), self._progress())]
         deaths = asyncio.create_task(faults.run())
         stage = Stage(self._cellblock.port, self._cellblock.token, self._go)
         actors = self._actors = Actors(stage, self.books, self._seed, self._without)
         neighbour = asyncio.create_task(actors.neighbour(self._seconds))
-        kills = asyncio.create_task(self._daemons_are_killed(watch, mixed * KILLS_SHARE))
+        kills = asyncio.create_task(self._daemons_are_killed(watch, self._seconds * KILLS_SHARE))
         try:
-            await asyncio.gather(
-                actors.run(self._mixed_until),
-                *(self._client(self._mixed_until) for _ in range(self._clients)),
-            )
+            await asyncio.gather(actors.run(until), *(self._client(until) for _ in range(self._clients)))
             await _over(deaths)
             await kills
-            await self._turns(actors)
             await neighbour
         finally:
             actors.close()
@@ -278,25 +252,6 @@ class Campaign:
         for text in wrong if code in (0, 1) and self._kills.exists() else [f"it ended with code {code}"]:
             self.books.breach("runs outlive their daemon", text)
 
-    async def _turns(self, actors: Actors) -> None:
-        """Each hostile kind alone beside the neighbour, one after the other; nothing is killed meanwhile."""
-        runs = self._load.named(HOSTILE_NAMES)
-        kinds = [QUIET, *runs, *actors.kinds()]
-        each = (self._began + self._seconds - time.monotonic()) / len(kinds)
-        for name in kinds:
-            begin = time.monotonic()
-            until = begin + each * TURN_SHARE
-            if name in runs:
-                while time.monotonic() < until and self._cellblock.exit_code is None:
-                    await self._one(*self._load.of_kind(runs[name]))
-                    await asyncio.sleep(TURN_PAUSE_SECONDS)
-            elif name == QUIET:
-                await asyncio.sleep(until - begin)
-            else:
-                await actors.turn(name, until)
-            self._took_turns[name] = (begin, time.monotonic())
-            await asyncio.sleep(max(0.0, begin + each - time.monotonic()))
-
     async def _client(self, until: float) -> None:
         while time.monotonic() < until and self._cellblock.exit_code is None:
             await self._one(*self._load.next())
@@ -318,40 +273,14 @@ class Campaign:
         elif self._cellblock.exit_code is not None:
             self.books.breach("alive to the end", f"the broker ended with code {self._cellblock.exit_code}")
 
-    def _judged(self) -> list[dict[str, Any]]:
-        """The neighbour's runs and the loop's stalls beside each hostile act; computing too long is a breach."""
-        if not self._began or self._actors is None or self._actors.met is None or self._watch is None:
-            return []
-        held = stalls(self._stalls, self._began, self._began + self._seconds)
-        for stall in targets.long_computing(held):
-            self.books.breach(
-                "the loop computes briefly",
-                f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms",
-            )
-        loaded = Seen(self._actors.met.visits, held, self._watch.samples, self._watch.started)
-        turns = {f"{name}, in its turn": [span] for name, span in self._took_turns.items()}
-        return targets.rows(self._alone, loaded, {**self._acts(self._actors), **turns})
-
-    def _acts(self, actors: Actors) -> dict[str, list[Interval]]:
-        """When each kind of hostile act was under way, and when there was no host."""
-        hostile = {kind for kind in HOSTILE_NAMES if any(one.kind == kind for one in self.books.records)}
-        acts = {
-            kind: [
-                (one.sent, one.answered or one.sent + ANSWER_BOUND_SECONDS)
-                for one in self.books.records
-                if one.kind == kind and self._began <= one.sent < self._mixed_until
-            ]
-            for kind in sorted(hostile)
-        }
-        lost = [self._began + fault.at for fault in self.faults if fault.role == "host"]
-        good = sorted(one.answered for one in self.books.records if one.ok and one.answered)
-        acts |= {
-            deed: [span for span in spans if span[0] < self._mixed_until]
-            for deed, spans in actors.acts.items()
-        }
-        # A pause and a SIGSTOP are over when runs end well again, for a while.
-        acts[HOSTLESS] = [(at, figures.first_after(good, at + HOST_BACK_SECONDS)) for at in lost]
-        return acts
+    def _judge_stalls(self) -> None:
+        """The loop's thread itself may not be busy for longer; what it waits for a core or Python's lock is not its."""
+        for stall in stalls(self._stalls, self._began, self._began + self._seconds) if self._began else ():
+            if stall.cpu_seconds > STALL_MS / 1000 + EVERY_SECONDS:
+                self.books.breach(
+                    "the loop computes briefly",
+                    f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms",
+                )
 
     async def _rest_again(self, watch: Watch, before: Rest) -> Rest:
         deadline = time.monotonic() + REST_BOUND_SECONDS

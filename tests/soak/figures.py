@@ -13,9 +13,6 @@ from soak.books import Record
 from soak.faults import Fault
 from soak.watch import Sample
 
-BINS_MOST: Final = 120
-BIN_LEAST_SECONDS: Final = 2.0
-
 LEAK_PER_RUN_BYTES: Final = 512
 """Steady growth of resident memory that is a leak; a forgotten response or task is several KiB."""
 
@@ -29,42 +26,11 @@ WINDOWS: Final = 6
 """A leak grows in each of these parts of the load but the first, which fills caches. A high-water mark, which the C
 library keeps after a few messages of many MiB came together, is a step between two parts that stay level."""
 
-Point = tuple[float, float]
-
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that `share` of the values do not exceed; 0 for none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def bin_seconds(total: float) -> float:
-    """Width of one bin of a series over `total` seconds."""
-    return max(BIN_LEAST_SECONDS, total / BINS_MOST)
-
-
-def series(records: Sequence[Record], began: float, total: float) -> dict[str, list[Point]]:
-    """Answers in a second, and p50 and p99 of the latency of trivial runs in ms, over time."""
-    width = bin_seconds(total)
-    answered: Counter[int] = Counter()
-    latencies: defaultdict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record.answered is None or not 0 <= record.answered - began < total:
-            continue
-        place = int((record.answered - began) / width)
-        answered[place] += 1
-        if record.kind == "trivial" and record.latency is not None:
-            latencies[place].append(record.latency * 1000)
-    middles = [(place, round((place + 0.5) * width, 2)) for place in range(int(total / width))]
-    return {
-        "runs_per_second": [(at, round(answered[place] / width, 2)) for place, at in middles],
-        "p50_ms": [
-            (at, round(percentile(latencies[place], 0.5), 1)) for place, at in middles if latencies[place]
-        ],
-        "p99_ms": [
-            (at, round(percentile(latencies[place], 0.99), 1)) for place, at in middles if latencies[place]
-        ],
-    }
 
 
 def kinds(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -100,11 +66,6 @@ def recoveries(records: Sequence[Record], faults: Sequence[Fault], began: float)
             if after is not None:
                 found.append(round(after - at, 2))
     return found
-
-
-def first_after(times: Sequence[float], least: float) -> float:
-    """The first of ordered times that is not before `least`; `least` where there is none."""
-    return next((at for at in times if at >= least), least)
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[float]]:

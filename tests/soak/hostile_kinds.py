@@ -87,16 +87,5 @@ def _lists(_: int, __: random.Random) -> Planned:
     return Planned("300 lists at once", {"code": LISTS, "limits": limits}, right=right, result=equals(300))
 
 
-HOSTILE_NAMES: Final = (
-    "native attacks",
-    "12 MB results",
-    "inputs of four million numbers",
-    "durable runs of 30 MB",
-    "300 lists at once",
-    "endless log flood",
-    "memory bomb",
-)
-"""Kinds of runs that others are not to feel."""
-
 NATIVE_KIND: Final = Kind(5, _native)
 LARGE_KINDS: Final = (Kind(1, _large_results), Kind(1, _large_inputs), Kind(1, _journals), Kind(1, _lists))

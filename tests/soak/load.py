@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -264,11 +264,6 @@ class Load:
         """The next run, of this kind."""
         self.made += 1
         return self.made, kind.make(self.made, self._chance)
-
-    def named(self, names: Collection[str]) -> dict[str, Kind]:
-        """Those of the kinds whose runs have one of these names."""
-        made = {kind.make(0, random.Random(0)).kind: kind for kind in self.kinds}
-        return {name: kind for name, kind in made.items() if name in names}
 
     def one_of_each(self) -> list[tuple[int, Planned]]:
         """A run of every kind."""

@@ -1,4 +1,4 @@
-"""The report of a soak: Markdown for people, JSON for programs, and the picture."""
+"""The report of a soak: Markdown for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -6,45 +6,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import harness
-from benchmarks.plots import Line, Panel, panels
 from soak import figures
 from soak.books import INVARIANTS
 
 MIB: Final = harness.MIB
+SHOWN_MOST: Final = 20
 
 
-def write(folder: Path, name: str, report: dict[str, Any], faults: list[Any]) -> None:
-    """Writes NAME.json, NAME.svg and NAME.md."""
-    harness.write(folder, name, report, _markdown(name, report), _=_picture(report, faults))
+def write(folder: Path, name: str, report: dict[str, Any]) -> None:
+    """Writes NAME.json and NAME.md."""
+    harness.write(folder, name, report, _markdown(report))
 
 
-def _picture(report: dict[str, Any], faults: list[Any]) -> str:
-    total, series, samples = report["seconds"], report["series"], report["samples"]
-
-    def over_time(field: str, unit: float = 1.0) -> list[figures.Point]:
-        return [(at, value / unit) for at, value in zip(samples["at"], samples[field], strict=True) if value]
-
-    shown = [
-        Panel("answers in a second", [Line("all kinds of runs", series["runs_per_second"])]),
-        Panel(
-            "latency of trivial runs, ms",
-            [Line("p50", series["p50_ms"]), Line("p99", series["p99_ms"])],
-            log=True,
-        ),
-        Panel(
-            "resident memory, MiB",
-            [Line("broker", over_time("broker_rss", MIB)), Line("host", over_time("host_rss", MIB))],
-        ),
-        Panel(
-            "open descriptors",
-            [Line("broker", over_time("broker_fds")), Line("host", over_time("host_fds"))],
-        ),
+def write_fleet(folder: Path, name: str, report: dict[str, Any]) -> None:
+    """The same of a fleet's soak."""
+    lines = [
+        f"# Soak of a fleet, {report['date']}",
+        "",
+        f"`bash scripts/soak --fleet --minutes {report['minutes']:g} --seed {report['seed']}`: {report['fleet']}, on "
+        f"{report['machine']['cores']} cores of {report['machine']['system']}.",
+        "",
+        f"{len(report['wrong'])} breaches:" if report["wrong"] else "Everything held.",
+        *(f"- {text[:500]}" for text in report["wrong"]),
+        "",
+        harness.table(["what was done", "times"], report["faults"].items()),
+        "",
+        harness.table(["what there was", "count"], report["counts"].items()),
+        "",
     ]
-    deaths = [(fault.at, fault.role) for fault in faults]
-    return panels(f"Soak of {report['date']}: {report['runs']:,} runs", total, shown, deaths)
+    harness.write(folder, name, report, "\n".join(lines))
 
 
-def _markdown(name: str, report: dict[str, Any]) -> str:
+def _markdown(report: dict[str, Any]) -> str:
     broken = sum(report["broken"].values())
     verdict = (
         "every invariant held" if not broken else f"{broken} breaches of {len(report['broken'])} invariants"
@@ -55,16 +48,12 @@ def _markdown(name: str, report: dict[str, Any]) -> str:
         "",
         f"`bash scripts/soak --minutes {report['minutes']:g} --seed {report['seed']}{left_out}`: {verdict}.",
         "",
-        f"![Runs, latency, memory and descriptors over time]({name}.svg)",
-        "",
         "Deaths meet whatever is there at the moment: a seed fixes the load and the order of deaths, not the course.",
-        f"{report['runnable']:.0f} threads wanted one of the {report['machine']['cores']} cores, in the median second.",
         "",
         "| figure | value |",
         "|---|---|",
         *(f"| {label} | {value} |" for label, value in _summary(report)),
         "",
-        *_targets(report),
         "## Invariants",
         "",
         "| invariant | what it says | breaches |",
@@ -153,42 +142,3 @@ def _kills(found: dict[str, Any]) -> list[tuple[str, str]]:
         f"{name.replace('_', ' ')} {found[name]}" for name in found if name not in ("deaths", "wrong")
     )
     return [("deaths at the daemon whose runs wait", deaths), ("its requests, runs and calls", others)]
-
-
-def _targets(report: dict[str, Any]) -> list[str]:
-    if not report["targets"]:
-        return []
-    return [
-        "## Targets beside hostile workloads",
-        "",
-        "A neighbour's runs and the loop's stalls while each of these was under way. In the first two thirds of the",
-        "load all are at once, beside the honest load and the deaths: a row says beside what, and not by whose fault.",
-        "What met a host that was dead or stopped is in the row of that and in the last alone. In the last third each",
-        "kind has its turn alone. Of a stall: what the loop's thread computed in it, and how long it had no core; the",
-        "rest is waiting for Python's lock. That it never computes for over 100 ms, and the memory, are invariants;",
-        "what else is not met is told here.",
-        "",
-        "| beside | runs | failed | p50 ms | p99 ms | longest stall: computing, no core | over 100 ms "
-        "| longest computing | broker MiB | targets |",
-        "|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
-        *(_target(row) for row in report["targets"]),
-        "",
-    ]
-
-
-def _target(row: dict[str, Any]) -> str:
-    [peak] = row["peak_mib"].values()
-    stall = f"{row['stall_ms']}: {row['stall_cpu_ms']}, {row['stall_coreless_ms']}"
-    cells = [
-        row["beside"],
-        row["runs"],
-        row["failed"],
-        row["p50_ms"],
-        row["p99_ms"],
-        stall,
-        row["stalls_over"],
-        f"{row['computing_ms']} ms",
-        peak or "",
-        ", ".join(f"{name}: {word}" for name, word in row["targets"].items()),
-    ]
-    return f"| {' | '.join(map(str, cells))} |"

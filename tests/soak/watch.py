@@ -49,8 +49,6 @@ class Sample:
     host_fds: int
     processes: int
     temporary_files: int
-    runnable: int = 0
-    """Threads of the whole machine that run, or could."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +116,6 @@ def tracebacks(log: str) -> list[str]:
     return [
         entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
     ]
-
-
-def runnable_threads() -> int:
-    """Threads of the whole machine that run, or could; 0 where the system does not say."""
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
-    return 0
 
 
 class Orphans:
@@ -225,7 +216,6 @@ class Watch:
             host_fds=sum(descriptors(host_pid).values()) if host_pid else 0,
             processes=sum(len(processes) for processes in roles.values()),
             temporary_files=len(files_under(*self._temporary)),
-            runnable=runnable_threads(),
         )
 
     def _rest(self) -> Rest:

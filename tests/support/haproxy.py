@@ -23,21 +23,18 @@ ENVIRONMENT: Final = {"LD_LIBRARY_PATH": os.pathsep.join(map(str, UNPACKED.glob(
 needs_haproxy = pytest.mark.skipif(PROGRAM is None, reason="no HAProxy on this machine, and none unpacked")
 
 
-def configured(
-    listen: str, brokers: Mapping[str, str], *, tls: str = "", pem: Path | None = None, admin: str = ""
-) -> str:
+def configured(listen: str, brokers: Mapping[str, str], *, tls: str = "", admin: str = "") -> str:
     """The shipped configuration for brokers at their addresses, by their names.
 
     Args:
         listen: `ADDRESS:PORT`.
         brokers: `ADDRESS:PORT` of each.
         tls: How the brokers are asked over it.
-        pem: Certificate and key for clients; None: they are served without TLS.
         admin: A socket for commands.
     """
     text = SHIPPED.read_text("utf-8")
     for shipped, own in (
-        (":443 ssl crt /etc/haproxy/cellblock.pem", listen if pem is None else f"{listen} ssl crt {pem}"),
+        (":443 ssl crt /etc/haproxy/cellblock.pem", listen),
         ("hdr Host cellblock.example.com", f"hdr Host {listen}"),
         ("inter 1s", "inter 200ms"),
         (

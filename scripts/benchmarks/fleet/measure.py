@@ -17,8 +17,6 @@ from benchmarks.fleet.client import Answered, right_of, script_of
 from benchmarks.fleet.stage import BROKERS_CORE, Stage, can_pin, staged
 from benchmarks.harness import MIB, machine, say, table, write
 from benchmarks.processes import private_bytes, pss_bytes, tree
-from support import haproxy
-from support.fleet.network import can_namespaces
 
 Row = dict[str, Any]
 
@@ -78,12 +76,8 @@ async def main(options: argparse.Namespace) -> int:
 
 
 def _parts(*, pinned: bool) -> str:
-    balancer = "HAProxy, by sessions" if haproxy.PROGRAM else "a relay of the tests (no HAProxy here)"
-    where = (
-        "network namespaces of their own, TLS" if can_namespaces() else "addresses of the loopback, no TLS"
-    )
     core = f"brokers have core {BROKERS_CORE} when costs are measured" if pinned else "no core is a broker's"
-    return f"brokers, hosts, PostgreSQL and {balancer}, each a process; {where}; {core}"
+    return f"brokers, hosts, PostgreSQL and HAProxy, each a process; addresses of the loopback; {core}"
 
 
 async def _linear(*, quick: bool) -> Row:

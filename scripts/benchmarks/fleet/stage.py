@@ -25,7 +25,7 @@ from benchmarks.fleet.client import Clients, bytes_of
 from benchmarks.harness import MIB, SCRIPTS
 from benchmarks.processes import cpu_of_tree, cpu_seconds
 from support.fleet.fleet import Fleet
-from support.fleet.network import best_network
+from support.fleet.network import Loopback
 
 BROKERS_CORE: Final = 0
 OTHER_CORE: Final = 1
@@ -156,7 +156,7 @@ def staged(*, brokers: int, hosts: int, capacity: int, pinned: bool, **settings:
             # What is started from here on is there, too.
             os.sched_setaffinity(0, {OTHER_CORE})
         with (
-            best_network() as network,
+            Loopback(relays=False) as network,
             Fleet(
                 folder,
                 network,

@@ -29,7 +29,7 @@ from soak.run_books import APPROVE, LOSSES, RunBooks
 from soak.watch import adopt_orphans, tracebacks
 from support.entries import CELLBLOCK, plain_server
 from support.fleet.fleet import Fleet, summary
-from support.fleet.network import Network
+from support.fleet.network import Loopback
 from support.fleet.parts import Broker
 from support.processes import alive, command_line, descendants
 from support.waits import until, until_found
@@ -71,7 +71,7 @@ class Campaign:
         seconds: Of load.
     """
 
-    def __init__(self, folder: Path, network: Network, *, seed: int, seconds: float) -> None:
+    def __init__(self, folder: Path, network: Loopback, *, seed: int, seconds: float) -> None:
         # A run ends with the connection of a client that waits for it.
         self.books = RunBooks(ENDS, {"CANCELLED"})
         self.wrong = self.books.wrong
@@ -97,6 +97,7 @@ class Campaign:
         )
         self.faults = FleetFaults(self.fleet, random.Random(seed + 1), self.wrong)
         self.logs: dict[str, str] = {}
+        self.summary = ""
 
     async def run(self) -> None:
         """Runs it all; what is wrong is in `wrong`."""
@@ -120,6 +121,7 @@ class Campaign:
     def figures(self) -> dict[str, Any]:
         """Gives what a report needs."""
         return {
+            "fleet": self.summary,
             "faults": dict(self.faults.done.most_common()),
             "counts": dict(sorted(self.books.counts.items())),
             "what_was_done": self.faults.log,

@@ -33,11 +33,10 @@ KINDS: Final = {
     "PostgreSQL: killed": 2,
     "PostgreSQL: restarted": 1,
     "PostgreSQL: cut off": 2,
+    "host: delayed": 1,
+    "broker: delayed": 1,
 }
 """Says what happens, by how often."""
-
-DELAYS: Final = {"host: delayed": 1, "broker: delayed": 1}
-"""The same, where links can be delayed."""
 
 AWAY_SECONDS: Final = (0.2, 3.0)
 PAUSE_SECONDS: Final = (0.5, 12.0)
@@ -46,8 +45,6 @@ PAUSE_SECONDS: Final = (0.5, 12.0)
 CUT_SECONDS: Final = (1.0, 15.0)
 SLOW_BYTES: Final = 60_000
 DELAY_SECONDS: Final = 0.1
-LOSS: Final = 0.01
-"""Of the packets of a delayed link, where the kernel can lose them."""
 
 
 class FleetFaults:
@@ -63,7 +60,6 @@ class FleetFaults:
         self._fleet = fleet
         self._chance = chance
         self._wrong = wrong
-        self._kinds = KINDS | (DELAYS if fleet.network.delays_by else {})
         self._busy: set[str] = set()
         self.done: Counter[str] = Counter()
         self.log: list[tuple[float, str]] = []
@@ -74,7 +70,7 @@ class FleetFaults:
         async with asyncio.TaskGroup() as group:
             while time.monotonic() < until:
                 await asyncio.sleep(self._chance.expovariate(1 / EVERY_SECONDS))
-                kind = self._chance.choices(list(self._kinds), list(self._kinds.values()))[0]
+                kind = self._chance.choices(list(KINDS), list(KINDS.values()))[0]
                 who, _, how = kind.partition(": ")
                 part = self._part(who)
                 name = who if part is None else part.name
@@ -124,11 +120,10 @@ class FleetFaults:
 
     async def _link(self, place: Place, how: str) -> None:
         network = self._fleet.network
-        loss = LOSS if network.delays_by == "netem" else 0.0
         there: dict[str, Callable[[], None]] = {
             "cut off": lambda: network.cut(place),
             "slowed": lambda: network.slow(place, SLOW_BYTES),
-            "delayed": lambda: network.delay(place, DELAY_SECONDS, loss=loss),
+            "delayed": lambda: network.delay(place, DELAY_SECONDS),
         }
         back: dict[str, Callable[[], None]] = {
             "cut off": lambda: network.cut(place, is_cut=False),

@@ -1,7 +1,7 @@
 """A fleet of real processes on this machine: brokers on one PostgreSQL, a balancer, worker hosts that dial all brokers,
 and the links between them. Scripts use it with `PYTHONPATH=tests`, as `scripts/soak` does.
 
-    with best_network() as network, TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
+    with Loopback() as network, TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
         off = {"typecheck": "off"}
         with Fleet(Path(folder), network, brokers=2, hosts=3, capacity=4, settings=off) as fleet:
             fleet.start()                            # all serve
@@ -12,7 +12,7 @@ and the links between them. Scripts use it with `PYTHONPATH=tests`, as `scripts/
             fleet.balancer.enable(0, is_in=False)    # leaves a broker out
             fleet.database.stop(), .start(), .rows("SELECT …")
             network.cut(place), .cut(place, is_cut=False), .slow(place, bytes_a_second)
-            network.delay(place, seconds, loss=0.001)
+            network.delay(place, seconds)
             fleet.ledger()                           # what the upstream servers have recorded
 
 `place` is `fleet.hosts[0].place`, or another part's. Nothing is left at the end of the `with`, whatever happened in it.
@@ -21,7 +21,7 @@ Calls block: from a loop, `asyncio.to_thread`. Where a part is to have a core of
 `fleet.names_for(place)` and `fleet.host_keys`, and `fleet.add` has it ended with the others.
 
     fleet       all of it together, and its settings
-    parts       broker, host, balancer (HAProxy, or a relay where there is none), database
-    network     where parts are: namespaces as root, else addresses 127.x.y.z; `best_network(delays=True)` can delay
-    relay       passes TCP connections on; cut, slowed, delayed; with several targets a small balancer
+    parts       broker, host, balancer (HAProxy), database
+    network     where parts are: addresses 127.x.y.z
+    relay       passes TCP connections on; cut, slowed, delayed
 """

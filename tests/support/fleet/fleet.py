@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import secrets
-import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cellblock_worker.wire.keys import make_key_file
-from support import haproxy
-from support.certificates import certificate
 from support.entries import ledger, plain_server, write_config
-from support.fleet.network import Network
+from support.fleet.network import Loopback
 from support.fleet.parts import (
     BALANCER_PORT,
     BROKER_PORT,
@@ -27,12 +24,6 @@ from support.fleet.parts import (
 )
 from support.http_daemon import Daemon
 from support.postgresql import PORT
-
-NAME = "cellblock.test"
-"""What the brokers' certificate is for."""
-
-DNS = "brokers.test"
-"""What stands for all brokers, to hosts that look them up."""
 
 
 class Fleet:
@@ -47,10 +38,8 @@ class Fleet:
         warm: Workers that one host keeps booted.
         servers: The `mcpServers` of each broker beside `plain`, whose calls are in `ledger`.
         settings: Sections of `cellblock`; over those that a fleet needs, key by key.
-        dns: Whether hosts look the brokers up by one name, rather than have a list of them: needs root.
         host_options: More of the hosts' command line.
         environment: More of the brokers'.
-        balancer: HAProxy's path, or None for a relay; what the machine has when not said.
 
     Attributes:
         settings: As given; brokers take what is changed when they are started.
@@ -62,7 +51,7 @@ class Fleet:
     def __init__(
         self,
         folder: Path,
-        network: Network,
+        network: Loopback,
         *,
         brokers: int = 2,
         hosts: int = 3,
@@ -70,10 +59,8 @@ class Fleet:
         warm: int = 1,
         servers: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
-        dns: bool = False,
         host_options: Sequence[object] = (),
         environment: Mapping[str, str] | None = None,
-        balancer: str | None = "",
     ) -> None:
         self.folder = folder
         self.network = network
@@ -87,25 +74,16 @@ class Fleet:
         server = make_key_file(folder / "broker.key")
         self._host_public = make_key_file(folder / "host.key").public
         self.host_keys = (folder / "host.key", server.public)
-        self._tls = self._certified() if network.needs_tls else None
         self.state_key = secrets.token_bytes(32)
         self._environment = {
             "FLEET_STATE_KEY": base64.b64encode(self.state_key).decode(),
             **(environment or {}),
         }
-        if self._tls is not None:
-            self._environment["SSL_CERT_FILE"] = str(self._tls[0])
         self._host_options = ("--capacity", capacity, "--warm", warm, *host_options)
-        self._names_file = folder / "hosts" if dns else None
         self._parts: list[Part] = []
         self.brokers: list[Broker] = []
         self.hosts: list[Host] = []
-        self.balancer = Balancer(
-            network.place("balancer"),
-            folder / "balancer",
-            haproxy.PROGRAM if balancer == "" else balancer,
-            tls=self._tls[:2] if self._tls else None,
-        )
+        self.balancer = Balancer(network.place("balancer"), folder / "balancer")
         self.database = Database(network.place("database"))
         try:
             for _ in range(brokers):
@@ -170,14 +148,12 @@ class Fleet:
             own / "p",
             lambda: self._config(place, own),
             self._token_file,
-            self._tls,
             self._environment,
         )
         self.brokers.append(broker)
         self.balancer.targets.append(self.network.way(self.balancer.place, place, BROKER_PORT))
         for host in self.hosts:
             host.names = self.names_for(host.place)
-        self._write_names()
         return broker
 
     def add_host(self) -> Host:
@@ -190,15 +166,12 @@ class Fleet:
             self.names_for(place),
             self.host_keys,
             self._host_options,
-            self._names_file,
         )
         self.hosts.append(host)
         return host
 
     def names_for(self, place: Any) -> list[str]:
         """Where a host at a place finds the brokers, as `--connect` takes it."""
-        if self._names_file is not None:
-            return [f"dns://{DNS}:{HOSTS_PORT}"]
         return [f"tcp://{self.network.way(place, broker.place, HOSTS_PORT)}" for broker in self.brokers]
 
     def _config(self, place: Any, folder: Path) -> Path:
@@ -220,22 +193,7 @@ class Fleet:
             sections[name] = {**sections[name], **section} if name in sections else section
         return write_config(folder, self.servers, **sections)
 
-    def _certified(self) -> tuple[Path, Path, ssl.SSLContext]:
-        cert, key = certificate(self.folder, host=NAME)
-        context = ssl.create_default_context(cafile=str(cert))
-        # Clients reach brokers by addresses, which are in no certificate.
-        context.check_hostname = False
-        return cert, key, context
-
-    def _write_names(self) -> None:
-        if self._names_file is not None:
-            ways = [self.network.way(None, one.place, HOSTS_PORT).rpartition(":")[0] for one in self.brokers]
-            lines = ["127.0.0.1 localhost", *(f"{address} {DNS}" for address in ways), ""]
-            # In place: a host has this very file mounted.
-            self._names_file.write_text("\n".join(lines), "utf-8")
-
 
 def summary(fleet: Fleet) -> str:
     """What a fleet is made of, in a line."""
-    counted = f"{len(fleet.brokers)} brokers, {len(fleet.hosts)} hosts, {fleet.balancer.kind}"
-    return f"{counted}, {type(fleet.network).__name__.lower()}"
+    return f"{len(fleet.brokers)} brokers, {len(fleet.hosts)} hosts, HAProxy and PostgreSQL"

@@ -7,9 +7,7 @@ import http.client
 import os
 import signal
 import socket
-import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -38,8 +36,6 @@ PROBE_SECONDS = 5.0
 BROKER_PORT = 7433
 HOSTS_PORT = 7070
 BALANCER_PORT = 7400
-
-TESTS = Path(__file__).parents[2]
 
 
 class NotStarted(AssertionError):
@@ -173,10 +169,7 @@ class Part:
 
     def _reap(self, bound: float | None) -> int:
         assert self.process is not None
-        code = self.process.wait(bound)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        return code
+        return self.process.wait(bound)
 
     def _signal(self, number: signal.Signals) -> None:
         for one in self.family():
@@ -192,7 +185,6 @@ class Broker(Part):
         folder: Its own.
         configure: Writes its configuration and gives the file, before each start.
         token_file: The token of its clients.
-        tls: Its certificate, that one's key, and what clients trust it by.
         environment: More of it.
     """
 
@@ -202,7 +194,6 @@ class Broker(Part):
         folder: Path,
         configure: Callable[[], Path],
         token_file: Path,
-        tls: tuple[Path, Path, ssl.SSLContext] | None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(place, folder, environment)
@@ -210,14 +201,12 @@ class Broker(Part):
         self.state = folder / "state"
         self.token = token_file.read_text("ascii").strip()
         self._token_file = token_file
-        self._tls = tls
 
     def command(self) -> list[str]:
-        tls = ["--tls-cert", str(self._tls[0]), "--tls-key", str(self._tls[1])] if self._tls else []
         files = ["--config", str(self._configure()), "--state-dir", str(self.state)]
         where = f"{self.place.address}:{BROKER_PORT}"
         serve = [str(self.programs / CELLBLOCK.name), "serve", "--http", where]
-        return [*serve, *files, "--token-file", str(self._token_file), *tls]
+        return [*serve, *files, "--token-file", str(self._token_file)]
 
     def is_ready(self) -> bool:
         return self.probe() == 200
@@ -228,11 +217,7 @@ class Broker(Part):
 
     def page(self, path: str) -> tuple[int, bytes]:
         """A page, asked of it alone, with its clients' token."""
-        address = (self.place.address, BROKER_PORT)
-        if self._tls:
-            asking = http.client.HTTPSConnection(*address, timeout=PROBE_SECONDS, context=self._tls[2])
-        else:
-            asking = http.client.HTTPConnection(*address, timeout=PROBE_SECONDS)
+        asking = http.client.HTTPConnection(self.place.address, BROKER_PORT, timeout=PROBE_SECONDS)
         with contextlib.closing(asking), contextlib.suppress(OSError, http.client.HTTPException):
             asking.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
             answer = asking.getresponse()
@@ -246,9 +231,8 @@ class Broker(Part):
 
     def at(self, address: str, port: int) -> Daemon:
         """The broker, or others in its place, as clients reach them at an address."""
-        tls = self._tls[2] if self._tls else None
         assert self.process is not None
-        return Daemon(self.process, port, self.folder.parent, self.token, tls, [], address)
+        return Daemon(self.process, port, self.folder.parent, self.token, None, [], address)
 
 
 class Host(Part):
@@ -260,7 +244,6 @@ class Host(Part):
         names: As `--connect` takes them.
         keys: The file of its key, and the brokers' public key.
         options: More of the command line.
-        names_file: Stands in place of /etc/hosts for it, so that a `dns://` name is what that file says.
     """
 
     def __init__(
@@ -270,13 +253,11 @@ class Host(Part):
         names: Sequence[str],
         keys: tuple[Path, str],
         options: Sequence[object] = (),
-        names_file: Path | None = None,
     ) -> None:
         super().__init__(place, folder)
         self.names = names
         self._keys = keys
         self._options = options
-        self._names_file = names_file
 
     def command(self) -> list[str]:
         key, server = self._keys
@@ -289,65 +270,32 @@ class Host(Part):
             server,
             *map(str, self._options),
         ]
-        host = [str(self.programs / "python"), "-m", "cellblock_worker", *given]
-        if self._names_file is None:
-            return host
-        mounted = f'mount --bind {self._names_file} /etc/hosts && exec "$@"'
-        return ["unshare", "--mount", "sh", "-c", mounted, "sh", *host]
+        return [str(self.programs / "python"), "-m", "cellblock_worker", *given]
 
     def is_ready(self) -> bool:
         return "connected to the broker" in self.said_now()
 
 
 class Balancer(Part):
-    """HAProxy, with the rules that are shipped; or a relay where there is none, which gives each connection to the next
-    of the brokers, and so can serve no sessions. It leaves out who does not answer at all.
+    """HAProxy, with the rules that are shipped. It leaves out who does not answer at all."""
 
-    Args:
-        place: Where.
-        folder: Its own.
-        program: HAProxy's path; None for the relay.
-        tls: The certificate and the key by which it and the brokers speak it; None: they do not.
-    """
-
-    def __init__(
-        self, place: Place, folder: Path, program: str | None, *, tls: tuple[Path, Path] | None
-    ) -> None:
-        super().__init__(place, folder, {"PYTHONPATH": str(TESTS)})
-        self.program = program
+    def __init__(self, place: Place, folder: Path) -> None:
+        assert haproxy.PROGRAM is not None, "HAProxy is needed: `bash scripts/test` unpacks it"
+        super().__init__(place, folder, haproxy.ENVIRONMENT)
+        self._program = haproxy.PROGRAM
         self.targets: list[str] = []
-        self._tls = tls
         self._out: set[int] = set()
-        if program is not None:
-            self.environment |= haproxy.ENVIRONMENT
-
-    @property
-    def kind(self) -> str:
-        return "relay" if self.program is None else "HAProxy"
 
     def command(self) -> list[str]:
         where = f"{self.place.address}:{BALANCER_PORT}"
-        if self.program is None:
-            return [sys.executable, "-m", "support.fleet.relay", where, *self._in()]
         file = self.folder / "haproxy.cfg"
         brokers = {f"b{number}": one for number, one in enumerate(self.targets)}
-        tls, pem = "", None
-        if self._tls is not None:
-            tls, pem = "ssl verify none", self.folder / "balancer.pem"
-            pem.touch(0o600)
-            pem.write_text("".join(one.read_text("ascii") for one in self._tls), "ascii")
-        file.write_text(
-            haproxy.configured(where, brokers, tls=tls, pem=pem, admin=str(self.folder / "admin")), "utf-8"
-        )
-        return [self.program, "-db", "-f", str(file)]
+        file.write_text(haproxy.configured(where, brokers, admin=str(self.folder / "admin")), "utf-8")
+        return [self._program, "-db", "-f", str(file)]
 
     def start(self) -> None:
-        assert not self.is_running
-        # The relay takes new targets by its stdin.
-        self.process = self.place.spawn(
-            [*self.wrapper, *self.command()], log=self.log, env=self.environment, stdin=subprocess.PIPE
-        )
-        if self.program is not None and self._out:
+        super().start()
+        if self._out:
             self.wait()
             for number in self._out:
                 self._admin(f"set server brokers/b{number} state maint")
@@ -362,26 +310,15 @@ class Balancer(Part):
     def enable(self, number: int, *, is_in: bool = True) -> None:
         """Takes one of the brokers in, or leaves it out for new connections."""
         (self._out.discard if is_in else self._out.add)(number)
-        if not self.is_running:
-            return
-        if self.program is not None:
+        if self.is_running:
             self._admin(f"set server brokers/b{number} state {'ready' if is_in else 'maint'}")
-            return
-        assert self.process is not None and self.process.stdin is not None
-        self.process.stdin.write((" ".join(self._in()) + "\n").encode())
-        self.process.stdin.flush()
 
     def up(self) -> int:
-        """How many of the brokers it gives connections to, by what HAProxy has found."""
-        if self.program is None:
-            return len(self._in())
+        """How many of the brokers it gives connections to."""
         rows = [
             row.split(",") for row in self._admin("show stat").splitlines() if row.startswith("brokers,b")
         ]
         return sum(row[17].startswith("UP") for row in rows if row[1] != "BACKEND")
-
-    def _in(self) -> list[str]:
-        return [one for number, one in enumerate(self.targets) if number not in self._out]
 
     def _admin(self, words: str) -> str:
         with socket.socket(socket.AF_UNIX) as asking:

@@ -1,17 +1,11 @@
-"""A TCP relay: gives each connection to the next of its targets, and can be cut, slowed and delayed.
-
-With several targets it is a small balancer; `python -m support.fleet.relay ADDRESS:PORT TARGET…` is that as a process,
-which takes new targets by lines of stdin (`TARGET…`) and ends with it.
-"""
+"""A TCP relay, that can be cut, slowed and delayed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import sys
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
 CHUNK_BYTES = 65536
@@ -25,28 +19,20 @@ Target = tuple[str, int]
 _T = TypeVar("_T")
 
 
-def target(text: str) -> Target:
-    """`ADDRESS:PORT`, read."""
-    host, _, port = text.rpartition(":")
-    return host, int(port)
-
-
 class Relay:
-    """Passes connections on byte by byte, and leaves out targets that do not answer.
+    """Passes connections on byte by byte.
 
     Attributes:
-        targets: Take turns.
+        address: Where it listens.
         delay: Seconds that each byte is on its way.
         rate: Bytes a second in each direction of each connection; 0 for as many as there are.
-        port: Where it listens, once it does.
     """
 
-    def __init__(self, targets: Sequence[Target] = ()) -> None:
-        self.targets = targets
+    def __init__(self, address: str, target: Target) -> None:
+        self.address = address
+        self._target = target
         self.delay = 0.0
         self.rate = 0.0
-        self.port = 0
-        self._turns = itertools.count()
         self._open: set[asyncio.Task[None]] = set()
         self._flows = asyncio.Event()
         self._flows.set()
@@ -60,10 +46,9 @@ class Relay:
         self._flows.set()
 
     @contextlib.asynccontextmanager
-    async def serving(self, address: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[Relay]:
+    async def serving(self, port: int) -> AsyncGenerator[Relay]:
         """Serves inside the block."""
-        server = await asyncio.start_server(self._serve, address, port)
-        self.port = server.sockets[0].getsockname()[1]
+        server = await asyncio.start_server(self._serve, self.address, port)
         try:
             yield self
         finally:
@@ -79,7 +64,7 @@ class Relay:
         self._open.add(task)
         try:
             await self._flows.wait()
-            there, to = await self._connected()
+            there, to = await asyncio.open_connection(*self._target)
             try:
                 ways = [asyncio.create_task(self._pass(*way)) for way in ((reader, to), (there, writer))]
                 try:
@@ -89,17 +74,11 @@ class Relay:
                         way.cancel()
             finally:
                 to.transport.abort()
-        except ConnectionError:
+        except OSError:
             pass  # as the client sees
         finally:
             writer.transport.abort()
             self._open.discard(task)
-
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        for _ in self.targets:
-            with contextlib.suppress(OSError):
-                return await asyncio.open_connection(*self.targets[next(self._turns) % len(self.targets)])
-        raise ConnectionError("no target answers")
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_CHUNKS)
@@ -142,7 +121,7 @@ class Relays:
 
     def add(self, address: str, port: int, to: Target) -> Relay:
         """Starts one."""
-        return self._do(self._stack.enter_async_context(Relay([to]).serving(address, port)))
+        return self._do(self._stack.enter_async_context(Relay(address, to).serving(port)))
 
     def cut(self, relay: Relay, is_cut: bool) -> None:
         """Cuts one, or mends it."""
@@ -157,15 +136,3 @@ class Relays:
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(BOUND_SECONDS)
-
-
-async def _balance(listen: str, *targets: str) -> None:
-    relay = Relay([target(one) for one in targets])
-    async with relay.serving(*target(listen)):
-        print("ready", flush=True)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            relay.targets = [target(one) for one in line.split()]
-
-
-if __name__ == "__main__":
-    asyncio.run(_balance(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What a name stands for is followed through every way in which models write it, and no further."""
+"""What a name stands for, and calls that a script does not wait for, are found in its text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import time
 import pytest
 from tree_sitter import Node
 
-from cellblock.script.imports import import_nodes
+from cellblock.run.outcome import with_unawaited
+from cellblock.run.response import Diagnostic
+from cellblock.script.imports import find_imports, import_nodes
 from cellblock.script.meanings import Meaning, Meanings
+from cellblock.script.source import prepare
 from cellblock.script.trees import parse
+from cellblock.script.unawaited import MAX_TOLD, Unawaited, unawaited_calls
 
 T = '"@codemode/servers/t"'
 U = '"@codemode/servers/u"'
@@ -19,7 +23,6 @@ U = '"@codemode/servers/u"'
 def parsed(code: str, *, typescript: bool = False) -> tuple[Node, bytes]:
     source = code.encode()
     root = parse(source, typescript=typescript, is_late=lambda: False)
-    assert not root.has_error, code
     return root, source
 
 
@@ -106,3 +109,211 @@ def test_a_script_made_to_be_slow_is_followed_no_further_than_its_bounds() -> No
     began = time.thread_time()
     assert list(Meanings(root, source).calls(statics)) == []
     assert time.thread_time() - began < 2
+
+
+IMPORTS = """import * as f from "@codemode/servers/files"; import { read, write as w } from "@codemode/servers/x";
+"""
+
+
+def found(code: str) -> tuple[Unawaited, ...]:
+    return find_imports((IMPORTS + code).encode(), 2).unawaited
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f.write({});",
+        "w({})",
+        "f.a().then(x => x)",
+        "f.a().catch(() => {});",
+        "const r = read({});",
+        "[1].forEach((x) => { f.write(x); })",
+        "async function main() { await read() } main();",
+        "const go = async () => { await read() }; go().catch(console.error)",
+        "f?.list()",
+        "f['list']({})",
+        "const g = f; g.list({})",
+        "const { list } = f; list({})",
+        "let list; list = f.list; list({})",
+        "const x = await import('@codemode/servers/x'); x.get();",
+        "const { get: one } = await import('@codemode/servers/x'); one();",
+        "(await import('@codemode/servers/x')).get();",
+        "const [x] = await Promise.all([import('@codemode/servers/x')]); x.get();",
+        "import('@codemode/servers/x').then((x) => { x.get(); });",
+        "const api = { f, w }; api.f.list({});",
+        "const api = { f, w }; api.w({});",
+        "[1].forEach((id) => f.get({ id }));",
+        "[1].map((id) => f.get({ id }));",
+        "function outer() { async function inner() { await read() } inner(); } outer();",
+    ],
+)
+def test_calls_that_are_thrown_away(code: str) -> None:
+    assert [call.kind for call in found(code)] == ["dropped"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f.list().items.map(x=>x)",
+        "for (const x of f.list()) {}",
+        "const { a } = f.list();",
+        "const r = f.list(); console.log(r.items)",
+        "JSON.parse(f.list())",
+        "`${f.list()}`",
+        "if (f.ok()) {}",
+        "f.list() + 1",
+        "globalThis.__codemode_result__ = f.list();",
+        "const x = [...f.list()]",
+        "(f.list()).items",
+        "const r = f.list() as any; r.b",
+        "console.log(f.list())",
+        "(f.a())[0]",
+        "f.list() ? 1 : 2",
+        "const p = f.a(); globalThis.__codemode_result__ = { p };",
+        "globalThis.__codemode_result__ = { a: 1, b: [f.a()] };",
+        "globalThis.__codemode_result__ = [1].map((id) => f.get({ id }));",
+        "const all = [1].map((id) => read({ id })); globalThis.__codemode_result__ = { all };",
+    ],
+)
+def test_promises_that_are_used_as_values(code: str) -> None:
+    assert [call.kind for call in found(code)] == ["used"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        ("ids.forEach(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("ids.forEach(async function (id) { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("const go = async (id) => { await f.a(id); }; ids.forEach(go);", "each", "Promise.all(ids.map"),
+        ("ids.forEach(async (id) => { for await (const x of id) f.b; });", "each", "for … of"),
+        ("ids.map(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("await ids.map(async (id) => { await f.a({ id }); });", "each", "Promise.all(ids.map(async …))"),
+        ("const all = ids.map(async (id) => await f.a(id)); console.log(all.length);", "each", "Promise.all"),
+        (
+            "globalThis.__codemode_result__ = ids.map(async (id) => await f.a(id));",
+            "list",
+            "Promise.all(ids.map",
+        ),
+        (
+            "const all = await ids.map(async (id) => await f.a(id)); globalThis.__codemode_result__ = { all };",
+            "list",
+            "Promise.all(ids.map(async …))",
+        ),
+        ("console.log(JSON.stringify(ids.map(async (id) => await f.a(id))));", "list", "Promise.all(ids.map"),
+    ],
+)
+def test_async_callbacks_that_nothing_waits_for(code: str, kind: str, hint: str) -> None:
+    script = prepare(f"{IMPORTS}const ids = [1];{code}", lambda _: "data:,", "data:,")
+    assert [call.kind for _, call in script.unawaited] == [kind]
+    (told,) = with_unawaited([], script)
+    assert hint in (told.hint or "")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await f.write({});",
+        "const p = f.a(); await p;",
+        "const p = f.a(); await Promise.all([p]);",
+        "await Promise.all([f.a(), f.b()])",
+        "const ps = [1].map(x => f.a(x)); await Promise.all(ps)",
+        "return f.a()",
+        "const go = () => f.a(); await go()",
+        "async function main() { return 1 } main();",
+        "xs.map((f) => { f.a() })",
+        "xs.map(f => { f.a(); })",
+        "const r = await f.a(); r.b",
+        "const p = f.a(); p.then(x => x)",
+        "f.a",
+        "f.__meta__.tools",
+        "await f.a().then(x => x)",
+        "export default f.a()",
+        "const t = f.a(); foo(t)",
+        "function q(read) { read(); }",
+        "x = c && f.a()",
+        "let r; r = f.a(); await r",
+        "(async () => { await f.a() })()",
+        "const r = (await f.a()).b",
+        "await (f.a())",
+        "const p = f.a(); const v = (await p).x",
+        "for await (const x of await f.a()) {}",
+        "Promise.all([f.a()]).then(x=>x)",
+        "console.log(await f.list())",
+        "const f2 = f.a; await f2()",
+        "const { a } = f; await a();",
+        "const x = await import('@codemode/servers/x'); await x.get();",
+        "await (await import('@codemode/servers/x')).get();",
+        "const r = (await (await import('@codemode/servers/x')).get()).items;",
+        "JSON.parse(await (f).read({})).map((one) => one.id);",
+        "const x = { get() {} }; x.get();",
+        "{ const f = { a() {} }; f.a(); }",
+        "const { read } = other; { const read = () => 1; read(); }",
+        "await Promise.all([1].map(async (id) => { await f.a(id); }))",
+        "const all = [1].map(async (id) => { await f.a(id); }); await Promise.all(all);",
+        "const all = [1].map((id) => f.a(id)); for (const p of all) await p;",
+        "for await (const x of [1].map((id) => f.a(id))) x;",
+        "for await (const x of [1].map(async (id) => await f.a(id))) x;",
+        "await Promise.allSettled([1].map((id) => f.a(id)).filter(Boolean));",
+        "const run = (list) => list.map(async (id) => await f.a(id)); await Promise.all(run([1]));",
+        "function all() { return [1].map(async (id) => await f.a(id)); } await Promise.all(all());",
+        "[1].forEach(async (id) => { console.log(id); });",
+        "[1].forEach(async (id) => { const later = async () => { await f.a(id); }; todo.push(later); });",
+        "await new Promise((done) => [1].forEach(async (id) => { await f.a(id); done(); }));",
+        "const jobs = []; [1].forEach((id) => { jobs.push(f.a(id)); }); await Promise.all(jobs);",
+        "const m = new Map([1].map((id) => [id, f.a(id)])); for (const p of m.values()) await p;",
+        "const p = f.a(); globalThis.__codemode_result__ = { p: await p };",
+    ],
+)
+def test_what_may_be_awaited_is_left_alone(code: str) -> None:
+    assert found(code) == ()
+
+
+def test_a_script_that_says_itself_that_it_does_not_wait_is_not_warned() -> None:
+    script = prepare(
+        f"{IMPORTS}void f.a(); globalThis.__codemode_result__ = 1;", lambda _: "data:,", "data:,"
+    )
+    late = Diagnostic(
+        severity="warning", code="CALLS_NOT_AWAITED", message="1 call had no answer yet.", hint="h"
+    )
+    (told,) = with_unawaited([late], script)
+    assert (told.severity, told.message, told.hint) == ("info", late.message, None)
+    assert with_unawaited([], script) == []
+
+
+def test_only_tools_count() -> None:
+    assert (
+        find_imports(b'import { listServers } from "@codemode/discovery"; listServers();', 2).unawaited == ()
+    )
+    assert len(found("f.a();" * 10)) == MAX_TOLD
+    assert found("f.a(; ") == ()
+
+
+def test_each_is_told_at_its_place_and_the_sandbox_s_notice_with_the_first() -> None:
+    script = prepare(f"{IMPORTS}  f.a();\n  w().x;", lambda _: "data:,", "data:,")
+    late = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="2 calls had no answer yet.")
+    other = Diagnostic(severity="warning", code="RESULT_NOT_JSON", message="m")
+    one, two, three = with_unawaited([other, late], script)
+    assert (one.path, one.hint) == ("script.js:2:3", "Write `await f.a(…)`.")
+    assert "does not see it fail" in one.message and one.message.endswith("2 calls had no answer yet.")
+    assert (two.path, two.hint) == ("script.js:3:3", "Write `(await w(…))`.")
+    assert three is other
+    assert with_unawaited([late], prepare("1", lambda _: None, "")) == [late]
+
+
+SLOW = [
+    # To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it.
+    f"(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}",
+    "".join(f"async function g{number}() {{ await 0 }} g{number}();" for number in range(1_500)),
+    f"const {{ {', '.join(f'n{number}' for number in range(10_000))} }} = f;",
+    f"const p = [1].map(async () => {{ await 0; }}); globalThis.__codemode_result__ = {{ {'p, ' * 20_000} }};",
+    f"const a0 = f; {''.join(f'const a{number + 1} = a{number};' for number in range(4_000))} a4000.x();",
+]
+
+
+@pytest.mark.parametrize("code", SLOW, ids=["deep", "own", "names", "places", "aliases"])
+def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take(code: str) -> None:
+    root, source = parsed(f"{IMPORTS}{code}")
+    imports = import_nodes(root, source, math.inf)
+    began = time.thread_time()
+    unawaited_calls(root, source, [*imports[0], *imports[1]], began + 0.012)
+    assert time.thread_time() - began < 0.5

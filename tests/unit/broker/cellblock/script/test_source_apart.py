@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import psutil
@@ -167,6 +167,12 @@ def begin(apart: Apart, name: str, client: str, room: Room | None = None) -> asy
     return asyncio.ensure_future(analysed(large(name), share_of(apart, client), room))
 
 
+async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: Parsers) -> None:
     apart = Apart()
     noisy = [begin(apart, f"noisy{number}", "noisy") for number in range(20)]
@@ -180,9 +186,7 @@ async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: 
     parsers.end("noisy1")
     await turns()
     assert parsers.names[-1] == f"noisy{SHARE}", "within one client: first come, first served"
-    for task in noisy:
-        task.cancel()
-    await asyncio.gather(*noisy, return_exceptions=True)
+    await cancelled(noisy)
     await within(asyncio.gather(*(begin_and_end(apart, parsers, f"c{number}") for number in range(AT_ONCE))))
 
 
@@ -207,9 +211,7 @@ async def test_clients_that_wait_take_turns(parsers: Parsers) -> None:
     # Between two turns of one client, each that waited all along has one.
     assert sorted(parsers.names[AT_ONCE : AT_ONCE + 4]) == ["a2", "b1", "c0", "d0"]
     assert sorted(parsers.names[AT_ONCE + 4 :]) == ["b2", "c1", "c2", "d1"]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
 
 
 async def test_small_scripts_wait_for_nobody(parsers: Parsers) -> None:
@@ -217,9 +219,7 @@ async def test_small_scripts_wait_for_nobody(parsers: Parsers) -> None:
     tasks = [begin(apart, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
     assert len((await analysed(MIXED, share_of(apart, "0"))).statics) == 1
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
 
 
 async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -> None:
@@ -233,9 +233,7 @@ async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -
     tasks[AT_ONCE].cancel()
     await turns()
     assert parsers.names[-1] == clients[-1]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
     assert apart.free == AT_ONCE and apart.waiting == 0
 
 
@@ -251,9 +249,7 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Pars
     await apart.close()
     with pytest.raises(HostUnavailable, match="stopping"):
         await within(tasks[-1])
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
 
 
 async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> None:
@@ -269,9 +265,7 @@ async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> 
     with pytest.raises(Overloaded, match=r"3 runs wait.*pool\.queue_size"):
         queue.room.check("third")
     queue.leave(ticket)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
     for number in range(3):
         queue.join(f"client {number}", "")
 

@@ -16,6 +16,7 @@ import pytest
 
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launching import Launcher, Order
+from support.processes import gone
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -58,13 +59,6 @@ def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher
     program = shutil.which(argv[0]) or argv[0]
     order = Order([program, *argv[1:]], {"PATH": "/usr/bin:/bin"})
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
-
-
-def _gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def descriptors() -> set[str]:
@@ -175,28 +169,18 @@ async def test_output_before_the_exit_is_told_before_it() -> None:
     assert len(watcher.output) == 3_000_000
 
 
-async def test_kill_takes_the_whole_group_and_cannot_be_trapped() -> None:
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "dies by itself"])
+async def test_its_end_takes_the_whole_group_and_cannot_be_trapped(killed: bool) -> None:
     process, watcher = spawn("sh", "-c", "trap '' TERM INT HUP; sleep 600 & echo $!; wait")
     await watcher.until_output(b"\n")
     grandchild = psutil.Process(int(watcher.output))
-    process.kill()
+    if killed:
+        process.kill()
+    else:
+        os.kill(process.pid, signal.SIGKILL)
     assert await watcher.until_exit() == -signal.SIGKILL
     # Its parent is gone: init reaps it, or it stays a zombie where nobody is init.
-    async with asyncio.timeout(BOUND):
-        while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-async def test_a_child_of_the_child_that_stays_in_the_group_ends_with_it() -> None:
-    process, watcher = spawn("sh", "-c", "sleep 600 & echo $!; wait")
-    await watcher.until_output(b"\n")
-    left = psutil.Process(int(watcher.output))
-    os.kill(process.pid, signal.SIGKILL)
-    assert await watcher.until_exit() == -signal.SIGKILL
-    # A process that dies closes its pipes a moment before it is gone.
-    async with asyncio.timeout(BOUND):
-        while not _gone(left):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await gone([grandchild])
 
 
 async def test_what_has_left_the_group_finds_its_stdin_at_an_end() -> None:
@@ -207,13 +191,6 @@ async def test_what_has_left_the_group_finds_its_stdin_at_an_end() -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert await watcher.until_exit() == -signal.SIGKILL
     assert watcher.output.endswith(b"end\n")
-
-
-async def test_a_stopped_child_dies_too() -> None:
-    process, watcher = spawn("sh", "-c", "echo on; kill -STOP $$")
-    await watcher.until_output(b"on")
-    process.kill()
-    assert await watcher.until_exit() == -signal.SIGKILL
 
 
 async def test_kill_and_write_after_the_exit_do_nothing() -> None:

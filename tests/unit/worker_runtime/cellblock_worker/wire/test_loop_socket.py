@@ -107,21 +107,19 @@ async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
 ) -> None:
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
     dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1 << 20, on_message=Inbox())
-    if endpoint.startswith("ipc"):
-        dealer.connect(endpoint)
     inbox = Inbox()
+    router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1 << 20, on_message=inbox)
+    # Within one process there must be something to connect to.
+    steps = [lambda: dealer.connect(endpoint), lambda: router.bind(endpoint)]
+    first, second = steps if endpoint.startswith("ipc") else reversed(steps)
     sent = numbered(500)
+    first()
     if endpoint.startswith("inproc"):
-        router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1 << 20, on_message=inbox)
-        router.bind(endpoint)
-        dealer.connect(endpoint)
-        for parts in sent:
-            dealer.send(parts)
-    else:
-        for parts in sent:
-            dealer.send(parts)
-        router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1 << 20, on_message=inbox)
-        router.bind(endpoint)
+        second()
+    for parts in sent:
+        dealer.send(parts)
+    if endpoint.startswith("ipc"):
+        second()
     got = await inbox.until(500)
     assert [parts[1:] for parts in got] == sent
     router.close()
@@ -217,23 +215,27 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
     dealer.close()
 
 
-async def test_a_flood_leaves_turns_to_others(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_socket, "LOOK_BATCH", 50)
+async def most_in_a_turn(inbox: Inbox, count: int) -> int:
+    """How many messages came at most while another task of the loop had one turn."""
     loop = asyncio.get_running_loop()
-    pair = Pair(context, "inproc://flood")
-    for parts in numbered(5000):
-        pair.dealer.send(parts)
     seen_at_turn: list[int] = []
 
     def turn() -> None:
-        seen_at_turn.append(len(pair.at_router.messages))
-        if seen_at_turn[-1] < 5000:
+        seen_at_turn.append(len(inbox.messages))
+        if seen_at_turn[-1] < count:
             loop.call_soon(turn)
 
     loop.call_soon(turn)
-    await pair.at_router.until(5000)
-    steps = [after - before for before, after in itertools.pairwise(seen_at_turn)]
-    assert max(steps, default=0) <= 100
+    await inbox.until(count)
+    return max((after - before for before, after in itertools.pairwise(seen_at_turn)), default=0)
+
+
+async def test_a_flood_leaves_turns_to_others(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_socket, "LOOK_BATCH", 50)
+    pair = Pair(context, "inproc://flood")
+    for parts in numbered(5000):
+        pair.dealer.send(parts)
+    assert await most_in_a_turn(pair.at_router, 5000) <= 100
     pair.close()
 
 
@@ -310,7 +312,6 @@ async def test_messages_that_take_long_leave_turns_to_others(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "LOOK_SECONDS", 0.02)
-    loop = asyncio.get_running_loop()
     pair = Pair(context, "inproc://long")
     hear = pair.at_router.__call__
 
@@ -321,14 +322,5 @@ async def test_messages_that_take_long_leave_turns_to_others(
     monkeypatch.setattr(pair.router, "_on_message", slowly)
     for parts in numbered(40):
         pair.dealer.send(parts)
-    seen_at_turn: list[int] = []
-
-    def turn() -> None:
-        seen_at_turn.append(len(pair.at_router.messages))
-        if seen_at_turn[-1] < 40:
-            loop.call_soon(turn)
-
-    loop.call_soon(turn)
-    await pair.at_router.until(40)
-    assert max(after - before for before, after in itertools.pairwise(seen_at_turn)) <= 6
+    assert await most_in_a_turn(pair.at_router, 40) <= 6
     pair.close()

@@ -1,7 +1,8 @@
-"""Every message of the protocol: its round trip, what is refused, and the generated TypeScript twin."""
+"""Messages of hosts, workers and brokers."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import zmq
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.loop_socket import LoopSocket
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
+from cellblock_worker.wire.wire_events import Watch
+from support.waits import within
 
 ROOT = Path(__file__).parents[5]
 
@@ -182,3 +187,38 @@ def test_how_versions_tell_each_other_that_they_do_not_fit_stays() -> None:
     }
     hello = unpack_header(protocol.Hello(protocol=9, pid=1, capacity=1, deno="", layers=[]).packed())
     assert (hello["t"], hello["protocol"]) == ("hello", 9)
+
+
+CAP = 1024
+
+
+async def test_a_socket_that_is_watched_no_more_holds_up_no_other_of_its_context() -> None:
+    """The thread that all sockets of a context share tells an event that comes after the end of the watch."""
+    peer: Any = zmq.Context(io_threads=1)
+    context: Any = zmq.Context(io_threads=1)
+    connected = asyncio.Event()
+    arrived = asyncio.Event()
+
+    def on_event(event: zmq.Event, _: int) -> None:
+        if event is zmq.Event.HANDSHAKE_SUCCEEDED:
+            connected.set()
+
+    listening = peer.socket(zmq.ROUTER)
+    port = listening.bind_to_random_port("tcp://127.0.0.1")
+    dealer = context.socket(zmq.DEALER)
+    watch = Watch(dealer, on_event)
+    dealer.connect(f"tcp://127.0.0.1:{port}")
+    await within(connected.wait())
+    watch.close()
+    peer.destroy(linger=0)
+
+    pull = context.socket(zmq.PULL)
+    port = pull.bind_to_random_port("tcp://127.0.0.1")
+    heard = LoopSocket(pull, max_message_bytes=CAP, on_message=lambda _: arrived.set())
+    push = context.socket(zmq.PUSH)
+    push.connect(f"tcp://127.0.0.1:{port}")
+    push.send(b"x", zmq.NOBLOCK)
+    # Not destroyed otherwise: that waits for the thread, too.
+    await within(arrived.wait(), 20.0)
+    heard.close()
+    context.destroy(linger=0)

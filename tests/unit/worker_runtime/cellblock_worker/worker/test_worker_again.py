@@ -178,23 +178,6 @@ async def test_a_syntax_error_ends_it() -> None:
     assert (made.detail, "returned" in owner.events) == ("exit code 0", False)
 
 
-async def test_a_cap_ends_it() -> None:
-    made, owner = await booted(reuse=BOUNDS)
-    await _again(made, owner, "1")
-    await owner.until("returned")
-    ended = await _again(made, owner, "for (;;);", timeout_ms=100)
-    await owner.until("gone")
-    assert (ended.reason, ended.reused) == ("timeout", 1)
-
-
-async def test_a_run_without_a_key_is_its_only_one() -> None:
-    made, owner = await booted(reuse=BOUNDS)
-    made.lease(b"token", make_run(), script("console.log(typeof Deno)"))
-    ended = await owner.end()
-    assert (ended.reason, ended.reused, made.key) == ("finished", 0, "")
-    assert owner.logs == [("log", "undefined")]
-
-
 DECODED = 72 << 20
 DECODES = f"console.log(new TextDecoder().decode(new Uint8Array({DECODED}).fill(65)).length);"
 MAKES_DECODERS = "for (let i = 0; i < 400_000; i++) new TextDecoder(); console.log(400_000);"

@@ -37,6 +37,7 @@ async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
     made.deliver(reply.packed(), b"late")
 
 
+FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
 VIOLATIONS = {
     "noise": "raw(b'\\xff' * 100)",
     "a frame over the cap": "raw((1 << 31).to_bytes(4, 'big') + b'\\0\\0')",
@@ -59,21 +60,21 @@ VIOLATIONS = {
     "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
     "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
     "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
+    "a pause": "frame(t='pause')",
+    "a resume": "frame(t='resume')",
     "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
 }
 
 
+@pytest.mark.parametrize("before", ["", FLOOD], ids=["at once", "after a flood of logs"])
 @pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
-async def test_a_worker_that_breaks_the_protocol_is_killed(act: str, fake_workers: FakeWorkers) -> None:
-    fake_workers.run(f"ready()\nread()\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
-    made, owner = await booted()
-    made.lease(b"token", make_run(), b"{}")
-    ended = await owner.end()
+async def test_a_worker_that_breaks_the_protocol_is_killed(
+    act: str, before: str, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(f"ready()\nread()\n{before}\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    ended, owner = await run_one("1", log_bytes=12)
     assert ended.reason == "protocol" and ended.detail
     assert "done" not in [header["t"] for header, _ in owner.said]
-
-
-FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
 
 
 async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
@@ -111,25 +112,6 @@ async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
     assert [header["t"] for header, _ in owner.said] == ["log", "log", "log", "log", "call", "done"]
     # Those that were cut in the same output are decoded still.
     assert parsed.count("log") < 4000
-
-
-@pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
-async def test_a_flood_of_logs_hides_no_breach(act: str, fake_workers: FakeWorkers) -> None:
-    fake_workers.run(f"ready()\nread()\n{FLOOD}\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
-    made, owner = await booted()
-    made.lease(b"token", make_run(log_bytes=12), b"{}")
-    ended = await owner.end()
-    assert ended.reason == "protocol" and ended.detail
-    assert "done" not in [header["t"] for header, _ in owner.said]
-
-
-async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
-    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
-    made, owner = await booted()
-    made.lease(b"token", make_run(log_bytes=12), b"{}")
-    ended = await owner.end()
-    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
-    assert owner.said == []
 
 
 async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
@@ -183,9 +165,8 @@ async def test_a_frame_that_comes_slowly_is_heard(
 
 async def test_a_worker_that_dies_after_a_flood_of_logs_is_gone(fake_workers: FakeWorkers) -> None:
     fake_workers.run(f"ready()\nread()\n{FLOOD}\nos._exit(3)")
-    made, owner = await booted()
-    made.lease(b"token", make_run(log_bytes=12), b"{}")
-    assert (await owner.end()).reason == "crashed"
+    ended, _ = await run_one("1", log_bytes=12)
+    assert ended.reason == "crashed"
 
 
 @pytest.mark.parametrize(
@@ -209,18 +190,14 @@ async def test_what_follows_the_end_is_not_heard(fake_workers: FakeWorkers) -> N
         hang()
         """
     )
-    made, owner = await booted()
-    made.lease(b"token", make_run(), b"{}")
-    ended = await owner.end()
+    ended, owner = await run_one("1")
     assert ended.reason == "finished"
     assert [header["t"] for header, _ in owner.said] == ["done"]
 
 
 async def test_exit_code_0_without_an_outcome_is_a_crash(fake_workers: FakeWorkers) -> None:
     fake_workers.run("ready()\nread()\nsys.stderr.write('last words')")
-    made, owner = await booted()
-    made.lease(b"token", make_run(), b"{}")
-    ended = await owner.end()
+    ended, owner = await run_one("1")
     assert (ended.reason, ended.detail) == ("crashed", "exit code 0")
     assert owner.ended[0][1] == b"last words"
 
@@ -273,9 +250,8 @@ async def test_a_boot_that_hangs_is_killed_at_its_bound(
     assert not made.was_ready and made.state is State.GONE
 
 
-@pytest.mark.parametrize("word", ["pause", "resume"])
-async def test_a_worker_that_says_it_itself_dies(fake_workers: FakeWorkers, word: str) -> None:
-    fake_workers.run(f"ready()\nread()\nframe(t={word!r})\nhang()")
-    ended, _ = await run_one("1", timeout_ms=20_000, pause_ms=60_000)
-    assert ended.reason == "protocol"
-    assert "unknown or malformed" in ended.detail
+async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
+    ended, owner = await run_one("1", log_bytes=12)
+    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
+    assert owner.said == []

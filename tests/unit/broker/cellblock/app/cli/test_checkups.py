@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.programs import missing_command
 from support.certificates import certificate
+from support.http_server import serving
 
 
 @pytest.mark.parametrize(
@@ -134,13 +135,8 @@ class Living(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def living() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Living)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with serving(Living) as address:
+        yield address
 
 
 def test_what_is_at_the_daemons_address(living: str) -> None:
@@ -154,19 +150,10 @@ def test_what_is_at_the_daemons_address(living: str) -> None:
 
 
 def test_a_daemon_over_tls_and_its_certificate(tmp_path: Path) -> None:
-    cert, key = certificate(tmp_path)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Living)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        state, warning = checkups.daemon_state(f"127.0.0.1:{server.server_address[1]}")
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    context.load_cert_chain(*certificate(tmp_path))
+    with serving(Living, context) as address:
+        state, warning = checkups.daemon_state(address)
     assert "over TLS, not ready" in state
     assert "Renew it, and restart the daemon" in (warning or "")
 

@@ -1,16 +1,20 @@
-"""`config check`: every problem with its exact place, warnings that are let pass elsewhere, and no values."""
+"""`config check`, and what commands about a daemon read: problems with their exact places, and no secrets."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cellblock.app.cli.config_check import check_config
+from cellblock.app.cli.config_needed import SERVICE, load_needed
 from cellblock.app.config.load import load_settings
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.problems import ConfigProblems
+from cellblock.base.settings.settings import Settings
 from support.cellblock_zygote import forked_cellblock
 
 BROKEN = """{
@@ -35,6 +39,17 @@ timeout_ms = { default = 3, maximum = -1 }
 """
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "c.json"
+
+
+def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [forked_cellblock(), *words, "--config", file], capture_output=True, text=True, timeout=60, input=""
+    )
+
+
 def found(file: Path) -> list[tuple[str, int, int, str]]:
     checked = check_config(file)
     return [
@@ -43,8 +58,7 @@ def found(file: Path) -> list[tuple[str, int, int, str]]:
     ]
 
 
-def test_all_problems_of_a_json_file_with_their_places(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_all_problems_of_a_json_file_with_their_places(file: Path) -> None:
     file.write_text(BROKEN)
     assert found(file) == [
         ("error", 3, 11, "mcpServers.a.comand"),
@@ -72,14 +86,13 @@ def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sound_file_shows_its_servers_and_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "tok-from-env")
     entries = {
         "a": {"command": "x", "env": {"T": "${SOME_TOKEN}"}},
         "b": {"url": "https://u:pw-in-url@x/", "type": "sse"},
         "c": {"url": "https://x/", "disabled": True},
     }
-    file = tmp_path / "c.json"
     file.write_text(json.dumps({"mcpServers": entries}))
     checked = check_config(file)
     assert not checked.errors and checked.problems == []
@@ -88,38 +101,27 @@ def test_a_sound_file_shows_its_servers_and_no_value(tmp_path: Path, monkeypatch
     assert "tok-from-env" not in shown and "pw-in-url" not in shown
 
 
-def test_syntax_has_a_place_too_and_an_empty_file_a_warning(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_syntax_has_a_place_too_and_an_empty_file_a_warning(file: Path) -> None:
     file.write_text('{"mcpServers": {\n  "a" {}}}')
     assert found(file) == [("error", 2, 7, "")]
     file.write_text("{}")
     assert found(file) == [("warning", 1, 1, "")]
     with pytest.raises(ConfigError, match="Cannot read"):
-        check_config(tmp_path / "missing")
+        check_config(file.with_name("missing"))
 
 
-def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     file.write_text(BROKEN)
-    done = subprocess.run(
-        [forked_cellblock(), "config", "check", "--config", file], capture_output=True, text=True, timeout=60
-    )
+    done = command(file, "config", "check")
     assert done.returncode == 1 and done.stderr == ""
     assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
     assert done.stdout.endswith("5 errors\n")
     assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
-    machine = subprocess.run(
-        [forked_cellblock(), "config", "check", "--json", "--config", file],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    machine = command(file, "config", "check", "--json")
     report = json.loads(machine.stdout)
     assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
     # Every other command says the same errors, all of them, and where they are.
-    other = subprocess.run(
-        [forked_cellblock(), "types", "--config", file], capture_output=True, text=True, timeout=60
-    )
+    other = command(file, "types")
     assert other.returncode == 2 and other.stdout == ""
     assert f"{file}:8:56: cellblock.limits.timeout_ms.maximum" in other.stderr
 
@@ -135,8 +137,7 @@ def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
         ("http://[::1/mcp", "this is no URL"),
     ],
 )
-def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(tmp_path: Path, url: str, said: str) -> None:
-    file = tmp_path / "c.json"
+def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(file: Path, url: str, said: str) -> None:
     file.write_text(
         f'{{"mcpServers": {{"a": {{"url": "{url}?key=hunter2-secret"}}}}}}'
         if url
@@ -147,14 +148,12 @@ def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(tmp_path: Path, u
     assert said in problem.message and "hunter2" not in problem.message + problem.hint
 
 
-def test_a_disabled_servers_url_may_refer_to_what_is_not_there(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_disabled_servers_url_may_refer_to_what_is_not_there(file: Path) -> None:
     file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
     assert not check_config(file).errors
 
 
-def test_an_editors_new_key_is_an_error_until_it_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_an_editors_new_key_is_an_error_until_it_is_named(file: Path) -> None:
     servers = '"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}'
     file.write_text(f"{{{servers}}}")
     (problem,) = check_config(file).problems
@@ -168,18 +167,11 @@ def test_an_editors_new_key_is_an_error_until_it_is_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_all_commands_agree_about_a_slip(file: Path) -> None:
     file.write_text('{"mcpServers": {\n "a": {"command": "x", "argss": ["secret-word"]}}}')
     line = "mcpServers.a.argss: unknown key"
     for words in (["config", "check"], ["run", "script.js"], ["serve", "--stdio"], ["types"]):
-        done = subprocess.run(
-            [forked_cellblock(), *words, "--config", file],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            input="",
-        )
+        done = command(file, *words)
         said = done.stdout + done.stderr
         assert done.returncode == (1 if words[0] == "config" else 2), said
         assert f"{file}:2:24: " in said and line.split(": ")[0] in said, said
@@ -187,8 +179,7 @@ def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
         assert "secret-word" not in said
 
 
-def test_what_no_program_can_be_given_is_refused_and_not_quoted(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> None:
     entries = {
         "a": {"command": ""},
         "b": {"command": "x\0y", "args": ["-v", "hunter2\0"], "env": {"T": "hunter2\0"}, "cwd": "/\0"},
@@ -209,8 +200,7 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(tmp_path: Path) 
     assert "hunter2" not in str(checked.as_json())
 
 
-def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Path) -> None:
     file.write_text(
         """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
   "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
@@ -229,8 +219,7 @@ def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(tmp_path:
         checked.usable()
 
 
-def test_a_policys_faults_are_told_beside_errors_elsewhere(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
     file.write_text(
         """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
   "pins": {"servers": {"b": "warn"}},
@@ -248,18 +237,92 @@ def test_a_policys_faults_are_told_beside_errors_elsewhere(tmp_path: Path) -> No
         assert not any("names no server" in problem.message for problem in check_config(file).problems)
 
 
-def test_a_server_with_the_name_of_the_python_tools_is_found(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_server_with_the_name_of_the_python_tools_is_found(file: Path) -> None:
     file.write_text('{"servers": {"local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
     assert found(file) == [("error", 1, 14, "servers.local")]
     file.write_text('{"servers": {"local": {"command": "x"}}}')
     assert check_config(file).usable().servers["local"].command == "x"
 
 
-def test_a_terminal_does_nothing_that_a_servers_name_says(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
     file.write_text('{"mcpServers": {"a\\u001b[2Jb": {"command": "x"}, "c\\nd": {"command": "x"}}}')
-    done = subprocess.run(
-        [forked_cellblock(), "config", "check", "--config", file], capture_output=True, text=True, timeout=60
-    )
+    done = command(file, "config", "check")
     assert done.stdout == f'{file}: fine. Servers: "a\\u001b[2Jb" (stdio), "c\\nd" (stdio)\n'
+
+
+SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes a configuration."""
+
+    def write(section: object = None, servers: object = None, *, text: str | None = None) -> Path:
+        file = tmp_path / "c.json"
+        whole = {"mcpServers": {} if servers is None else servers, "cellblock": section or {}}
+        file.write_text(json.dumps(whole) if text is None else text)
+        return file
+
+    return write
+
+
+def test_the_values_are_read_and_no_secret_is_looked_up(
+    written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
+    section = {
+        "state_dir": "${env:STATE_HERE}",
+        "http": {"drain_ms": 9000},
+        "pool": {"warm": "${env:NOT_SET_ANYWHERE}"},
+        "traces": {"headers": {"key": "${file:not-there}"}},
+    }
+    settings, warnings = load_needed(written(section, SECRETS), further=SERVICE)
+    assert warnings == []
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.cellblock.http.drain_ms == 9000
+    assert settings.servers == {}
+
+
+def test_without_a_file_they_are_the_defaults(tmp_path: Path) -> None:
+    assert load_needed(None) == (Settings(), [])
+    settings, _ = load_needed(None, state_dir=tmp_path)
+    assert settings.state_dir == tmp_path
+
+
+def test_what_is_wrong_elsewhere_is_a_warning_with_its_place(written: Any, tmp_path: Path) -> None:
+    section = {"state_dir": str(tmp_path), "pol": {}, "http": {"drain_ms": "long"}}
+    servers = {"a": {"comand": "x"}, "b": {"command": 5}, **SECRETS}
+    settings, warnings = load_needed(written(section, servers), further=SERVICE)
+    assert (
+        settings.state_dir == tmp_path
+        and settings.cellblock.http.drain_ms == Settings().cellblock.http.drain_ms
+    )
+    places = ("cellblock.pol:", "cellblock.http.drain_ms:", "mcpServers.a.comand:", "mcpServers.b.command:")
+    for place in places:
+        (said,) = [warning for warning in warnings if place in warning]
+        assert "c.json:1:" in said
+    assert len(warnings) == len(places)
+
+
+def test_a_text_that_cannot_be_parsed_is_a_warning(written: Any) -> None:
+    settings, (warning,) = load_needed(written(text='{"cellblock": {'))
+    assert settings == Settings() and "c.json:1:16: not valid JSON" in warning
+
+
+@pytest.mark.parametrize("value", ["${env:NOT_SET_ANYWHERE}", 5])
+def test_a_broken_state_dir_is_an_error_where_it_is_wanted(
+    written: Any, tmp_path: Path, value: object
+) -> None:
+    file = written({"state_dir": value})
+    with pytest.raises(ConfigProblems, match=r"c\.json:1:\d+: cellblock\.state_dir"):
+        load_needed(file)
+    settings, (warning,) = load_needed(file, state_dir=tmp_path)
+    assert settings.state_dir == tmp_path and "cellblock.state_dir" in warning
+    assert len(load_needed(file, has_token_file=True)[1]) == 1
+
+
+def test_a_file_that_is_not_there_is_an_error_where_it_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent"):
+        load_needed(tmp_path / "absent")
+    settings, (warning,) = load_needed(tmp_path / "absent", state_dir=tmp_path)
+    assert settings.state_dir == tmp_path and "absent" in warning

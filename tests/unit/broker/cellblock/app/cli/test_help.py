@@ -1,4 +1,4 @@
-"""Help: every command has examples that its parser takes, and says its exit codes."""
+"""Help: every command has examples that its parser takes; a command line that is not taken says what would be."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from cellblock.app.cli.help import (
     all_commands,
     exit_codes,
 )
+from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
+from cellblock.app.cli.serve import SWITCH_SECONDS, own_process
+from cellblock.app.first_collection import FirstCollection
 
 COMMANDS = dict(all_commands(make_parser()))
 
@@ -75,7 +78,7 @@ def test_every_command_names_a_function_that_does_its_work(path: str) -> None:
     work = COMMANDS[path].get_default("work")
     has_commands = any(isinstance(action, argparse._SubParsersAction) for action in COMMANDS[path]._actions)
     assert has_commands == (work is None)
-    assert work is None or callable(pkgutil.resolve_name(f"cellblock.app.cli.{work}"))
+    assert work is None or callable(pkgutil.resolve_name(f"cellblock.cli.{work}"))
 
 
 def test_the_page_is_current() -> None:
@@ -87,3 +90,70 @@ def test_the_page_is_current() -> None:
 def test_the_exit_codes_are_those_of_the_program() -> None:
     assert {EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE} <= set(EXIT_CODES)
     assert exit_codes("run")[1] == "the script ended with an error diagnostic"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        make_parser().parse_args(words)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    return said.err
+
+
+def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys)
+    assert "cellblock demo\n      see it work" in said and "run one script" in said
+    said = refused(capsys, "schemas")
+    assert "cellblock schemas export" in said and "diff" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["serv"], "Did you mean `cellblock serve`?"),
+        (["docter"], "Did you mean `cellblock doctor`?"),
+        (["auth", "logn"], "Did you mean `cellblock auth login`?"),
+        (["xyzzy"], "There are: run, record,"),
+        (["auth", "xyzzy"], "There are: login, status, logout."),
+    ],
+)
+def test_a_slip_of_the_pen(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, *words)
+    assert told in said and said.count("\n") == 1
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        said = capsys.readouterr()
+        assert (ended.value.code, said.err) == (0, "")
+        return said.out
+
+    for words in ([], ["run"], ["config", "check"]):
+        assert shown("help", *words) == shown(*words, "--help")
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "serv"])
+    assert ended.value.code == 2
+    assert "Did you mean `cellblock serve`?" in capsys.readouterr().err
+
+
+def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "usage: cellblock run" in refused(capsys, "run")
+    assert "--typecheck: invalid choice" in refused(capsys, "run", "x.js", "--typecheck", "no")
+    # A variable that is not set is neither the default nor the folder that one is in.
+    for option in ("--config", "--state-dir"):
+        assert f"argument {option}: it is empty" in refused(capsys, "doctor", option, "")
+
+
+def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(FirstCollection, "freezes", False)
+    try:
+        # Commands that other tests run in this process may have set it.
+        sys.setswitchinterval(5 * SWITCH_SECONDS)
+        own_process()
+        assert FirstCollection.freezes
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    finally:
+        sys.setswitchinterval(before)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.base.settings.policy import Grant, PolicySettings
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.policy import counts, rules
+from cellblock.run.policy.effects import effect_of
 from cellblock.run.policy.grants import Grants
+from cellblock.run.policy.patterns import any_fits, fits, glob, may_fit_server
 from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.run.request import read_request
+from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
 from cellblock.types.discovery import Discovery
 
@@ -89,16 +98,14 @@ def test_what_is_there(own: dict[str, Any], asked: dict[str, Any] | None, expect
     assert names(granted(own, asked)) == expected
 
 
-PATTERNS = st.sampled_from(
-    ["*", "files.*", "files.read", "*.send", "mail.*", "files.*e*", "empty.*", "down.*"]
-)
+DRAWN = st.sampled_from(["*", "files.*", "files.read", "*.send", "mail.*", "files.*e*", "empty.*", "down.*"])
 GRANTS = st.builds(
     Grant,
-    tools=st.none() | st.lists(PATTERNS, max_size=3),
+    tools=st.none() | st.lists(DRAWN, max_size=3),
     read_only=st.booleans(),
-    budgets=st.dictionaries(PATTERNS, st.integers(0, 3), max_size=2),
-    arguments=st.dictionaries(PATTERNS, st.sampled_from([True, False, {"type": "object"}]), max_size=2),
-    approve=st.lists(PATTERNS, max_size=2),
+    budgets=st.dictionaries(DRAWN, st.integers(0, 3), max_size=2),
+    arguments=st.dictionaries(DRAWN, st.sampled_from([True, False, {"type": "object"}]), max_size=2),
+    approve=st.lists(DRAWN, max_size=2),
     destructive=st.sampled_from(["allow", "approve", "deny"]),
 )
 
@@ -271,3 +278,118 @@ def test_grants_of_a_request_that_are_too_large_are_refused() -> None:
 def test_grants_of_a_request_that_have_no_json_are_refused(asked: Grant) -> None:
     with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
         Policy(PolicySettings()).grants_of("cli", asked)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "expected"),
+    [
+        ("*", "files", "read", True),
+        ("files.*", "files", "read", True),
+        ("files.read", "files", "read", True),
+        ("files.read", "files", "read_all", False),
+        ("files.read_*", "files", "read_all", True),
+        ("files.*_all", "files", "read_all", True),
+        ("*.read", "files", "read", True),
+        ("*.read", "files", "write", False),
+        ("file*.r*d", "files", "read", True),
+        ("files.Read", "files", "read", False),
+        ("files--2.*", "files", "read", False),
+        # The first dot ends the server: a tool that is called like a server and a tool is no other server's.
+        ("a.b.c", "a", "b.c", True),
+        ("a.b.*", "a", "b", False),
+        # The function's name is a name of the tool, too.
+        ("files.get_file", "files", "get-file", True),
+        ("files.get-file", "files", "get-file", True),
+        ("files.__proto__", "files", "read", False),
+    ],
+)
+def test_what_fits(pattern: str, server: str, tool: str, expected: bool) -> None:
+    entry = ToolEntry(tool, re.sub(r"\W", "_", tool))
+    assert fits(pattern, server, entry) is expected
+    if expected:
+        assert may_fit_server(pattern, server)
+
+
+@given(st.text("ab*", max_size=12), st.text("ab", max_size=12))
+def test_a_star_is_any_characters(pattern: str, text: str) -> None:
+    assert glob(pattern, text) == fnmatch.fnmatchcase(text, pattern)
+
+
+def test_a_pattern_of_a_request_cannot_hold_the_broker() -> None:
+    began = time.process_time()
+    assert not glob("a*" * 299 + "b", "a" * 600)
+    assert time.process_time() - began < 1
+
+
+def test_stars_in_a_row_cost_nothing() -> None:
+    patterns = ["f" + "*" * 595 + f"{number}.x" for number in range(200)]
+    began = time.process_time()
+    for _ in range(100):
+        assert not any_fits(patterns, "files", ToolEntry("read", "read"))
+    assert time.process_time() - began < 0.5
+    assert glob("a**b***", "a-b") and not glob("a**b***", "-ab")
+
+
+@pytest.mark.parametrize("pattern", ["", "files", "files.", ".read", "x" * 601, 7, None])
+def test_what_is_no_pattern_says_what_is_meant(pattern: object) -> None:
+    with pytest.raises(ValidationError, match=r"server\.tool|characters|string"):
+        Grant.model_validate({"tools": [pattern]})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "given", "expected"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"title": "Read"}, None, None),
+        ({"readOnlyHint": True}, None, "read"),
+        ({"readOnlyHint": False}, None, "destructive"),
+        ({"readOnlyHint": False, "destructiveHint": False}, None, "write"),
+        ({"destructiveHint": False}, None, "write"),
+        ({"destructiveHint": True}, None, "destructive"),
+        # Contradictory: the worse one.
+        ({"readOnlyHint": True, "destructiveHint": True}, None, "destructive"),
+        # What is no boolean says nothing.
+        ({"readOnlyHint": "true"}, None, None),
+        ({"readOnlyHint": 1, "destructiveHint": 0}, None, None),
+        # The user's word wins, in both directions.
+        ({"destructiveHint": True}, "read", "read"),
+        ({"readOnlyHint": True}, "destructive", "destructive"),
+        (None, "write", "write"),
+    ],
+)
+def test_effect(annotations: dict[str, Any] | None, given: Effect | None, expected: Effect | None) -> None:
+    tool = ToolEntry("t", "t", annotations=annotations, given=Given(effect=given) if given else None)
+    assert effect_of(tool) == expected
+
+
+PAGE = Path(__file__).parents[6] / "docs" / "howto-policy.md"
+
+
+def test_every_example_is_accepted() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    configuration, request, bounds = (
+        json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    )
+    settings = parse_settings(configuration)
+    policy = Policy(settings.cellblock.policy, settings.servers)
+    assert policy.grants_of("oauth:4f1c-ann") is None
+    assert (
+        parse_settings({"mcpServers": {}, "cellblock": bounds})
+        .cellblock.policy.quotas["token:ci"]["billing.*"]
+        .strict
+    )
+    assert read_request(request, CellblockSettings()).grants is not None
+
+
+def test_every_code_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, counts))
+    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', "".join(sources)))
+    assert len(codes) >= 8
+    assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
+
+
+def test_the_defaults_are_those_of_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"| `approval_timeout_ms` | {CellblockSettings().policy.approval_timeout_ms:,} |" in text

@@ -1,22 +1,31 @@
-"""What stands in front of MCP, each by itself."""
+"""Where the front-end listens, what stands in front of MCP, each by itself, and what the web server logs of it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
+from uvicorn import server
 
+from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED
+from cellblock.observe.libraries import tame_libraries
 from cellblock.serve.http.activity import Activity, Seen
+from cellblock.serve.http.address import Address
 from cellblock.serve.http.bodies import Memory, WholeBody
 from cellblock.serve.http.caller import Authenticated, Authenticator, Caller, NoNamedTokens
 from cellblock.serve.http.in_flight import Drained, InFlight
 from cellblock.serve.http.methods import McpMethods
 from cellblock.serve.http.refusal import NO_TOKEN, Refusals
+from cellblock.serve.http.server import cancellations_unsaid
 from cellblock.serve.http.sessions import SessionLimit, Sessions
 from cellblock.serve.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
 from support.asgi import ADA, ask
@@ -176,3 +185,100 @@ async def test_a_body_is_read_whole_and_bounded() -> None:
         429,
     ]
     assert seen == [b"{}"] and memory.held == 0
+
+
+FAILED = "Exception in ASGI application\n"
+CANCELLED = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        (FAILED, asyncio.CancelledError(), False),
+        (FAILED, ValueError("x"), True),
+        (FAILED, None, True),
+        (CANCELLED, None, False),
+    ],
+)
+def test_only_cancellations_are_left_out(
+    text: str, error: BaseException | None, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As in a daemon: libraries are tamed before there is a front-end.
+    tame_libraries()
+    logger = logging.getLogger("uvicorn.error")
+    values = (1,) if "%" in text else ()
+    with cancellations_unsaid():
+        try:
+            if error is not None:
+                raise error
+        except (asyncio.CancelledError, ValueError):
+            exception = sys.exc_info()
+        else:
+            exception = None
+        logger.handle(
+            logger.makeRecord(logger.name, logging.ERROR, server.__file__, 1, text, values, exception)
+        )
+    assert bool(caplog.records) == said
+    before = len(logger.filters)
+    with cancellations_unsaid():
+        assert len(logger.filters) == before + 1
+    assert len(logger.filters) == before
+
+
+def test_what_is_left_out_is_what_uvicorn_says() -> None:
+    assert CANCELLED in Path(server.__file__).read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:80", "127.0.0.1", 80),
+        ("localhost:0", "127.0.0.1", 0),
+        ("[::1]:7433", "[::1]", 7433),
+        ("0.0.0.0:1", "0.0.0.0", 1),
+    ],
+)
+def test_an_address_is_an_ip_and_a_port(text: str, host: str, port: int) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "::1:80", "name.example:80", "127.0.0.1:65536"],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1"])
+def test_the_loopback_needs_no_protection(text: str) -> None:
+    Address.parse(text).check_safe(authenticated=False, encrypted=False, named=False)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:1", "192.0.2.1:1", "[::]:1"])
+@pytest.mark.parametrize(("authenticated", "encrypted"), [(False, True), (True, False), (False, False)])
+def test_other_addresses_need_a_token_and_tls(text: str, authenticated: bool, encrypted: bool) -> None:
+    with pytest.raises(ConfigError, match="open to other machines"):
+        Address.parse(text).check_safe(authenticated=authenticated, encrypted=encrypted, named=True)
+
+
+def test_every_address_needs_names() -> None:
+    with pytest.raises(ConfigError, match="allowed_hosts"):
+        Address.parse("0.0.0.0:1").check_safe(authenticated=True, encrypted=True, named=False)
+    Address.parse("0.0.0.0:1").check_safe(authenticated=True, encrypted=True, named=True)
+    Address.parse("192.0.2.1:1").check_safe(authenticated=True, encrypted=True, named=False)
+
+
+def test_host_headers_are_of_the_loopback_only_for_the_loopback() -> None:
+    assert set(Address.parse("127.0.0.1:0").hosts(99)) == {"127.0.0.1:99", "localhost:99", "[::1]:99"}
+    assert Address.parse("192.0.2.1:0").hosts(99) == ["192.0.2.1:99"]
+    assert "localhost" in Address.parse("127.0.0.1:0").hosts(80)
+
+
+def test_a_taken_port_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+            Address.parse(f"127.0.0.1:{port}").bind()

@@ -178,13 +178,6 @@ def test_other_cookies_open_nothing(pages: Pages, cookie: str) -> None:
     assert not knows(pages, STATE_PATH, cookie)
 
 
-def test_a_cookie_among_others_opens_reading_alone(pages: Pages) -> None:
-    cookies = f"a=b; {cookie_of(pages)}; c=d"
-    assert knows(pages, "/dashboard", cookies)
-    assert answer(pages, "POST", CODE_PATH, token=False, cookie=cookies).status_code == 401
-    assert not knows(pages, METRICS_PATH, cookies)
-
-
 def test_codes_and_cookies_are_bounded(pages: Pages) -> None:
     codes = [code_of(pages) for _ in range(MAX_CODES + 1)]
     assert log_in(pages, codes[0])[0] == 403
@@ -233,13 +226,3 @@ def test_the_page_needs_nothing_from_elsewhere(pages: Pages) -> None:
 )
 def test_unknown_paths(pages: Pages, path: str) -> None:
     assert answer(pages, "GET", path).status_code == 404
-
-
-def test_what_is_off_has_no_path() -> None:
-    only_metrics = Pages(None, Metrics(Tally(), Still()), open_metrics=True)
-    assert answer(only_metrics, "GET", METRICS_PATH, token=False).status_code == 200
-    assert answer(only_metrics, "GET", "/dashboard").status_code == 404
-    no_metrics = Pages(View(Still(), Tally(), Board(1), "1"), None)
-    assert answer(no_metrics, "GET", "/dashboard").status_code == 200
-    for path in (METRICS_PATH, "/dashboards", "/dashboard/parked", "/servers/"):
-        assert answer(no_metrics, "GET", path).status_code == 404

@@ -1,4 +1,4 @@
-"""How often a client may ask is one number, also where a balancer brings it to several brokers."""
+"""How often a client may ask, also where a balancer brings it to several brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from cellblock.base.store import LocalStore
 from cellblock.run.policy import counts as counts_module
 from cellblock.run.policy.counts import Counts
-from cellblock.serve.http.rates import RateLimit, Rates
+from cellblock.serve.http.rates import MAX_CLIENTS, RateLimit, Rates
 from cellblock.serve.http.refusal import Refusals
 from support.asgi import ADA, ask
 from support.waits import until
@@ -59,3 +59,28 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
         # Eight here, and seven or eight there.
         answers = [(await ask(here)).status_code for _ in range(6)]
         assert answers in ([200] * 4 + [429] * 2, [200] * 5 + [429])
+
+
+def test_a_burst_and_then_the_rate() -> None:
+    rates = Rates(rate=10, burst=3)
+    assert [rates.take("a", 0.0) for _ in range(4)] == [0, 0, 0, 1]
+    assert [rates.take("a", 0.1), rates.take("a", 0.1)] == [0, 1]
+    # A refused request takes nothing.
+    assert rates.take("a", 0.2) == 0
+
+
+def test_a_pause_fills_the_bucket_to_the_brim_and_no_more() -> None:
+    rates = Rates(rate=100, burst=2)
+    for _ in range(3):
+        rates.take("a", 0.0)
+    assert [bool(rates.take("a", 1000.0)) for _ in range(3)] == [False, False, True]
+
+
+def test_the_number_of_clients_remembered_is_bounded() -> None:
+    rates = Rates(rate=0.001, burst=1)
+    for number in range(MAX_CLIENTS):
+        rates.take(str(number), 0.0)
+    assert rates.take("0", 0.0) > 0, "it is remembered, and now the newest"
+    rates.take("one more", 0.0)
+    assert rates.take("0", 0.0) > 0
+    assert rates.take("1", 0.0) == 0, "it was the oldest and is forgotten"

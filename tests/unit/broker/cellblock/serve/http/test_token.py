@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ def test_it_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert ensure_tokens(file) == [token]
     assert ensure_tokens(tmp_path / "other") != [token]
     assert [path.name for path in file.parent.iterdir()] == ["token"]
-
-
-def test_daemons_that_start_at_once_agree(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    with ThreadPoolExecutor(8) as threads:
-        tokens = {token for (token,) in threads.map(ensure_tokens, [file] * 32)}
-    assert tokens == {read_token(file)}
-    assert [path.name for path in tmp_path.iterdir()] == ["token"]
 
 
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:

@@ -109,20 +109,6 @@ def test_modules_are_valid_and_export_what_they_should_whatever_things_are_calle
     assert set(discovery) == set(modules.DISCOVERY_EXPORTS)
 
 
-def test_meta_has_the_fields_of_the_specification() -> None:
-    tools = (ToolEntry("a-b", "a_b"), ToolEntry("c", "c", ""))
-    entry = ServerEntry("s", "S", "S", version="1.2", tools=tools)
-    assert server_meta(entry) == {
-        "serverId": "s",
-        "serverName": "S",
-        "serverVersion": "1.2",
-        "tools": [
-            {"toolName": "a-b", "exportName": "a_b"},
-            {"toolName": "c", "exportName": "c", "description": ""},
-        ],
-    }
-
-
 def test_a_functions_length_tells_whether_it_takes_an_input() -> None:
     tools = (ToolEntry("none", "none"), ToolEntry("some", "some", input_schema={"type": "object"}))
     text = server_module(ServerEntry("s", "S", "S", tools=tools))

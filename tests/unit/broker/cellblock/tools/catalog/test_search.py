@@ -104,71 +104,94 @@ def test_names_in_other_spellings_stems_and_slips_come_first(query: str, expecte
     assert found(real_index(), query, limit=1) == [expected]
 
 
-OTHERS = [ToolEntry(f"other{i}", f"other{i}", "Something else.") for i in range(30)]
+def named(name: str, description: str | None = None) -> ToolEntry:
+    return ToolEntry(name, name, description)
 
 
-def test_an_exact_name_beats_any_stuffed_text() -> None:
-    stuffed = ToolEntry("get_item_get_item", "a", "Get item get item get item.")
-    good = ToolEntry("get_item", "get_item", "Nothing. " + "Long unrelated prose. " * 100)
-    index = SearchIndex(catalog_of(evil=[stuffed], good=[good], rest=OTHERS))
-    assert found(index, "get item") == ["good/get_item", "evil/get_item_get_item"]
+OTHERS = [named(f"other{i}", "Something else.") for i in range(30)]
+
+RANKED: dict[str, tuple[dict[str, list[ToolEntry]], dict[str, list[str]]]] = {
+    "an exact name beats any stuffed text": (
+        {
+            "evil": [named("get_item_get_item", "Get item get item get item.")],
+            "good": [named("get_item", "Nothing. " + "Long unrelated prose. " * 100)],
+        },
+        {"get item": ["good/get_item", "evil/get_item_get_item"]},
+    ),
+    "of two names with the term the short one comes first": (
+        {
+            "one": [
+                named("branch_protection_rule_details", "Same."),
+                named("new_branch", "Same. Same same same."),
+            ]
+        },
+        {"branch": ["one/new_branch", "one/branch_protection_rule_details"]},
+    ),
+    "more of the query beats a single rare term": (
+        {"one": [named("quark", "Quark."), *(named(f"b{i}", "Cats, dogs.") for i in range(3))]},
+        {"quark cats dogs": ["one/b0", "..."]},
+    ),
+    "synonyms come below what the query has said": (
+        {"one": [named("remove_folder"), named("remove_directory")]},
+        {
+            "directories": ["one/remove_directory", "one/remove_folder"],
+            "delete folder": ["one/remove_folder", "one/remove_directory"],
+            "erase": ["one/remove_directory", "one/remove_folder"],
+        },
+    ),
+    "phrases find what their words do not say": (
+        {"one": [named("create_refund"), named("go_back"), named("count_money")]},
+        {"give the customer the money back": ["one/create_refund", "..."]},
+    ),
+    "a word that tools are named with means itself first": (
+        {"one": [named("run_build", "One."), named("create_item", "One.")]},
+        {"build": ["one/run_build", "..."]},
+    ),
+    "and where none is, what it stands for": (
+        {"one": [named("create_item", "One.")]},
+        {"build": ["one/create_item"]},
+    ),
+    "of equal tools that of the server which is about it comes first": (
+        {
+            "mail": [named("search", "Search."), *(named(f"m{i}", "Of a letter.") for i in range(5))],
+            "wiki": [named("search", "Search."), *(named(f"w{i}", "Of an article.") for i in range(5))],
+        },
+        {"search letters": ["mail/search", "..."], "search articles": ["wiki/search", "..."]},
+    ),
+    "a deprecated tool comes after what replaces it unless it is named": (
+        {
+            "one": [
+                named("read_file", "Read a file. DEPRECATED: Use read_text_file instead."),
+                named("read_text_file", "Read a file as text, in one of many encodings."),
+                named("list_deprecated", "List a file's deprecated calls."),
+            ]
+        },
+        {
+            "read a file": ["one/read_text_file", "one/read_file", "..."],
+            "read file": ["one/read_text_file", "one/read_file", "..."],
+            "read_file": ["one/read_file", "..."],
+            "deprecated calls": ["one/list_deprecated", "..."],
+        },
+    ),
+    "words that are written apart, and abbreviations": (
+        {"one": [named("set_timezone"), named("time_of_day"), named("navigate_back")]},
+        {"time zone": ["one/set_timezone", "..."], "nav": ["one/navigate_back"]},
+    ),
+    "stop words count only alone": (
+        {"one": [named("noise", "What is the what is the."), named("rain", "Weather.")]},
+        {"what is the weather": ["one/rain"], "what is the": ["one/noise"]},
+    ),
+}
+"""Maps what is shown to servers with their tools, and to what queries find: first of all, where "..." follows."""
 
 
-def test_of_two_names_with_the_term_the_short_one_comes_first() -> None:
-    long = ToolEntry("branch_protection_rule_details", "a", "Same.")
-    short = ToolEntry("new_branch", "b", "Same. Same same same.")
-    index = SearchIndex(catalog_of(one=[long, short], rest=OTHERS))
-    assert found(index, "branch") == ["one/new_branch", "one/branch_protection_rule_details"]
-
-
-def test_a_tool_with_more_of_the_query_beats_one_with_a_single_rare_term() -> None:
-    rare = ToolEntry("quark", "quark", "Quark.")
-    both = [ToolEntry(f"b{i}", f"b{i}", "Cats, dogs.") for i in range(3)]
-    index = SearchIndex(catalog_of(one=[rare, *both], rest=OTHERS))
-    assert found(index, "quark cats dogs")[0] == "one/b0"
-
-
-def test_synonyms_find_what_the_query_did_not_say_below_what_it_did() -> None:
-    tools = [ToolEntry("remove_folder", "a"), ToolEntry("remove_directory", "b")]
-    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    assert found(index, "directories") == ["one/remove_directory", "one/remove_folder"]
-    assert found(index, "delete folder") == ["one/remove_folder", "one/remove_directory"]
-    assert all(hit.score > 0 for hit in index.search("erase")) and len(found(index, "erase")) == 2
-
-
-def test_phrases_find_what_their_words_do_not_say() -> None:
-    tools = [ToolEntry("create_refund", "a"), ToolEntry("go_back", "b"), ToolEntry("count_money", "c")]
-    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    assert found(index, "give the customer the money back")[0] == "one/create_refund"
-
-
-def test_a_word_that_tools_are_named_with_means_itself_first() -> None:
-    tools = [ToolEntry("run_build", "a", "One."), ToolEntry("create_item", "b", "One.")]
-    apart = [ToolEntry("create_item", "b", "One.")]
-    assert found(SearchIndex(catalog_of(one=tools, rest=OTHERS)), "build")[0] == "one/run_build"
-    assert found(SearchIndex(catalog_of(one=apart, rest=OTHERS)), "build") == ["one/create_item"]
-
-
-def test_of_equal_tools_that_of_the_server_which_is_about_it_comes_first() -> None:
-    mail = [ToolEntry("search", "a", "Search."), *(ToolEntry(f"m{i}", "b", "Of a letter.") for i in range(5))]
-    wiki = [
-        ToolEntry("search", "a", "Search."),
-        *(ToolEntry(f"w{i}", "b", "Of an article.") for i in range(5)),
-    ]
-    index = SearchIndex(catalog_of(mail=mail, wiki=wiki, rest=OTHERS))
-    assert found(index, "search letters")[0] == "mail/search"
-    assert found(index, "search articles")[0] == "wiki/search"
-
-
-def test_a_deprecated_tool_comes_after_what_replaces_it_unless_it_is_named() -> None:
-    old = ToolEntry("read_file", "read_file", "Read a file. DEPRECATED: Use read_text_file instead.")
-    new = ToolEntry("read_text_file", "read_text_file", "Read a file as text, in one of many encodings.")
-    about = ToolEntry("list_deprecated", "list_deprecated", "List a file's deprecated calls.")
-    index = SearchIndex(catalog_of(one=[old, new, about], rest=OTHERS))
-    assert found(index, "read a file")[:2] == ["one/read_text_file", "one/read_file"]
-    assert found(index, "read file")[:2] == ["one/read_text_file", "one/read_file"]
-    assert found(index, "read_file")[0] == "one/read_file"
-    assert found(index, "deprecated calls")[0] == "one/list_deprecated"
+@pytest.mark.parametrize("shown", RANKED)
+def test_what_is_found_first(shown: str) -> None:
+    servers, queries = RANKED[shown]
+    index = SearchIndex(catalog_of(**servers, rest=OTHERS))
+    for query, expected in queries.items():
+        names = found(index, query)
+        assert names == expected if expected[-1] != "..." else names[: len(expected) - 1] == expected[:-1]
 
 
 def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardly_fits() -> None:
@@ -194,20 +217,6 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
     assert index.search("create_issue_old")[0].tool.tool_name == "create_issue_old", "it is named"
     alone = SearchIndex(catalog_of(one=tools[:2]))
     assert len(alone.search("create an issue")) == 2
-
-
-def test_words_written_apart_and_abbreviations() -> None:
-    tools = [ToolEntry(name, "a") for name in ("set_timezone", "time_of_day", "navigate_back")]
-    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    assert "one/set_timezone" in found(index, "time zone")
-    assert found(index, "nav") == ["one/navigate_back"]
-
-
-def test_stop_words_count_only_alone() -> None:
-    tools = [ToolEntry("noise", "noise", "What is the what is the."), ToolEntry("rain", "rain", "Weather.")]
-    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    assert found(index, "what is the weather") == ["one/rain"]
-    assert found(index, "what is the") == ["one/noise"]
 
 
 def test_every_field_is_searched_and_a_name_counts_most() -> None:

@@ -1,25 +1,29 @@
-"""Calls of Python tools: bounds, cancellation, whatever a function raises or gives."""
+"""Calls of Python tools: inputs, bounds, cancellation, whatever a function raises."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import datetime
+import decimal
+import enum
 import logging
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 
 from cellblock import tool
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.offload.pool import Bill, paying
 from cellblock.tools.python.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.tools.python.python_tools import read_tool
+from cellblock.tools.python.tool_mark import MARK
 from cellblock.tools.python.tool_results import ResultForm
 from support.waits import until, within
 
@@ -320,3 +324,200 @@ async def test_flattened_inputs_arrive_whole(call: Call) -> None:
     assert await call(take, name="a", when="2025-03-01T12:00:00Z") == {"result": "a"}
     with pytest.raises(SchemaValidationError, match="/when"):
         await call(take, name="a", when="soon")
+
+
+TIME = "2026-01-31T12:00:00Z"
+UUID = "123e4567-e89b-42d3-a456-426614174000"
+DATES = dict[datetime.date, int]
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Person(BaseModel):
+    name: str
+    age: int = Field(ge=0)
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+def test_name_and_description_come_from_the_function_or_the_decorator() -> None:
+    @tool
+    def plain(a: int) -> int:
+        """Does it.
+
+        More.
+        """
+        return a
+
+    @tool(name="other-name", description="Other.")
+    def named() -> None: ...
+
+    assert (read_tool(plain).name, read_tool(plain).description) == ("plain", "Does it.\n\nMore.")
+    assert (read_tool(named).name, read_tool(named).description) == ("other-name", "Other.")
+    assert plain(3) == 3 and hasattr(plain, MARK)
+
+
+async def test_inputs_arrive_as_the_types_of_the_signature(call: Call) -> None:
+    got: dict[str, Any] = {}
+
+    def take(
+        when: datetime.datetime,
+        day: datetime.date,
+        ident: uuid.UUID,
+        color: Color,
+        person: Person,
+        point: Point,
+        pair: tuple[int, str],
+        names: set[str],
+        either: int | str,
+    ) -> None:
+        got.update(locals())
+
+    await call(
+        take,
+        when="2025-03-01T12:00:00Z",
+        day="2025-03-01",
+        ident="12345678-1234-5678-1234-567812345678",
+        color="red",
+        person={"name": "Ada", "age": 36},
+        point={"x": 1},
+        pair=[1, "a"],
+        names=["a", "a"],
+        either="x",
+    )
+    assert got["when"] == datetime.datetime(2025, 3, 1, 12, tzinfo=datetime.UTC)
+    assert got["day"] == datetime.date(2025, 3, 1)
+    assert isinstance(got["ident"], uuid.UUID) and got["color"] is Color.RED
+    assert got["person"] == Person(name="Ada", age=36)
+    assert got["point"] == Point(1.0, 0.0)
+    assert (got["pair"], got["names"], got["either"]) == ((1, "a"), {"a"}, "x")
+
+
+async def test_defaults_are_the_functions_own(call: Call) -> None:
+    sentinel = object()
+
+    def take(a: int, b: Any = sentinel) -> bool:
+        return b is sentinel
+
+    assert await call(take, a=1) == {"result": True}
+    assert await call(take, a=1, b=None) == {"result": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({}, "/person"),
+        ({"person": 1}, "/person"),
+        ({"person": {"name": "a"}}, "/person/age"),
+        ({"person": {"name": "a", "age": -1}}, "/person/age"),
+        ({"person": {"name": "a", "age": 1}, "extra/~": 1}, "/extra~1~0"),
+        ({"person": {"name": "a", "age": 1}, "either": []}, "/either"),
+        ({"person": {"name": "a", "age": 1}, "either": {"name": "b"}}, "/either"),
+        ({"person": {"name": "a", "age": 1}, "list": [1, "x"]}, "/list/1"),
+        ({"person": {"name": "a", "age": 1}, "list": {"0": 1}}, "/list"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_input_is_a_schema_error_with_its_place(
+    call: Call, arguments: dict[str, Any], path: str
+) -> None:
+    called: list[Any] = []
+
+    def take(person: Person, either: int | Person = 1, list: list[int] | None = None) -> None:
+        called.append(person)
+
+    with pytest.raises(SchemaValidationError) as caught:
+        await call(take, **arguments)
+    details = caught.value.details
+    assert details["path"] == path
+    assert details["expected"] and details["received"] and caught.value.hint
+    assert called == []
+
+
+class Meeting(BaseModel):
+    at: datetime.datetime
+    count: int = 1
+
+
+def even(number: int) -> int:
+    if number % 2:
+        raise ValueError("it must be even")
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path", "expected", "received", "example"),
+    [
+        (datetime.datetime, "tomorrow", "", "string of the format date-time", 'string "tomorrow"', TIME),
+        (datetime.date, "2026-02-31", "", "string of the format date", 'string "2026-02-31"', "2026-01-31"),
+        (datetime.time, "noon", "", "string of the format time", 'string "noon"', "12:00:00Z"),
+        (datetime.timedelta, "long", "", "string of the format duration", 'string "long"', "PT1H"),
+        (uuid.UUID, "x", "", "string of the format uuid", 'string "x"', UUID),
+        (decimal.Decimal, "abc", "", "a valid decimal", 'string "abc"', 1),
+        (HttpUrl, "nope", "", "string of the format uri", 'string "nope"', "https://example.com/"),
+        (int, 1e300, "", "integer of fewer digits", "number 1e+300", 1),
+        (Meeting, {"at": "x"}, "/at", "string of the format date-time", 'string "x"', {"at": TIME}),
+        (
+            list[Meeting],
+            [{"at": TIME}, {"at": ""}],
+            "/1/at",
+            "string of the format date-time",
+            'string ""',
+            [],
+        ),
+        (datetime.date | int, "q", "", "string of the format date or integer", 'string "q"', "2026-01-31"),
+        (DATES, {"q": 1}, "/q", "string of the format date", 'string "q"', {}),
+        (Annotated[int, AfterValidator(even)], 3, "", "integer (it must be even)", "number 3", None),
+    ],
+)
+async def test_what_only_the_type_refuses_is_told_in_the_terms_of_the_schema(
+    call: Call, kind: Any, value: Any, path: str, expected: str, received: str, example: Any
+) -> None:
+    def take(it: Any) -> None:
+        raise AssertionError
+
+    take.__annotations__["it"] = kind
+    with pytest.raises(SchemaValidationError) as caught:
+        await call(take, it=value)
+    details = caught.value.details
+    assert (details["path"], details["expected"], details["received"]) == (f"/it{path}", expected, received)
+    assert details.get("example") == (None if example is None else {"it": example})
+    assert caught.value.hint.endswith(
+        f"/it{path}: {'the name' if kind == DATES else 'it'} must be {expected}."
+    )
+
+
+async def test_a_functions_own_tool_errors_pass_as_they_are(call: Call) -> None:
+    own = ToolCallError("mine", hint="h", certainty=Certainty.NOT_STARTED)
+
+    def breaks() -> None:
+        raise own
+
+    with pytest.raises(ToolCallError) as caught:
+        await call(breaks)
+    assert caught.value is own
+
+
+async def test_cancelling_a_call_cancels_the_function(call: Call) -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.ensure_future(call(hangs))
+    async with asyncio.timeout(20):
+        await began.wait()
+        task.cancel()
+        await ended.wait()
+        await asyncio.wait([task])
+    assert task.cancelled()

@@ -1,22 +1,23 @@
-"""Signatures beyond the specification's examples: every kind of callable, annotation and default."""
+"""Signatures beyond the specification's examples: every kind of callable, annotation, default and result."""
 
 # ruff: noqa: UP007, UP045 - both ways to write a union are meant
 
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDict, TypeVar, Union
 
 import jsonschema
 import pytest
 import typing_extensions
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
 from cellblock.base.errors import ConfigError
 from cellblock.tools.python.annotations import Hints
@@ -226,6 +227,7 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
         (functools.partial(Counter().up), ["by"]),
         (wrapped, ["a", "b", "c"]),
         (lambda: None, []),
+        (lambda a, b=2: a, ["a", "b"]),
     ],
     ids=[
         "method",
@@ -237,6 +239,7 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
         "of a method",
         "wraps",
         "lambda",
+        "untyped",
     ],
 )
 def test_every_kind_of_callable(function: Any, names: list[str]) -> None:
@@ -335,3 +338,75 @@ def test_an_explicit_output_schema_must_be_one() -> None:
 def test_what_cannot_be_flattened(function: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         input_of(function, flatten=True)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "inner"),
+    [
+        (int, {"type": "integer"}),
+        (None, {"type": "null"}),
+        (bytes, {"type": "string", "format": "binary"}),
+        (decimal.Decimal, {"type": "string"}),
+        (Color, {"type": "string", "enum": ["red", "blue"]}),
+        (set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        (Iterable[int], {"type": "array", "items": {"type": "integer"}}),
+        (RootModel[list[int]], {"type": "array", "items": {"type": "integer"}}),
+        (
+            dict[str, int] | None,
+            {"anyOf": [{"type": "object", "additionalProperties": {"type": "integer"}}, {"type": "null"}]},
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_object_is_boxed(annotation: Any, inner: dict[str, Any]) -> None:
+    schema = output_of(annotation).schema
+    assert schema is not None and schema["x-dedalus-box"] == {"field": "result"}
+    assert schema["properties"]["result"] == inner
+
+
+@pytest.mark.parametrize("annotation", [Any, object, Annotated[Any, Field(description="x")]], ids=str)
+def test_what_says_nothing_is_no_schema(annotation: Any) -> None:
+    assert output_of(annotation).schema is None
+
+
+class Base(BaseModel):
+    a: int = 1
+
+
+class Holder(BaseModel):
+    base: SerializeAsAny[Base]
+
+
+class Wrapping(BaseModel):
+    a: int
+
+    @model_serializer(mode="wrap")
+    def add(self, handler: Any):
+        return {**handler(self), "b": 1}
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int
+
+
+class Full(BaseModel):
+    by_alias: int = Field(alias="byAlias")
+    with_default: int = 3
+    hidden: str = Field("", exclude=True)
+
+    @computed_field
+    @property
+    def double(self) -> int:
+        return 2 * self.by_alias
+
+
+def test_classes_are_closed_unless_more_may_come() -> None:
+    full = output_of(Full).schema
+    assert full is not None and full["additionalProperties"] is False
+    assert list(full["properties"]) == ["byAlias", "with_default", "double"]
+    assert full["required"] == ["byAlias", "with_default", "double"]
+    assert "default" not in full["properties"]["with_default"]
+    for annotation in (Holder, Wrapping, Open):
+        schema = output_of(annotation).schema
+        assert schema is not None and schema.get("additionalProperties") is not False

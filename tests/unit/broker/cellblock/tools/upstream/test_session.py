@@ -1,17 +1,28 @@
-"""A session's end, in whatever moment of connecting it is ordered."""
+"""A session: how it connects, when it pauses, what is written to its server, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
+import textwrap
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+from mcp import types
+from mcp.shared.message import SessionMessage
 
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.tools.upstream.connecting import State
+from cellblock.tools.upstream.connecting import STEADY_SECONDS, Backoff, State
+from cellblock.tools.upstream.heavy import LargeMessages
+from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
+from cellblock.tools.upstream.stdio import stdio_transport
+from support.virtual_time import VirtualTimeLoop
 from support.waits import until
 
 MOMENTS = 200
@@ -89,3 +100,102 @@ async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
             assert session.state is State.CLOSED
         left = [task for task in asyncio.all_tasks() if task.get_name() == "upstream none"]
         assert (left, ran >= MOMENTS) == ([], True)
+
+
+def test_pauses_double_to_the_longest_and_start_over_after_a_steady_connection() -> None:
+    backoff = Backoff(0.5, 3.0, chance=lambda: 0.0)
+    assert [backoff.pause(0) for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert backoff.pause(STEADY_SECONDS - 0.1) == 3.0, "a connection that dies at once is a failure, too"
+    assert backoff.pause(STEADY_SECONDS) == 0.5
+    assert backoff.pause(0) == 1.0
+
+
+def test_chance_takes_up_to_half() -> None:
+    assert Backoff(2.0, 2.0, chance=lambda: 1.0).pause(0) == 1.0
+    pauses = {Backoff(2.0, 2.0).pause(0) for _ in range(50)}
+    assert len(pauses) > 10
+    assert all(1.0 <= pause <= 2.0 for pause in pauses)
+
+
+def test_a_first_pause_over_the_longest_is_kept() -> None:
+    backoff = Backoff(5.0, 1.0, chance=lambda: 0.0)
+    assert [backoff.pause(0), backoff.pause(0)] == [5.0, 5.0]
+
+
+def test_bursts_with_pauses_between_them_are_no_flood_whatever_their_size() -> None:
+    async def bursts() -> None:
+        pace = Pace()
+        for _ in range(10):
+            await pace.spend(2 * MESSAGES_AT_ONCE)
+            await asyncio.sleep(2 * FLOOD_SECONDS)
+
+    _run(bursts())
+
+
+def test_who_never_pauses_is_cut_off() -> None:
+    async def flood() -> None:
+        pace = Pace()
+        while True:
+            await pace.spend(MESSAGES_AT_ONCE)
+
+    with pytest.raises(Flooding, match="messages a second"):
+        _run(asyncio.wait_for(flood(), 2 * FLOOD_SECONDS))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+READS_LATE = textwrap.dedent(
+    """
+    import json, os, sys, time
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        told = {"bytes": len(line)}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+    """
+)
+LARGE = b'"' + b"x" * 12_000_000 + b'"'
+
+
+def asks(number: int, argument: object) -> SessionMessage:
+    return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="x", params={"a": argument}))
+
+
+@pytest.mark.parametrize("argument", ["small", "of its own"])
+async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, argument: str) -> None:
+    heavy = LargeMessages().for_server("late")
+    ready = tmp_path / "ready"
+    config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
+    with (tmp_path / "log").open("w") as log:
+        async with stdio_transport(
+            config, stderr=log, max_message_bytes=1 << 24, on_cut=pytest.fail, heavy=heavy
+        ) as (read, write):
+            text = LARGE if argument == "of its own" else json.dumps("y" * 200_000).encode()
+            with heavy.splices.holding(text) as token:
+                writing = asyncio.create_task(write.send(asks(1, token)))
+                waits = asyncio.create_task(write.send(asks(2, token)))
+                await asyncio.sleep(0.2)  # no bound: wherever it is cancelled, lines are whole
+                assert not writing.done(), "the pipe holds less than that"
+                writing.cancel()
+                waits.cancel()
+                await asyncio.wait([writing, waits])
+            last = asyncio.create_task(write.send(asks(3, "end")))
+            ready.touch()
+            answers: dict[object, object] = {}
+            with anyio.fail_after(60):
+                while 3 not in answers:
+                    item = await read.receive()
+                    assert isinstance(item, SessionMessage), item
+                    assert isinstance(item.message, types.JSONRPCResponse)
+                    answers[item.message.id] = item.message.result["bytes"]
+                await last
+    # The first had been begun; of the second nothing was written.
+    assert list(answers) == [1, 3]
+    assert answers[1] == len(text) + len(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":}}\n')

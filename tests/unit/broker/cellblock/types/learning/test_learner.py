@@ -73,18 +73,6 @@ async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: Tool
     return found
 
 
-async def test_what_is_learnt_is_there_for_the_next_process(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
-    async with learning(path) as made:
-        await seen(made, {"id": 1})
-        before = await seen(made, {"id": None, "more": []})
-    async with learning(path) as made:
-        assert made.known("files", TOOL) == before
-        assert (before.samples, before.version) == (2, 2)
-        assert made.known("mail", TOOL) is None
-        assert made.known("files", DECLARED) is None, "another definition is another tool"
-
-
 async def test_closing_keeps_what_is_still_waiting(tmp_path: Path) -> None:
     path = tmp_path / TABLES.file
     async with learning(path) as made:

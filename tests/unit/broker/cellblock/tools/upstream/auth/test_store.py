@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,27 +33,16 @@ def record(url: str = URL) -> LoginRecord:
     return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
 
 
+@pytest.fixture
+async def saved(tmp_path: Path) -> LoginStore:
+    """A login that is kept in a file."""
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
+    await store.save(record())
+    return store
+
+
 def file_of(store: LoginStore) -> Path:
     return Path(store._shelf.where(store._name))
-
-
-async def test_a_login_comes_back_as_it_was_and_only_for_its_url(tmp_path: Path) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    assert (await store.load(), store.stamp()) == (None, None)
-    await store.save(record())
-    first = store.stamp()
-    assert await store.load() == record().model_copy(update={"expires_at": (await store.load()).expires_at})  # type: ignore[union-attr]
-    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
-    assert stat.S_IMODE(file_of(store).parent.stat().st_mode) == 0o700
-    await store.save(record().with_tokens(None))
-    assert store.stamp() != first
-    ended = await store.load()
-    assert ended is not None and ended.tokens is None
-    for name, url in (("notes", "https://notes.example/other"), ("notes2", URL)):
-        assert await LoginStore(LocalStore(tmp_path), name, url, SETTINGS).load() is None
-    await store.delete()
-    assert await store.load() is None
-    assert [file.name for file in file_of(store).parent.iterdir()] == []
 
 
 async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable[[], AnyStore]) -> None:
@@ -239,71 +227,37 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
     assert found is not None and found.wanted_scope == ("held" if others is None else "theirs")
 
 
-async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(tmp_path: Path) -> None:
-    store, other = (
-        LoginStore(LocalStore(tmp_path), "notes", url, SETTINGS) for url in (URL, "https://evil.example/mcp")
-    )
-    await store.save(record())
-    file_of(store).rename(file_of(other))
+async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(
+    saved: LoginStore, tmp_path: Path
+) -> None:
+    other = LoginStore(LocalStore(tmp_path), "notes", "https://evil.example/mcp", SETTINGS)
+    file_of(saved).rename(file_of(other))
     assert await other.load() is None
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610])
-async def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    await store.save(record())
-    file_of(store).chmod(mode)
+async def test_a_file_that_others_may_read_is_refused(saved: LoginStore) -> None:
+    file_of(saved).chmod(0o640)
     with pytest.raises(LoginStoreError, match="Others may read the login file") as caught:
-        await store.load()
+        await saved.load()
     assert "chmod 600" in caught.value.hint
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    await store.save(record())
-    os.chown(file_of(store), 12345, 12345)
-    with pytest.raises(LoginStoreError, match="another user's"):
-        await store.load()
-
-
-async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    await store.save(record())
-    real = tmp_path / "elsewhere"
-    file_of(store).rename(real)
-    file_of(store).symlink_to(real)
-    with pytest.raises(LoginStoreError, match="is a symbolic link"):
-        await store.load()
-    file_of(store).unlink()
-    os.mkfifo(file_of(store), 0o600)
-    with pytest.raises(LoginStoreError, match="not a file of Cellblock's"):
-        await store.load()
-    file_of(store).unlink()
-    file_of(store).mkdir()
-    with pytest.raises(LoginStoreError, match="is a folder, not a file"):
-        await store.load()
-
-
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"record": {"tokens": 1}}', "\xff", "[" * 5000, '{"record": null}']
+    ("text", "said"),
+    [
+        *(
+            (text, "is damaged")
+            for text in ("", "[]", "{}", '{"record": {"tokens": 1}}', "\xff", "[" * 5000, '{"record": null}')
+        ),
+        (" " * (MAX_BYTES + 1), "too large"),
+    ],
 )
-async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text: str) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    await store.save(record())
-    file_of(store).write_bytes(text.encode("latin-1"))
-    with pytest.raises(LoginStoreError, match="is damaged"):
-        await store.load()
-    await store.save(record())
-    assert await store.load() is not None
-
-
-async def test_a_file_without_end_is_not_read_whole(tmp_path: Path) -> None:
-    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
-    await store.save(record())
-    file_of(store).write_bytes(b" " * (MAX_BYTES + 1))
-    with pytest.raises(LoginStoreError, match="too large"):
-        await store.load()
+async def test_a_damaged_file_is_told_without_what_it_holds(saved: LoginStore, text: str, said: str) -> None:
+    file_of(saved).write_bytes(text.encode("latin-1"))
+    with pytest.raises(LoginStoreError, match=said):
+        await saved.load()
+    await saved.save(record())
+    assert await saved.load() is not None
 
 
 async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:

@@ -1,21 +1,21 @@
-"""Pins: whole or not at all, and never believed when they are damaged; private, where they are files."""
+"""Pins: what counts as a difference; whole or not at all, and never believed when they are damaged."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import mcp_types as types
 import pytest
 
+from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.definitions import canonical, digest, from_json
+from cellblock.tools.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
 from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import Pins
+from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from support.shared_rows import AnyStore
 
 
@@ -35,17 +35,6 @@ def either(store_of_broker: Callable[[], AnyStore]) -> PinStore:
     return PinStore(store_of_broker())
 
 
-def test_what_was_written_is_read(either: PinStore) -> None:
-    store = either
-    assert store.load("files") is None and store.stamp("files") is None
-    assert store.create("files", pins())
-    assert store.load("files") == pins()
-    first = store.stamp("files")
-    store.replace("files", pins("other"))
-    assert store.load("files") == pins("other")
-    assert store.stamp("files") != first
-
-
 def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(store: PinStore) -> None:
     gone = replace(pins(), gone=frozenset({"a"}))
     store.replace("files", gone)
@@ -56,47 +45,18 @@ def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(sto
     assert store.load("files") == pins()
 
 
-def test_another_version_than_the_one_that_was_read_is_not_replaced(either: PinStore) -> None:
+def test_first_pins_replace_no_others_and_no_version_that_was_not_read(either: PinStore) -> None:
     store = either
-    store.create("files", pins())
+    assert store.load("files") is None and store.stamp("files") is None
+    assert store.create("files", pins()) and not store.create("files", pins("other"))
+    assert store.load("files") == pins()
     read = store.stamp("files")
     store.replace("files", pins("approved meanwhile"))
+    assert store.stamp("files") != read
     assert not store.replace("files", pins("late"), only=read)
     assert store.load("files") == pins("approved meanwhile")
     store.replace("files", pins("in time"), only=store.stamp("files"))
     assert store.load("files") == pins("in time")
-
-
-def test_first_pins_never_replace_others(either: PinStore) -> None:
-    store = either
-    assert store.create("files", pins())
-    assert not store.create("files", pins("other"))
-    assert store.load("files") == pins()
-
-
-def test_files_are_private_and_nothing_is_left_beside_them(store: PinStore) -> None:
-    store.create("files", pins())
-    store.create("files", pins())
-    store.replace("files", pins())
-    path = Path(store.shelf.where("files"))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_full_disk_is_not_made_fuller(store: PinStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.create("files", pins())
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        for write in (store.replace, store.create):
-            with pytest.raises(PinError, match="No space left"):
-                write("files", pins("other"))
-    assert list(Path(store.shelf.where("files")).parent.iterdir()) == [Path(store.shelf.where("files"))]
-    assert store.load("files") == pins()
 
 
 def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -> None:
@@ -117,47 +77,6 @@ def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
         store.load("other")
 
 
-def test_pins_behind_a_link_are_not_believed_and_not_written(store: PinStore, tmp_path: Path) -> None:
-    """Whoever can put a link there would have other definitions trusted, or the first list once more."""
-    store.create("files", pins())
-    folder, planted = Path(store.shelf.where("files")).parent, PinStore(LocalStore(tmp_path / "planted"))
-    planted.create("files", pins("swapped"))
-    held = Path(planted.shelf.where("files")).read_bytes()
-    folder.rename(tmp_path / "aside")
-    for target in ("planted/pins", "empty", "nowhere"):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        folder.symlink_to(tmp_path / target)
-        for use in (
-            store.load,
-            lambda name: store.create(name, pins()),
-            lambda name: store.replace(name, pins()),
-        ):
-            with pytest.raises(PinError, match="pins is a symbolic link"):
-                use("files")
-        folder.unlink()
-    assert (
-        Path(planted.shelf.where("files")).read_bytes() == held and list((tmp_path / "empty").iterdir()) == []
-    )
-
-
-@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
-def test_a_pin_file_that_is_none_is_not_read_and_not_replaced(
-    store: PinStore, tmp_path: Path, kind: str
-) -> None:
-    store.create("files", pins())
-    path = Path(store.shelf.where("files"))
-    path.rename(tmp_path / "elsewhere")
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
-    for use in (store.load, lambda name: store.replace(name, pins("other"))):
-        with pytest.raises(PinError, match=r"is a (symbolic link|named pipe), not a file of Cellblock's"):
-            use("files")
-    assert not store.create("files", pins("other"))
-    assert sorted(path.parent.iterdir()) == [path] and (path.is_symlink() or path.is_fifo())
-
-
 def by_hand(definition: object, **fields: object) -> bytes:
     """A file whose digest is right, of the tool `a`."""
     entry = {"digest": digest(canonical(definition)), "definition": definition}
@@ -167,6 +86,8 @@ def by_hand(definition: object, **fields: object) -> bytes:
 
 DAMAGE = [
     by_hand({}),
+    # A definition that was edited.
+    by_hand({"name": "a"}).replace(b'{"name": "a"}', b'{"name": "a", "description": "edited"}'),
     by_hand({"description": "d"}),
     by_hand({"name": "b"}),
     by_hand({"name": ["a"]}),
@@ -201,17 +122,70 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStor
     assert "cellblock approve files --all" in caught.value.hint
 
 
-def test_a_definition_that_was_edited_is_noticed(store: PinStore) -> None:
-    store.create("files", pins())
-    data = json.loads(Path(store.shelf.where("files")).read_bytes())
-    data["tools"]["a"]["definition"]["description"] = "edited"
-    Path(store.shelf.where("files")).write_text(json.dumps(data))
-    with pytest.raises(PinError):
-        store.load("files")
+FROM = "sha256:one"
 
 
-def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "pins").write_text("a file where the directory should be")
-    with pytest.raises(PinError) as caught:
-        PinStore(LocalStore(tmp_path)).create("files", pins())
-    assert "pins is a file, not a folder" in caught.value.message
+def tool(name: str, description: str = "d") -> ToolDefinition:
+    made = admit(types.Tool(name=name, description=description, input_schema={"type": "object"}))
+    assert isinstance(made, ToolDefinition)
+    return made
+
+
+def test_what_is_as_pinned_differs_in_nothing_and_a_vanished_tool_is_no_difference() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b"), tool("c")])
+    assert pins.differences(FROM, [tool("b"), tool("a")]) == {}
+    assert pins.differences(FROM, []) == {}
+
+
+def test_changed_and_new_tools_differ() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")])
+    found = pins.differences(FROM, [tool("a", "other"), tool("b"), tool("c")])
+    assert found == {"a": Difference.CHANGED, "c": Difference.NEW}
+
+
+def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")]).seen([tool("a"), tool("new")])
+    assert pins.gone == {"b"} and set(pins.listed()) == {"a"}
+    assert pins.differences(FROM, [tool("b", "other")]) == {"b": Difference.CHANGED}
+    approved = pins.approving(FROM, [tool("b", "other")])
+    assert not approved.gone and set(approved.listed()) == {"a", "b"}
+    assert pins.approving(FROM, [tool("a", "other")]).gone == {"b"}
+    assert not pins.approving("other", [tool("a")]).gone
+    assert not pins.seen([tool("b"), tool("a")]).gone
+    assert pins.seen([tool("b")], whole=False).gone == frozenset()
+    assert pins.seen([], whole=False).gone == {"b"}
+
+
+def test_another_server_under_the_name_shares_no_pin() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")])
+    assert pins.differences("other", [tool("a")]) == {"a": Difference.OTHER_SERVER}
+    approved = pins.approving("other", [tool("a")])
+    assert approved == Pins("other", first_pins("other", [tool("a")]).tools)
+
+
+SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"command": "x", "args": ["--token", "secret-1"]}, {"command": "x", "args": ["--token", "secret-2"]}),
+    ({"command": "x", "env": {"API_KEY": "secret-1"}}, {"command": "x", "env": {"API_KEY": "secret-2"}}),
+    ({"url": "https://u:secret-1@h/mcp?k=secret-3"}, {"url": "https://h/mcp?k=secret-4"}),
+    ({"url": "https://H/mcp", "headers": {"Authorization": "Bearer secret-1"}}, {"url": "https://h/mcp"}),
+]
+OTHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"command": "x"}, {"command": "y"}),
+    ({"command": "npx", "args": ["-y", "one"]}, {"command": "npx", "args": ["-y", "two"]}),
+    ({"command": "x", "args": ["a b"]}, {"command": "x", "args": ["a", "b"]}),
+    ({"url": "https://h/mcp"}, {"url": "https://h/other"}),
+    ({"url": "https://h/mcp"}, {"url": "http://h/mcp"}),
+    ({"url": "https://h/mcp"}, {"url": "https://h:8443/mcp"}),
+    ({"command": "x"}, {"url": "https://x/"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [*((*pair, True) for pair in SAME), *((*pair, False) for pair in OTHER)]
+)
+def test_another_command_or_url_is_another_server_and_a_new_secret_is_none(
+    one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
+    first, second = (fingerprint(ServerConfig.model_validate(config)) for config in (one, other))
+    assert (first == second) is same
+    assert "secret" not in first

@@ -47,12 +47,6 @@ def test_the_first_list_is_pinned_and_the_same_list_is_fine(tmp_path: Path, reac
     assert PinStore(LocalStore(tmp_path)).load("s") is not None
 
 
-def test_off_makes_no_pins(tmp_path: Path) -> None:
-    review = reviewer(tmp_path / "pins", "off").review("s", CONFIG, tools(a="1"))
-    assert names(review) == (["a"], [])
-    assert not (tmp_path / "pins").exists()
-
-
 def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1", b="2"))
     again = reviewer(tmp_path, "warn")
@@ -64,15 +58,6 @@ def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytes
     [warning] = review.warnings
     assert "a, c" in warning and "cellblock approve s" in warning
     assert len([record for record in caplog.records if "approve" in record.getMessage()]) == 1
-
-
-def test_quarantine_offers_only_what_is_as_pinned(tmp_path: Path) -> None:
-    reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1", b="2"))
-    review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="other", b="2", c="3"))
-    assert names(review) == (["b"], ["a", "c"])
-    assert "changed" in review.withheld[0].why and "new" in review.withheld[1].why
-    assert "cellblock approve s a" in review.withheld[0].hint
-    assert review.known == {"a", "b"}
 
 
 def test_another_command_quarantines_every_tool(tmp_path: Path) -> None:
@@ -202,13 +187,6 @@ def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
     warned = reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1"))
     assert names(warned) == (["a"], []) and str(path) in warned.warnings[0]
     assert path.read_text() == "{"
-
-
-def test_pins_that_cannot_be_kept_are_no_trust(tmp_path: Path) -> None:
-    blocked = tmp_path / "pins"
-    blocked.write_text("in the way")
-    review = reviewer(blocked, "quarantine").review("s", CONFIG, tools(a="1"))
-    assert names(review) == ([], ["a"])
 
 
 def test_a_changed_file_matters_only_while_something_is_open(tmp_path: Path) -> None:
