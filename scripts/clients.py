@@ -96,7 +96,7 @@ def known_servers(session: Session) -> None:
     subprocess.run([command, *arguments], input=b"", capture_output=True, timeout=60, check=True)
     script = session.folder / "first.js"
     script.write_text(SUCCEEDS, encoding="utf-8")
-    run = [sys.executable, "-m", "cellblock.app.cli", "run", str(script)]
+    run = [sys.executable, "-m", "cellblock.cli", "run", str(script)]
     run += ["--config", str(session.folder / "cellblock.json"), "--state-dir", str(session.folder / "state")]
     subprocess.run(run, capture_output=True, timeout=60, check=True)
     session.sent.unlink()

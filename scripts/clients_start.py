@@ -47,7 +47,7 @@ class Session:
         servers = {"tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]}}
         extra = {"tools": ["cellblock.app.cli.demo.team"]}
         config.write_text(json.dumps({"mcpServers": servers, "cellblock": extra}), encoding="utf-8")
-        serve = [sys.executable, "-m", "cellblock.app.cli", "serve", "--stdio", "--config", str(config)]
+        serve = [sys.executable, "-m", "cellblock.cli", "serve", "--stdio", "--config", str(config)]
         serve += ["--state-dir", str(self.folder / "state")]
         sent, received = shlex.quote(str(self.sent)), shlex.quote(str(self.received))
         return "/bin/sh", ["-c", f"tee {sent} | {shlex.join(serve)} | tee {received}"]

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.harness import PLAIN_SERVER, daemon, in_turns, parser
 
 PLAIN = [str(PLAIN_SERVER)]
-CELLBLOCK = [sys.executable, "-m", "cellblock.app.cli"]
+CELLBLOCK = [sys.executable, "-m", "cellblock.cli"]
 YARDSTICK = "empty SDK server"
 
 EMPTY = """

@@ -232,7 +232,7 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
 async def test_its_first_answer_waits_for_no_import_that_is_slow(served: Daemon) -> None:
     """Seen from outside, of the whole command."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "importtime", "-m", "cellblock.app.cli", *arguments(served)),
+        *(sys.executable, "-X", "importtime", "-m", "cellblock.cli", *arguments(served)),
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,

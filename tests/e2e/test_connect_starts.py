@@ -61,7 +61,7 @@ class Place:
             one
             for one in psutil.process_iter()
             if f"127.0.0.1:{self.port}" in (words := command_line(one))
-            and "cellblock.app.cli" in words
+            and "cellblock.cli" in words
             and alive(one)
         ]
 

@@ -77,7 +77,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, policy={"default": {"tools": ["plain.*"]}})
-    words = ("-m", "cellblock.app.cli", "serve", "--stdio", "--config", str(config))
+    words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
     names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
     assert answer is not None and "result" in answer
     ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgpack", "platformdirs"}
@@ -86,7 +86,7 @@ async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> No
 
 
 async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
-    words = ("-m", "cellblock.app.cli", "connect", "--url", served.url, "--no-start")
+    words = ("-m", "cellblock.cli", "connect", "--url", served.url, "--no-start")
     names, answer = await imported(*words, "--state-dir", str(served.folder / "s"))
     assert answer is not None and "result" in answer
     ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "platformdirs"}

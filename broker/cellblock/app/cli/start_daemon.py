@@ -122,7 +122,7 @@ class DaemonStart:
             sys.executable,
             "-P",
             "-m",
-            "cellblock.app.cli",
+            "cellblock.cli",
             "serve",
             "--http",
             self._address,

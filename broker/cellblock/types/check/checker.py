@@ -17,7 +17,7 @@ from cellblock.base.settings.sections import IsolationSettings
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.outputs import OutputLookup, stated_output
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.documents import WarmSession
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
