@@ -41,6 +41,7 @@ pytest_plugins = [
     "support.clauses",
     "support.postgresql",
     "support.retries",
+    "support.ring",
     "support.scripted_broker",
     "support.shared_rows",
     "security.native.fixtures",

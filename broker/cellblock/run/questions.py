@@ -134,12 +134,13 @@ class Questions:
         )
         question = OpenQuestion(asked, asyncio.get_running_loop().create_future())
         is_large, was_left = len(asked.request) > MAX_REQUEST_BYTES, self._left.is_set()
+        fits = self._open_of(call_id) < MAX_OPEN
         if not was_left and (said := await self._now(question, live, is_large=is_large)) is not None:
             return said
         if is_large:
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_LARGE)
         # What its client was being asked when the run was parked is written down with it.
-        is_written = self._left.is_set() and not was_left
+        is_written = self._left.is_set() and not was_left and fits
         if not is_written and (count > MAX_QUESTIONS or self._open_of(call_id) >= MAX_OPEN):
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_MANY)
         return await self._later(question)

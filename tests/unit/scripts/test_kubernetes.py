@@ -26,6 +26,7 @@ from cellblock.observe.tally import Tally
 from cellblock_worker.host import remote
 from cellblock_worker.wire.keys import make_key_file
 from support.documents import ROOT, examples
+from support.still_broker import StillBroker
 
 DEPLOY = ROOT / "deploy" / "kubernetes"
 
@@ -229,22 +230,9 @@ def test_disruptions_are_bounded_for_what_there_is() -> None:
         )
 
 
-class Still:
-    """A broker's facts."""
-
-    def pool(self) -> dict[str, Any]:
-        return dict.fromkeys(("capacity", "running", "queued", "warm", "booting", "hostCount"), 0)
-
-    def upstreams(self) -> list[dict[str, Any]]:
-        return []
-
-    def knowledge(self) -> list[dict[str, Any]]:
-        return []
-
-
 def test_hosts_are_scaled_by_metrics_that_a_broker_exports() -> None:
     (scaled,) = read("keda/scaledobject.yaml")
-    page = Metrics(Tally(), Still()).page().decode()
+    page = Metrics(Tally(), StillBroker()).page().decode()
     queries = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
     names = {name for query in queries for name in re.findall(r"cellblock_\w+", query)}
     assert names == {"cellblock_pool_running", "cellblock_pool_queued", "cellblock_queue_wait_seconds_count"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from cellblock.fleet import presence as presences
 from cellblock.fleet.bounded_connection import BoundedConnection
 from cellblock.fleet.postgresql import Additive, PostgresDatabase, PostgresServer, lock_number
 from cellblock.fleet.presence import Presence
+from support.at_once import at_once
 from support.certificates import certificate
 from support.postgresql import BOUND_SECONDS, Cutting, Postgres, installed_binaries
 from support.waits import until
@@ -46,29 +47,15 @@ def add(database: PostgresDatabase, name: str) -> None:
 
 
 def test_migrations_go_up_one_at_a_time_and_not_down(postgres_url: str) -> None:
-    failed: list[BaseException] = []
-    go = threading.Barrier(6)
-
     def broker(migrations: tuple[str, ...]) -> None:
-        server = PostgresServer(postgres_url)
-        try:
-            go.wait()
+        with contextlib.closing(PostgresServer(postgres_url)) as server:
             PostgresDatabase(server, "things", migrations)
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failed.append(error)
-        finally:
-            server.close()
 
     for migrations in (
         MIGRATIONS,
         (*MIGRATIONS, "ALTER TABLE things ADD COLUMN size INTEGER; SELECT pg_sleep(0.1)"),
     ):
-        threads = [threading.Thread(target=broker, args=(migrations,)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed
+        at_once(broker, [migrations] * 6)
     server = PostgresServer(postgres_url)
     with pytest.raises(StoreError, match="newer Cellblock"):
         PostgresDatabase(server, "things", MIGRATIONS)
@@ -302,23 +289,11 @@ def test_who_waited_for_a_lock_sees_what_was_written_whatever_the_database_s_def
     postgres: Postgres, postgres_url: str
 ) -> None:
     postgres.configure(postgres_url, "default_transaction_isolation = 'serializable'")
-    go, failed = threading.Barrier(4), list[BaseException]()
 
-    def broker() -> None:
-        server = PostgresServer(postgres_url)
-        try:
-            go.wait()
+    def broker(name: str) -> None:
+        with contextlib.closing(PostgresServer(postgres_url)) as server:
             database = PostgresDatabase(server, "things", MIGRATIONS, counted=True)
             for _ in range(10):
-                add(database, "one")
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failed.append(error)
-        finally:
-            server.close()
+                add(database, name)
 
-    threads = [threading.Thread(target=broker) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(broker, ["one"] * 4)

@@ -1,10 +1,18 @@
+"""Work beside the loop: tasks that end with their group, and threads that are waited for."""
+
 from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
+import threading
 import weakref
 
+import pytest
+
 from cellblock.base.tasks import TaskSet, at_most, beside, end_tasks
+from cellblock.base.threads import DaemonThread, call_when_done, is_done_within, start_daemon
 
 
 async def test_a_task_is_held_until_it_is_done() -> None:
@@ -79,3 +87,98 @@ async def test_what_takes_too_long_is_cut_off_and_what_stands_behind_it_is_done(
     assert done == ["in time"]
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
+
+
+async def test_work_is_done_in_turn_and_closing_comes_last() -> None:
+    disk, done = DaemonThread("test"), list[int]()
+    futures = [disk.submit(done.append, number) for number in range(100)]
+    await asyncio.wrap_future(futures[-1])
+    assert await disk.close(lambda: done.append(100), 5.0)
+    assert done == list(range(101))
+    with pytest.raises(RuntimeError):
+        disk.submit(print)
+
+
+async def test_what_fails_is_told_and_costs_nobody_else() -> None:
+    disk = DaemonThread("test")
+    failing = disk.submit(int, "x")
+    with pytest.raises(ValueError, match="invalid literal"):
+        await asyncio.wrap_future(failing)
+    assert await asyncio.wrap_future(disk.submit(int, "7")) == 7
+    assert await disk.close(lambda: None, 5.0)
+
+
+async def test_closing_cancels_what_waits_and_does_not_wait_for_what_hangs() -> None:
+    disk, began, go_on, removed = (
+        DaemonThread("test"),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
+    hung = disk.submit(lambda: (began.set(), go_on.wait(20)))
+    assert await asyncio.to_thread(began.wait, 5)
+    waiting = disk.submit(pytest.fail, "it was cancelled")
+    assert not await disk.close(removed.set, 0.05)
+    assert waiting.cancelled() and not hung.done()
+    go_on.set()
+    # Still in its turn, when the disk goes on at last.
+    assert await asyncio.to_thread(removed.wait, 5)
+
+
+async def test_closing_without_any_work() -> None:
+    done = threading.Event()
+    assert await DaemonThread("test").close(done.set, 5.0)
+    assert done.is_set()
+
+
+async def test_work_of_its_own_thread_brings_what_it_raises_and_the_thread_ends() -> None:
+    def stop() -> None:
+        raise StopIteration(threading.current_thread())
+
+    future = start_daemon("once", stop)
+    assert await is_done_within(future, 60.0)
+    error = future.exception()
+    assert isinstance(error, StopIteration) and error.value.daemon
+    await asyncio.to_thread(error.value.join, 60)
+    assert not error.value.is_alive()
+
+
+async def test_waiting_has_its_bound_and_cancels_nothing() -> None:
+    go_on, told = threading.Event(), asyncio.Event()
+    future = start_daemon("once", go_on.wait, 60)
+    call_when_done(future, told.set)
+    assert not await is_done_within(future, 0.05) and not told.is_set()
+    go_on.set()
+    assert await is_done_within(future, 60.0) and future.result() and told.is_set()
+    assert await is_done_within(future, 0.0), "what is done is done at once"
+
+
+async def test_what_the_work_has_returned_is_not_held_while_the_thread_is_idle() -> None:
+    class Large:
+        pass
+
+    thread = DaemonThread("test")
+    held = weakref.ref(await asyncio.wrap_future(thread.submit(Large)))
+    await asyncio.wrap_future(thread.submit(int))
+    assert held() is None
+    thread.end()
+    with pytest.raises(RuntimeError):
+        thread.submit(int)
+
+
+def test_a_loop_that_is_closed_is_not_told_and_a_thread_that_hangs_does_not_keep_the_process() -> None:
+    code = """
+import asyncio, threading
+from cellblock.base.threads import DaemonThread, is_done_within
+thread, go_on = DaemonThread("test"), threading.Event()
+async def main():
+    print(await is_done_within(thread.submit(go_on.wait), 0.05))
+asyncio.run(main())
+go_on.set()
+print(thread.submit(int).result(60))
+thread.submit(threading.Event().wait)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n0\n", "")

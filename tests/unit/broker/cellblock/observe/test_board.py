@@ -1,15 +1,27 @@
-"""What the dashboard remembers of runs, and what it does not."""
+"""The board of running runs, and who watches it."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cellblock import Broker
+from cellblock.app.config.load import load_settings
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import TraceSettings
+from cellblock.observe.traces import make_exporter
 from cellblock.run.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from cellblock.run.events import RunFacts
+from support.entries import settings
 from support.memory_host import HostedRun, World, hold, turns
 
 MakeWorld = Callable[..., World]
@@ -113,3 +125,49 @@ async def test_runs_of_each_second(make_world: MakeWorld, monkeypatch: Any) -> N
     monkeypatch.setattr("cellblock.run.board.time.monotonic", lambda: now)
     board.ended.extend([(990.0, True), (998.2, True), (998.9, False), (999.1, True), (1000.4, True)])
     assert board.per_second(3) == [[0, 0], [2, 1], [1, 0]]
+
+
+async def test_what_is_off_is_not_there(tmp_path: Path) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    async with Broker(settings(tmp_path)) as broker:
+        assert broker.events.open("me", "1") is None
+        assert not {thread.name for thread in threading.enumerate() if "audit" in thread.name} - before
+    assert not (tmp_path / "audit.jsonl").exists()
+
+
+async def test_the_audit_log_is_whole_when_the_broker_has_stopped(tmp_path: Path) -> None:
+    # A run that is under way is ended by the stop, and its end is in the log too.
+    async with Broker(settings(tmp_path, audit={"enabled": True})) as broker:
+        assert (await broker.run("1")).ok
+        task = asyncio.create_task(broker.run("await new Promise(() => {})"))
+        async with asyncio.timeout(30):
+            while broker.facts().pool()["running"] == 0:  # noqa: ASYNC110 - asked, as a dashboard does
+                await asyncio.sleep(0.01)
+    await asyncio.gather(task, return_exceptions=True)
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["run", "run_end", "run", "run_end"]
+    assert [line["outcome"] for line in lines if "outcome" in line] == ["ok", "CANCELLED"]
+
+
+def test_a_service_has_an_audit_log_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load_settings(None).for_service().cellblock.audit.enabled is True
+    off = settings(tmp_path, audit={"enabled": False})
+    assert off.for_service().cellblock.audit.enabled is False
+
+
+def test_traces_without_the_extra_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigError, match=r"pip install 'cellblock\[otel\]'"):
+        make_exporter(TraceSettings(endpoint="http://127.0.0.1:4318/v1/traces"))
+
+
+def test_the_broker_imports_none_of_it() -> None:
+    heavy = (
+        "prometheus_client",
+        "opentelemetry.sdk",
+        "cellblock.observe.audit",
+        "cellblock.run.board",
+    )
+    code = f"import sys, cellblock.app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -1,39 +1,44 @@
-"""What Prometheus reads, as its own parser understands it."""
+"""Metrics, and the collector that takes them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cellblock import Broker
 from cellblock.observe.metrics import Metrics
 from cellblock.observe.tally import Tally
+from support.entries import settings
 from support.memory_host import HostedRun, World
+from support.still_broker import StillBroker
+from support.waits import within
 
 MakeWorld = Callable[..., World]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-class Still:
-    """A broker's facts that do not change."""
-
-    def pool(self) -> dict[str, Any]:
-        return {"capacity": 16, "running": 2, "queued": 3, "warm": 4, "booting": 1, "hostCount": 1}
-
-    def upstreams(self) -> list[dict[str, Any]]:
-        return [
-            {"id": "files", "state": "ready", "tools": 5, "attempts": 1},
-            {"id": 'ev"il\n', "state": "waiting", "tools": 0, "attempts": 9},
-        ]
-
-    def knowledge(self) -> list[dict[str, Any]]:
-        return []
+STILL = StillBroker(
+    [
+        {"id": "files", "state": "ready", "tools": 5, "attempts": 1},
+        {"id": 'ev"il\n', "state": "waiting", "tools": 0, "attempts": 9},
+    ],
+    capacity=16,
+    running=2,
+    queued=3,
+    warm=4,
+    booting=1,
+    hostCount=1,
+)
 
 
 def read(tally: Tally) -> Samples:
-    page = Metrics(tally, Still()).page().decode()
+    page = Metrics(tally, STILL).page().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(page)
@@ -119,3 +124,27 @@ def test_the_state_now_and_hostile_names() -> None:
     assert of(samples, "cellblock_upstream_up", server="files") == 1
     assert of(samples, "cellblock_upstream_up", server='ev"il\n') == 0
     assert of(samples, "cellblock_upstream_connects_total", server='ev"il\n') == 9
+
+
+async def test_a_programs_registry_has_them(tmp_path: Path) -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    Counter("orders", "The program's own.", registry=registry).inc()
+    broker = Broker(settings(tmp_path, {}, pool={"warm": 1, "capacity": 3}), tools=[])
+    registry.register(broker.metrics_collector())
+    other = CollectorRegistry()
+    other.register(broker.metrics_collector())
+
+    def page(registry: CollectorRegistry = registry) -> str:
+        return generate_latest(registry).decode()
+
+    before = page()
+    assert "orders_total 1.0" in before and "cellblock_pool_places" not in before
+    async with broker:
+        assert (await within(broker.run("globalThis.__codemode_result__ = 1;"), 60)).ok
+        here = page()
+        beside = await within(asyncio.to_thread(page), 60)
+        for text in (here, beside, page(other)):
+            assert 'cellblock_runs_total{outcome="ok"} 1.0' in text
+            assert "cellblock_pool_places 3.0" in text
+    after = page()
+    assert 'cellblock_runs_total{outcome="ok"} 1.0' in after and "cellblock_pool_places" not in after

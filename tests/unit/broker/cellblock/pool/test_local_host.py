@@ -1,8 +1,9 @@
-"""How long a broker waits before it starts its next worker host."""
+"""Hosts that the pool starts itself: here, and on Ray."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import stat
 import sys
@@ -10,9 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from cellblock import Broker, ConfigError
+from cellblock.base.settings.hosts import RaySettings
+from cellblock.base.settings.sections import IsolationSettings, PoolSettings
+from cellblock.fleet import ray_hosts
+from cellblock.fleet.ray_hosts import RayHosts
+from cellblock.fleet.remote_hosts import pair_on_ray
 from cellblock.pool import local_host
 from cellblock.pool.local_host import RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS, LocalHost, restart_pause
+from cellblock.pool.start import Terms
 from cellblock_worker.host.host_config import HostConfig
+from cellblock_worker.wire.keys import make_pair, pair_of
+from support.entries import settings
 from support.waits import until
 
 
@@ -66,3 +76,49 @@ async def test_hosts_that_end_at_once_are_started_with_growing_pauses(
         await host.stop()
         logging.getLogger("cellblock.pool").disabled = False
     assert asked[:4] == expected
+
+
+async def test_without_ray_a_broker_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    config = settings(tmp_path / "state", hosts={"local": False, "listen": "tcp://127.0.0.1:*", "ray": {}})
+    with pytest.raises(ConfigError, match="Ray is not installed") as caught:
+        async with Broker(config):
+            pass
+    assert caught.value.hint == "pip install 'cellblock[ray]'"
+
+
+async def test_an_answer_that_cannot_be_read_is_not_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process is another program here: each time it says something else."""
+    first = tmp_path / "first"
+    (program := tmp_path / "program").write_text(
+        f"""#!{sys.executable}
+import json, pathlib, sys
+first = pathlib.Path({str(first)!r})
+number = len(first.read_text()) if first.exists() else 0
+first.write_text("x" * (number + 1))
+sys.stdin.readline()
+for _ in sys.stdin:
+    print(["x" * 100_000, "no JSON", json.dumps({{"said": "all is well"}})][min(number, 2)], flush=True)
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
+    terms = Terms(1 << 20, 64, IsolationSettings())
+    hosts = RayHosts(RaySettings(), PoolSettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
+    hosts.start("tcp://127.0.0.1:1")
+    try:
+        await until(lambda: "all is well" in caplog.text, "it is asked again")
+    finally:
+        await hosts.stop()
+
+
+def test_brokers_with_one_key_have_one_for_their_hosts_and_it_is_another() -> None:
+    own, other = pair_of(b"a" * 32), pair_of(b"b" * 32)
+    assert pair_on_ray(own) == pair_on_ray(pair_of(b"a" * 32))
+    assert len({own.secret, pair_on_ray(own).secret, pair_on_ray(other).secret}) == 3

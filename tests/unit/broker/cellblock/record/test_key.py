@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 
 from cellblock.base.database import StoreError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.record.key import KEY_BYTES, KEY_FILE, load_key
+from support.at_once import at_once
+from support.ring import Ring
 
 IN_FILE = AuthSettings(keyring="off")
-
-
-class Ring(KeyringBackend):
-    """Keeps entries in memory, or refuses to."""
-
-    priority = 1  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[tuple[str, str], str] = {}
-        self.locked = False
-
-    def get_password(self, service: str, username: str) -> str | None:
-        if self.locked:
-            raise RuntimeError("locked")
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        if self.locked:
-            raise RuntimeError("locked")
-        self.entries[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.entries[service, username]
-
-
-@pytest.fixture
-def ring() -> Iterator[Ring]:
-    before, made = keyring.get_keyring(), Ring()
-    keyring.set_keyring(made)
-    yield made
-    keyring.set_keyring(before)
 
 
 def test_a_key_is_made_once_and_is_private(tmp_path: Path) -> None:
@@ -63,18 +30,7 @@ def test_a_key_is_made_once_and_is_private(tmp_path: Path) -> None:
 
 
 def test_brokers_that_start_at_once_agree_on_one(tmp_path: Path, ring: Ring) -> None:
-    keys: list[bytes] = []
-    begin = threading.Barrier(8)
-
-    def broker(settings: AuthSettings) -> None:
-        begin.wait()
-        keys.append(load_key(tmp_path, settings))
-
-    threads = [threading.Thread(target=broker, args=(one,)) for one in [IN_FILE, AuthSettings()] * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    keys = at_once(lambda settings: load_key(tmp_path, settings), [IN_FILE, AuthSettings()] * 4)
     assert len(keys) == 8 and len(set(keys)) == 1
     assert len(ring.entries) <= 1, "what the slower ones put into the keyring stays there"
 

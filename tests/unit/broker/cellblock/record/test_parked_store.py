@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from cellblock.record.rows import (
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.tools.schemas.replies import WrongAnswer
+from support.at_once import at_once
 
 NOW = 1_000_000_000.0
 KEY = bytes(range(32))
@@ -74,21 +75,12 @@ def park(
 def test_of_many_who_take_a_run_one_gets_it(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in)
     park(store, 1)
-    got: list[str] = []
-    go = threading.Barrier(10)
 
-    def taker(name: str) -> None:
-        mine = opened(kept_in)
-        go.wait()
-        if mine.take("r", name) is not None:
-            got.append(name)
-        mine.close()
+    def taker(name: str) -> str | None:
+        with contextlib.closing(opened(kept_in)) as mine:
+            return name if mine.take("r", name) is not None else None
 
-    threads = [threading.Thread(target=taker, args=(f"broker-{number}",)) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    got = [name for name in at_once(taker, [f"broker-{number}" for number in range(10)]) if name]
     assert len(got) == 1 and store.owned() == [("r", got[0])]
     found = store.head("r")
     assert found is not None and (found.state, found.resumed) == ("running", 1)
@@ -99,24 +91,12 @@ def test_answers_that_come_at_once_all_stay(kept_in: Path | PostgresServer) -> N
     store = opened(kept_in)
     calls = range(1, 9)
     park(store, *calls)
-    failed: list[BaseException] = []
-    go = threading.Barrier(len(calls))
 
     def answerer(call: int) -> None:
-        mine = opened(kept_in)
-        go.wait()
-        try:
+        with contextlib.closing(opened(kept_in)) as mine:
             mine.answer("r", {of(call): "accepted"})
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failed.append(error)
-        mine.close()
 
-    threads = [threading.Thread(target=answerer, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(answerer, calls)
     read = store.take("r", "b")
     assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(map(of, calls), "accepted")
     store.close()

@@ -150,19 +150,6 @@ def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> 
         assert small == whole
 
 
-@pytest.mark.parametrize("content", CONTENTS)
-def test_results_for_another_broker(content: bytes) -> None:
-    raw = b'{"jsonrpc":"2.0","id":5,"result":{' + content + b"}}"
-    calls = {"5": [False, None, "tools/call"]}
-    facts, parts = answers_apart.lighten({"calls": calls, "token": "t", "cursor": "c"}, raw)
-    passed = parts[0]
-    if facts["what"] == "value":
-        assert json.loads(parts[0])["result"]["_meta"] == {VALUE_KEY: "t"}
-        passed = b'{"jsonrpc":"2.0","id":5,"result":{"isError":' + parts[1] + b"}}"
-    tool = ToolEntry("tool", "tool")
-    assert outcome(passed, tool) == outcome(raw, tool)
-
-
 @pytest.mark.parametrize("json_text", [False, True])
 def test_what_is_learnt_of_results(json_text: bool) -> None:
     given = {"type": "array", "maxItems": 1}

@@ -1,17 +1,27 @@
-"""What watchers are told of runs, over the in-memory wire: every step once, in order, whatever becomes of the run."""
+"""A run's events and log."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cellblock.run.events import CallFacts, RunEvents, RunFacts, Watcher
+from cellblock.run.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
+from cellblock.run.queries import MAX_QUERIES, MAX_WAITING_BYTES, Queries
 from cellblock.run.response import LogEntry
-from support.memory_host import HostedRun, World, hold
+from cellblock.run.run_log import LOG_NOTE_BYTES, RunLog
+from cellblock.script.source import Script
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.types.discovery import Discovery
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker.states import MAX_NOTICES
+from support.memory_host import HostedRun, World, hold, turns
 from support.waits import until
 
 MakeWorld = Callable[..., World]
@@ -179,3 +189,235 @@ async def test_a_watcher_that_raises_harms_nobody(
         assert (await world.run()).ok
     assert "started running" in diary.said
     assert "broken" in caplog.text
+
+
+LINE = protocol.Log(level="warn", ms=3)
+
+
+def said(max_log_bytes: int = 100, heard: list[LogEntry] | None = None) -> RunLog:
+    events = RunEvents()
+    if heard is not None:
+        events.add(Observer(on_log=heard.append))
+    return RunLog(Script("1"), max_log_bytes, events.open("tests", "1"))
+
+
+def test_entries_are_kept_in_order_and_told() -> None:
+    heard: list[LogEntry] = []
+    one = said(heard=heard)
+    assert [one.log(LINE, text.encode()) for text in ("a", "b")] == [None, None]
+    assert [(entry.level, entry.message, entry.time_ms) for entry in one.entries] == [
+        ("warn", "a", 3), ("warn", "b", 3),
+    ]  # fmt: skip
+    assert heard == one.entries
+
+
+def test_what_is_no_utf8_is_shown_as_such() -> None:
+    one = said()
+    assert one.log(LINE, b"\xff") is None and one.entries[0].message == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="data:text/javascript;base64,Zm9vKCk7"></script>',
+        "data:application/javascript;base64,Zm9v:1:2",
+        "data:application/typescript;base64,Zm9v and data:application/script",
+    ],
+)
+def test_what_a_script_logs_is_not_changed(text: str) -> None:
+    one = said(max_log_bytes=1000)
+    assert one.log(LINE, text.encode()) is None
+    assert one.notice(json.dumps({"code": "C", "message": text}).encode()) is None
+    assert (one.entries[0].message, one.notices[0].message) == (text, text)
+
+
+def test_places_in_stacks_are_the_scripts() -> None:
+    one = said(max_log_bytes=1000)
+    frame = "    at f (data:application/script:2:7)"
+    assert one.log(LINE, frame.encode()) is None
+    assert one.notice(json.dumps({"code": "C", "message": frame}).encode()) is None
+    assert (one.entries[0].message, one.notices[0].message) == ("    at f (script.js:2:7)",) * 2
+
+
+def test_a_host_that_lets_more_pass_has_lied() -> None:
+    one = said(max_log_bytes=10)
+    assert one.log(LINE, b"x" * (10 + LOG_NOTE_BYTES)) is None
+    breach = one.log(LINE, b"x")
+    assert breach is not None and "more logs" in breach and len(one.entries) == 1
+
+
+def test_entries_without_bytes_are_counted_too() -> None:
+    one = said()
+    assert all(one.log(LINE, b"") is None for _ in range(MAX_LOG_ENTRIES + 1))
+    assert one.log(LINE, b"") is not None
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'"text"', b"\xff"])
+def test_a_notice_that_is_none_is_passed_over(body: bytes) -> None:
+    one = said()
+    assert one.notice(body) is None and one.notices == []
+
+
+def test_a_notice_is_cut_to_a_warning() -> None:
+    one = said()
+    sent: dict[str, Any] = {"code": "C" * 99, "message": "m" * 9999, "hint": "h" * 999, "path": 7}
+    assert one.notice(json.dumps(sent).encode()) is None
+    (found,) = one.notices
+    assert (found.severity, found.code, len(found.message)) == ("warning", "C" * 64, 1000)
+    assert found.hint == "h" * 500 and found.path is None
+
+
+def test_notices_are_counted_whatever_they_hold() -> None:
+    one = said()
+    assert all(one.notice(b"") is None for _ in range(MAX_NOTICES))
+    breach = one.notice(b"{}")
+    assert breach is not None and "more notices" in breach and one.notices == []
+
+
+class Answers:
+    """Queries with what was answered."""
+
+    def __init__(self, discovery: Discovery | None = None, most: int = 100_000) -> None:
+        catalog = Catalog(1, {"a": ServerEntry("a", "A", "a")})
+        self.found: dict[int, tuple[bool, Any]] = {}
+        self.has_room = True
+        self.queries = Queries(
+            discovery or Discovery(catalog), self._reply, most, has_room=lambda: self.has_room
+        )
+
+    def _reply(self, query_id: int, ok: bool, body: bytes) -> None:
+        assert query_id not in self.found
+        self.found[query_id] = ok, json.loads(body)
+
+
+async def test_they_are_answered_in_order_one_in_a_turn() -> None:
+    made = Answers()
+    for number in range(5):
+        made.queries.begin(number, "listServers", b"[]")
+    assert list(made.found) == [0], "the first needs to wait for nobody"
+    seen = []
+    while len(made.found) < 5:
+        await asyncio.sleep(0)
+        seen.append(len(made.found))
+    assert list(made.found) == [0, 1, 2, 3, 4]
+    assert all(after - before <= 1 for before, after in zip([1, *seen], seen, strict=False))
+    assert made.found[4] == (True, [{"serverId": "a", "serverName": "A"}])
+
+
+async def test_a_long_list_takes_several_turns_and_is_encoded_once() -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(50)}}
+    tools = [ToolEntry(f"tool {n}", f"tool{n}", input_schema=schema) for n in range(400)]
+    outputs: dict[str, ToolOutput] = {}
+    catalog = Catalog(1, {"a": ServerEntry("a", "A", "a", tools=tuple(tools))})
+    discovery = Discovery(catalog, lambda _, tool: outputs.get(tool.tool_name))
+    made = Answers(discovery, most=10_000_000)
+    full = b'["a",{"detail":"full"}]'
+
+    async def turns_for(query_id: int) -> int:
+        made.queries.begin(query_id, "listTools", full)
+        count = 0
+        while query_id not in made.found:
+            count += 1
+            await asyncio.sleep(0)
+        await turns()
+        assert made.found[query_id] == (True, discovery.answer("listTools", json.loads(full)))
+        return count
+
+    assert await turns_for(1) > 5
+    assert await turns_for(2) == 0
+    outputs["tool 7"] = ToolOutput("observed", "Observed.", schema={"type": "string"})
+    assert await turns_for(3) == 0, "of one that has changed, that one is encoded"
+    assert "outputSchema" in made.found[3][1][7]
+
+
+async def test_none_is_answered_after_the_end() -> None:
+    made = Answers()
+    for number in range(5):
+        made.queries.begin(number, "listServers", b"[]")
+    made.queries.close()
+    await turns()
+    assert list(made.found) == [0]
+
+
+async def test_what_waits_is_capped_in_bytes() -> None:
+    made = Answers()
+    text = json.dumps(["x" * (60 * 1024)]).encode()
+    for number in range(1, 11):
+        made.queries.begin(number, "describeServer", text)
+    # The first was answered at once.
+    assert set(made.found) == {1, 10} and MAX_WAITING_BYTES == 8 * 64 * 1024
+    ok, error = made.found[10]
+    assert not ok and "Too many long" in error["message"]
+    await turns(10)
+    made.queries.begin(11, "describeServer", text)
+    assert len(made.found) == 11 and "Too many" not in made.found[11][1]["message"]
+
+
+async def test_they_wait_until_their_answers_can_be_sent() -> None:
+    made = Answers()
+    made.has_room = False
+    for number in range(3):
+        made.queries.begin(number, "listServers", b"[]")
+    await turns()
+    assert made.found == {}
+    made.has_room = True
+    made.queries.go_on()
+    made.queries.go_on()
+    await turns()
+    assert list(made.found) == [0, 1, 2]
+
+
+async def test_the_number_is_capped() -> None:
+    made = Answers()
+    for number in range(1, MAX_QUERIES + 1):
+        assert not made.queries.at_limit
+        made.queries.begin(number, "listServers", b"[]")
+    assert made.queries.at_limit
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"7", b"[" * 300, b'["\xff"]', b'{"a":1}'])
+async def test_every_request_is_answered(body: bytes) -> None:
+    made = Answers()
+    made.queries.begin(1, "describeServer", body)
+    assert made.found[1][0] is False
+
+
+async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Discovery):
+        def answer(self, operation: Any, arguments: list[Any]) -> Any:
+            raise RuntimeError("no FTS5 here")
+
+    made = Answers(Broken(Catalog()))
+    made.queries.begin(1, "searchTools", b'["x"]')
+    ok, error = made.found[1]
+    assert not ok and "Cellblock failed" in error["message"] and "no FTS5" in caplog.text
+
+
+async def test_an_answer_over_the_cap_says_what_to_do() -> None:
+    servers = {f"s{n}": ServerEntry(f"s{n}", "x" * 100, f"s{n}") for n in range(100)}
+    made = Answers(Discovery(Catalog(1, servers)), most=5_000)
+    made.queries.begin(1, "listServers", b"[]")
+    assert made.found[1][0] is False and "too large" in made.found[1][1]["message"]
+
+
+async def test_what_is_asked_again_in_one_go_is_made_once_and_made_anew_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Answers()
+    asked: list[str] = []
+    answer = Discovery.answer
+
+    def counting(self: Discovery, op: Any, arguments: list[Any]) -> Any:
+        asked.append(op)
+        return answer(self, op, arguments)
+
+    monkeypatch.setattr(Discovery, "answer", counting)
+    # The first is answered at once; the others wait for the next turns.
+    for number in range(4):
+        made.queries.begin(number, "listServers", b"[]")
+    await turns()
+    assert len(made.found) == 4 and all(found == made.found[0] for found in made.found.values())
+    assert len(asked) == 2
+    made.queries.begin(4, "listServers", b"[]")
+    await turns()
+    assert len(asked) == 3

@@ -1,16 +1,19 @@
-"""Answers go to a worker no faster than it reads; none is lost, and a worker cannot make them come faster.
-
-An error in one: all of it where it fits, and never over the cap nor lost, whatever it quotes.
-"""
+"""What a run's client is given: results, media and large results."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from pydantic_core import to_json
+from starlette.types import Message
 
 from cellblock.base.errors import (
     MAX_MESSAGE_CHARS,
@@ -20,8 +23,26 @@ from cellblock.base.errors import (
     ToolCallError,
     ToolNotFound,
 )
+from cellblock.base.offload.raw import Splices
+from cellblock.base.offload.share import Share, share_of_one
+from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.store import LocalStore
+from cellblock.run import answers as module
+from cellblock.run import media
+from cellblock.run.answers import Answers
+from cellblock.run.large_results import LargeResult
+from cellblock.run.media import Media, taken_out
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
+from cellblock.run.response import LogEntry, RunResponse
+from cellblock.serve.client import Owner
+from cellblock.serve.http.spliced import Spliced
+from cellblock.serve.outputs import run_output
+from cellblock.serve.outputs.kept_outputs import KeptOutputs
+from cellblock.serve.outputs.run_output import tool_result
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
 from support.memory_host import turns
+from support.waits import within
 
 MOST = 800
 TOLD_FROM = 100
@@ -149,3 +170,225 @@ def test_what_is_certain_is_said_at_any_length() -> None:
 def test_a_message_to_a_script_has_a_most() -> None:
     error = ScriptError("x" * 1_000_000, hint="y" * 1_000_000)
     assert (len(error.message), len(error.hint)) == (MAX_MESSAGE_CHARS, MAX_MESSAGE_CHARS)
+
+
+SERVER = ServerEntry("tracker", "Tracker", "tracker")
+TOOL = ToolEntry("list", "list")
+
+
+def answered(value: Any, kind: Any = "value", *, keeps: bool = True) -> Answers:
+    answers = Answers(keeps)
+    answers.add("tracker", "list", kind, json.dumps(value).encode())
+    return answers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"title": 1},
+        {"deep": [{"title": None}]},
+        json.dumps({"title": 1}),
+        {"text": json.dumps({"inner": json.dumps({"title": 1})})},
+    ],
+    ids=["at the top", "deep", "in a JSON text", "in a JSON text in a JSON text"],
+)
+def test_a_field_is_found_wherever_it_is(value: Any) -> None:
+    answers = answered(value)
+    assert answers.may_have("title")
+    for other in ("titl", "itle", "Title", "titles", "t.tle"):
+        assert not answers.may_have(other)
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_field_is_found_however_its_letters_are_written(ascii_only: bool) -> None:
+    answers = Answers(keeps=True)
+    answers.add("tracker", "list", "value", json.dumps({"größe": 1}, ensure_ascii=ascii_only).encode())
+    assert answers.may_have("größe") and not answers.may_have("grösse")
+
+
+def test_what_was_not_kept_may_have_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Answers(keeps=True).may_have("title"), "no tool was called"
+    assert answered({}, keeps=False).may_have("title")
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 10)
+    assert answered({"a": 1}).may_have("title") is False
+    assert answered({"a": 1, "b": 2}).may_have("title")
+
+
+DECLARED = ToolOutput("declared", "", schema={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "assumed", "got"),
+    [
+        ('{"a": 1}', "text", DECLARED, "document"),
+        ('[{"a": 1}]', "text", None, "document"),
+        ("{a sentence in braces", "text", None, "text"),
+        ("a sentence", "text", DECLARED, "text"),
+        ({"a": 1}, "json", DECLARED, None),
+        ({"a": 1}, "value", None, None),
+        ('{"a": 1}', "text", ToolOutput("observed", "", document={}), None),
+        ("a sentence", "text", ToolOutput("observed", "", text=True), None),
+    ],
+)
+def test_texts_where_something_else_was_assumed(value: Any, kind: str, assumed: Any, got: str | None) -> None:
+    found = answered(value, kind).unlike([(SERVER, TOOL, assumed)])
+    if got is None:
+        assert found == {}
+    else:
+        output = found["tracker", "list"]
+        assert (output.document is not None, output.text) == (got == "document", got == "text")
+
+
+def test_one_value_among_texts_and_nothing_is_said() -> None:
+    answers = answered('{"a": 1}', "text")
+    assert answers.texts() == [("tracker", "list")]
+    answers.add("tracker", "list", "value", b'{"a": 1}')
+    assert answers.unlike([(SERVER, TOOL, DECLARED)]) == {} and answers.texts() == []
+
+
+VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
+OWNER = Owner("token", "a")
+
+
+@pytest.fixture
+async def share() -> AsyncGenerator[Share]:
+    made = share_of_one()
+    yield made
+    await within(made.apart.close())
+
+
+def response_with(result: Any) -> RunResponse:
+    return RunResponse(logs=[LogEntry(level="log", message="é", time_ms=1)], result=result, diagnostics=[])
+
+
+def written(result: types.CallToolResult) -> bytes:
+    """As the SDK encodes it."""
+    data = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    message = types.JSONRPCResponse(jsonrpc="2.0", id=1, result=data)
+    return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def test_a_whole_result(share: Share) -> None:
+    splices = Splices()
+    small = await tool_result(response_with(VALUE), None, None, splices)
+    large = await within(
+        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, splices)
+    )
+    assert b"".join(splices.spliced(written(large))) == written(small)
+    # Where nobody puts it in, it is decoded.
+    plain = await tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None)
+    assert written(plain) == written(small)
+
+
+async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
+    value = [VALUE] * 50
+    kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
+    try:
+        texts: list[str] = []
+        shown: list[Any] = []
+        for result in (value, LargeResult(to_json(value), share=share)):
+            made = await within(tool_result(response_with(result), kept, OWNER, Splices()))
+            assert made.structured_content is not None
+            shown.append(made.structured_content["result"])
+            (link,) = made.structured_content["outputs"]
+            found, text = await kept.read(OWNER, str(link["uri"]).split("/")[-1], 1)
+            texts.append(text)
+            assert found.part == "result"
+        assert shown[0] == shown[1] and texts[0] == texts[1]
+    finally:
+        await kept.close()
+
+
+async def test_too_much_that_waits_is_an_error(share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_output._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
+    made = await within(
+        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, Splices())
+    )
+    assert made.structured_content is not None
+    assert made.structured_content["result"] is None
+    (why,) = made.structured_content["diagnostics"]
+    assert why["code"] == "RESULT_NOT_READ" and "run to its end" in why["message"]
+
+
+async def test_an_http_response_has_the_length_of_what_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    splices = Splices()
+    token = splices.add(b"[" + b"1," * 300_000 + b"1]", on_gone=lambda: None)
+    body = b'{"result":"' + token.encode() + b'"}'
+
+    async def handle(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(len(body)).encode()), (b"x", b"y")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await Spliced(handle, splices)({}, asyncio.Event().wait, send)  # pyright: ignore[reportArgumentType]
+    whole = b"".join(message["body"] for message in sent[1:])
+    assert whole == b'{"result":[' + b"1," * 300_000 + b"1]}"
+    assert sent[0]["headers"] == [(b"x", b"y"), (b"content-length", str(len(whole)).encode())]
+    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 40).decode()
+WAV = base64.b64encode(b"RIFF1234WAVEfmt ").decode()
+
+
+def image(data: str = PNG, mime_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "data": data, "mimeType": mime_type}
+
+
+def test_blocks_are_found_wherever_they_are_and_the_value_stays() -> None:
+    sound = {"type": "audio", "data": WAV, "mimeType": "audio/wav", "annotations": {"priority": 1}}
+    value: dict[str, Any] = {
+        "content": [{"type": "text", "text": "a"}, image()],
+        "more": {"deep": [sound, 1, None]},
+    }
+    shown, found = taken_out(value)
+    assert found == [Media("image", "image/png", PNG), Media("audio", "audio/wav", WAV)]
+    assert value["content"][1] == image()
+    assert shown["content"] == [
+        {"type": "text", "text": "a"},
+        image("[image/png, 48 bytes: image block 1 of this response]"),
+    ]
+    assert shown["more"]["deep"][0]["data"] == "[audio/wav, 16 bytes: audio block 2 of this response]"
+    assert shown["more"]["deep"][0]["annotations"] == {"priority": 1}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image(mime_type="image/svg+xml"),
+        image(mime_type="text/html"),
+        # What it says is not what it is.
+        image(mime_type="image/jpeg"),
+        image(WAV),
+        image("no base64!"),
+        image(PNG[:-1]),
+        image(""),
+        {"type": "text", "data": PNG, "mimeType": "image/png"},
+        {"type": "audio", "data": WAV, "mimeType": "audio/wav\n"},
+        {"type": "image", "data": [PNG], "mimeType": "image/png"},
+        {"type": "image", "data": PNG},
+    ],
+)
+def test_what_no_client_could_show_stays(block: dict[str, Any]) -> None:
+    value = [block]
+    shown, found = taken_out(value)
+    assert shown is value and found == []
+
+
+def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, found = taken_out([image()] * (media.MAX_BLOCKS + 2))
+    assert len(found) == media.MAX_BLOCKS
+    assert shown[-1] == image()
+    monkeypatch.setattr(media, "MAX_CHARS", 2 * len(PNG))
+    shown, found = taken_out([image()] * 3)
+    assert len(found) == 2 and shown[2] == image()
+    deep: Any = image()
+    for _ in range(media.MAX_LEVELS):
+        deep = [deep]
+    assert taken_out(deep) == (deep, [])
+    assert taken_out([0] * media.MAX_VALUES + [image()])[1] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import VirtualTimeLoop
+
+MakeWorld = Callable[..., World]
 
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
@@ -59,44 +62,43 @@ async def live_without_a_past(run: HostedRun) -> None:
         live_without_a_past,
     ],
 )
-async def test_events_that_are_none_end_the_run(play: Play) -> None:
-    world = World()
+async def test_events_that_are_none_end_the_run(play: Play, make_world: MakeWorld) -> None:
+    world = make_world()
     await world.host(play)
     journal = Journal.recording()
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=journal)
     assert codes(response) == ["PROTOCOL_VIOLATION"]
     assert world.failed == []
-    await world.close()
 
 
 @pytest.mark.parametrize("message", [protocol.Noted(), protocol.Live()])
-async def test_a_run_without_a_journal_has_no_events(message: protocol.Message) -> None:
+async def test_a_run_without_a_journal_has_no_events(
+    message: protocol.Message, make_world: MakeWorld
+) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         run.say(message)
 
-    world = World()
+    world = make_world()
     await world.host(play)
     assert codes(await world.run()) == ["PROTOCOL_VIOLATION"]
-    await world.close()
 
 
-async def test_events_without_end_end_the_run() -> None:
+async def test_events_without_end_end_the_run(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         for _ in range(MAX_EVENT_BYTES // len(LARGE) + 1):
             run.say(protocol.Noted(), LARGE)
 
-    world = World()
+    world = make_world()
     await world.host(play)
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=Journal.recording())
     assert codes(response) == ["SANDBOX_LIMIT"]
-    await world.close()
 
 
-async def test_events_may_come_with_each_entry() -> None:
+async def test_events_may_come_with_each_entry(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         for number in range(100):
@@ -104,17 +106,16 @@ async def test_events_may_come_with_each_entry() -> None:
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
 
-    world = World()
+    world = make_world()
     await world.host(play)
     journal = Journal.recording()
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=journal)
     assert response.ok
     assert journal.snapshot().events.endswith("c98c99")
-    await world.close()
 
 
-async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
+async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWorld) -> None:
     size = 50_000
 
     async def play(run: HostedRun) -> None:
@@ -123,7 +124,7 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
 
-    world = World(limits={"max_tool_calls": 10})
+    world = make_world(limits={"max_tool_calls": 10})
     await world.host(play)
     journal = Journal.recording()
     journal.most_bytes = 10 * size
@@ -134,7 +135,6 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on() -> None:
     with pytest.raises(ValueError, match="bytes"):
         journal.snapshot()
     assert journal.most_bytes < MAX_BYTES
-    await world.close()
 
 
 def filled(journal: Journal, size: int) -> None:
@@ -189,14 +189,14 @@ def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
     assert again.answer == b"1"
 
 
-async def test_intents_and_answers_are_told() -> None:
+async def test_intents_and_answers_are_told(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         await run.call(1, value={"a": 1})
         await run.query(2, "listServers")
         run.done(1)
 
-    world = World()
+    world = make_world()
     await world.host(play)
     told: list[tuple[int, bool | None]] = []
     journal = Journal.recording()
@@ -210,7 +210,6 @@ async def test_intents_and_answers_are_told() -> None:
         ("listServers", True, b'[{"serve'),
     ]
     assert recording.catalog["servers"]["tools"]["tools"] == [["echo", "echo"]]
-    await world.close()
 
 
 def written(parks: list[Park]) -> MemoryKeeper:
@@ -303,7 +302,7 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
     keeper.close()
 
 
-async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on() -> None:
+async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
         run.leased()
         run.call(1, "asks", {})
@@ -314,7 +313,7 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on() -> Non
     await world.host(play)
     assert (await world.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
-    full = World(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
+    full = make_world(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
     async with asyncio.timeout(BOUND):
         response = await full.executor.run(kept.journal.request, kept=kept)
     assert {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW, response
@@ -324,7 +323,6 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on() -> Non
     (kept,) = again.adopted(keeper)
     assert kept.journal.past is not None and [call.id for call in kept.journal.past.calls] == [1]
     await full.close()
-    await world.close()
     keeper.close()
 
 
@@ -369,7 +367,7 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     keeper.close()
 
 
-async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -> None:
+async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(make_world: MakeWorld) -> None:
     """Its script may have come to another end; what it was asked is not asked again, and no call is made."""
     made: list[Any] = []
 
@@ -386,7 +384,7 @@ async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -
 
     parks: list[Park] = []
     keeper = written(parks)
-    world = World(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
+    world = make_world(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
     await world.host(play, confirms=False)
     assert (await world.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
@@ -394,5 +392,4 @@ async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome() -
         response = await world.executor.run(kept.journal.request, kept=kept)
     assert response.result == "early" and made == [] and not world.failed
     assert response.usage.resumed == 1
-    await world.close()
     keeper.close()

@@ -1,12 +1,20 @@
-"""Processes that wait for another run: who gets one, and which must go."""
+"""What a host keeps: its names, and what was never told."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from dataclasses import dataclass
 
+import pytest
+
 from cellblock_worker.host.kept import SURPLUS_SECONDS, KeptWorkers
+from cellblock_worker.host.names import Names, addresses_of
+from cellblock_worker.host.untold import LASTS_SECONDS, Untold
 from cellblock_worker.wire import protocol
+from cellblock_worker.wire.endpoints import EndpointError
 from cellblock_worker.worker.reuse import ReuseBounds
+from support.virtual_time import VirtualTimeLoop
 
 BOUNDS = ReuseBounds(max_runs=9, max_age_ms=9000, idle_ms=60_000, principal_warm=1)
 
@@ -95,3 +103,88 @@ def test_one_that_is_gone_is_forgotten() -> None:
     kept.discard(process)
     kept.discard(process)
     assert len(kept) == 0
+
+
+async def test_an_address_is_itself_and_a_name_is_each_of_its_addresses() -> None:
+    known: dict[str, list[str] | None] = {"brokers.example": ["10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.2"]}
+
+    async def resolve(host: str) -> list[str]:
+        found = known[host]
+        if found is None:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return found
+
+    names = Names(["tcp://one.example:7070", "dns://brokers.example:7071", "tcp://one.example:7070"], resolve)
+    assert names.endpoints == ["tcp://one.example:7070"]
+    await names.look_up()
+    assert names.endpoints == [
+        "tcp://one.example:7070", "tcp://10.0.0.1:7071", "tcp://10.0.0.2:7071", "tcp://[fd00::1]:7071",
+    ]  # fmt: skip
+    known["brokers.example"] = None
+    await names.look_up()
+    assert len(names.endpoints) == 4, "nobody could say"
+    known["brokers.example"] = ["10.0.0.2"]
+    await names.look_up()
+    assert names.endpoints == ["tcp://one.example:7070", "tcp://10.0.0.2:7071"]
+
+
+async def test_the_machine_s_own_name_has_addresses_of_one_family() -> None:
+    found = await addresses_of("localhost")
+    assert found and len({":" in address for address in found}) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["dns://brokers", "dns://brokers:99999", "http://brokers:1", "dns://tcp://a:1"]
+)
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises(EndpointError, match="tcp://HOST:PORT"):
+        Names([name])
+
+
+def test_runs_that_last_are_told_once_and_brief_ones_never() -> None:
+    told: list[tuple[bytes, int]] = []
+
+    async def a_while() -> None:
+        untold = Untold(lambda token, wall_ms: told.append((token, wall_ms)))
+        untold.add(b"brief")
+        untold.add(b"lasts")
+        await asyncio.sleep(LASTS_SECONDS / 2)
+        untold.drop(b"brief")
+        untold.drop(b"unknown")
+        # It comes while the first look is on its way, and is not yet one that lasts at it.
+        untold.add(b"later")
+        untold.add(b"brief, later")
+        assert told == []
+        await asyncio.sleep(LASTS_SECONDS)
+        untold.drop(b"brief, later")
+        assert [token for token, _ in told] == [b"lasts"]
+        await asyncio.sleep(LASTS_SECONDS)
+        assert [token for token, _ in told] == [b"lasts", b"later"]
+        assert all(LASTS_SECONDS <= wall_ms / 1000 <= 2 * LASTS_SECONDS for _, wall_ms in told)
+
+        told.clear()
+        await asyncio.sleep(10 * LASTS_SECONDS)
+        untold.add(b"anew")
+        await asyncio.sleep(2 * LASTS_SECONDS)
+        assert [token for token, _ in told] == [b"anew"]
+
+    loop = VirtualTimeLoop()
+    loop.run_until_complete(a_while())
+    loop.close()
+
+
+def test_a_run_is_told_at_once_where_its_end_would_not_say_that_it_has_begun() -> None:
+    told: list[tuple[bytes, int]] = []
+
+    async def a_while() -> None:
+        untold = Untold(lambda token, wall_ms: told.append((token, wall_ms)))
+        untold.add(b"dies")
+        untold.tell(b"dies")
+        untold.tell(b"dies")
+        untold.tell(b"unknown")
+        await asyncio.sleep(2 * LASTS_SECONDS)
+
+    loop = VirtualTimeLoop()
+    loop.run_until_complete(a_while())
+    loop.close()
+    assert told == [(b"dies", 0)]

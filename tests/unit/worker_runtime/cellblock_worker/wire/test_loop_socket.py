@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,7 @@ from cellblock_worker.wire import loop_socket
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
 
 BOUND = 20.0
-Context = Any
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made: Context = zmq.Context(io_threads=1)
-    yield made
-    made.destroy(linger=0)
+OnMessage = Callable[[list[bytes]], None]
 
 
 class Inbox:
@@ -45,26 +38,44 @@ class Inbox:
         return self.messages
 
 
+class Sockets:
+    """Sockets of one context, which are closed after the test."""
+
+    def __init__(self) -> None:
+        self.context: Any = zmq.Context(io_threads=1)
+        self._made: list[LoopSocket] = []
+
+    def make(
+        self, kind: int, on_message: OnMessage | None = None, *, cap: int = 1 << 20, **options: Any
+    ) -> LoopSocket:
+        socket = self.context.socket(kind)
+        for name, value in options.items():
+            setattr(socket, name, value)
+        self._made.append(LoopSocket(socket, max_message_bytes=cap, on_message=on_message or Inbox()))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for one in self._made:
+            one.close()
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+async def sockets() -> AsyncIterator[Sockets]:
+    made = Sockets()
+    yield made
+    made.close()
+
+
 class Pair:
     """A ROUTER and a DEALER called `peer`, connected."""
 
-    def __init__(self, context: Context, endpoint: str, *, cap: int = 1 << 20) -> None:
+    def __init__(self, sockets: Sockets, endpoint: str, *, cap: int = 1 << 20) -> None:
         self.at_router, self.at_dealer = Inbox(), Inbox()
-        router = context.socket(zmq.ROUTER)
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self.router = LoopSocket(router, max_message_bytes=cap, on_message=self.at_router)
+        self.router = sockets.make(zmq.ROUTER, self.at_router, cap=cap, router_mandatory=1)
         self.router.bind(endpoint)
-        dealer = context.socket(zmq.DEALER)
-        dealer.setsockopt(zmq.IDENTITY, b"peer")
-        self.dealer = LoopSocket(dealer, max_message_bytes=cap, on_message=self.at_dealer)
+        self.dealer = sockets.make(zmq.DEALER, self.at_dealer, cap=cap, identity=b"peer")
         self.dealer.connect(endpoint)
-
-    def close(self) -> None:
-        self.router.close()
-        self.dealer.close()
-
-
-MakePair = Callable[..., Pair]
 
 
 @pytest.fixture(params=["inproc", "ipc"])
@@ -76,8 +87,8 @@ def numbered(count: int) -> list[list[bytes]]:
     return [[b"", str(index).encode(), b"x" * 100] for index in range(count)]
 
 
-async def test_both_directions_keep_their_order(context: Context, endpoint: str) -> None:
-    pair = Pair(context, endpoint)
+async def test_both_directions_keep_their_order(sockets: Sockets, endpoint: str) -> None:
+    pair = Pair(sockets, endpoint)
     sent = numbered(3000)
     for parts in sent:
         pair.dealer.send(parts)
@@ -85,30 +96,27 @@ async def test_both_directions_keep_their_order(context: Context, endpoint: str)
     for parts in sent:
         pair.router.send([b"peer", *parts])
     assert await pair.at_dealer.until(3000) == sent
-    pair.close()
 
 
 async def test_a_message_sent_before_the_peer_exists_arrives_when_it_does(
-    context: Context, tmp_path: Path
+    sockets: Sockets, tmp_path: Path
 ) -> None:
-    dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1000, on_message=Inbox())
+    dealer = sockets.make(zmq.DEALER)
     dealer.connect(f"ipc://{tmp_path}/late")
     dealer.send([b"early"])
     inbox = Inbox()
-    router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1000, on_message=inbox)
+    router = sockets.make(zmq.ROUTER, inbox)
     router.bind(f"ipc://{tmp_path}/late")
     assert (await inbox.until(1))[0][1:] == [b"early"]
-    router.close()
-    dealer.close()
 
 
 async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
-    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    sockets: Sockets, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
-    dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1 << 20, on_message=Inbox())
+    dealer = sockets.make(zmq.DEALER)
     inbox = Inbox()
-    router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1 << 20, on_message=inbox)
+    router = sockets.make(zmq.ROUTER, inbox)
     # Within one process there must be something to connect to.
     steps = [lambda: dealer.connect(endpoint), lambda: router.bind(endpoint)]
     first, second = steps if endpoint.startswith("ipc") else reversed(steps)
@@ -122,16 +130,14 @@ async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
         second()
     got = await inbox.until(500)
     assert [parts[1:] for parts in got] == sent
-    router.close()
-    dealer.close()
 
 
 async def test_a_peer_that_never_reads_is_unreachable_at_the_backlogs_cap(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sockets: Sockets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 2)
     monkeypatch.setattr(loop_socket, "BACKLOG_CAP", 10)
-    dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1000, on_message=Inbox())
+    dealer = sockets.make(zmq.DEALER)
     dealer.connect(f"ipc://{tmp_path}/nobody")
     sent = 0
     with pytest.raises(PeerUnreachable, match="over 10 messages"):
@@ -139,22 +145,20 @@ async def test_a_peer_that_never_reads_is_unreachable_at_the_backlogs_cap(
             dealer.send([b"x"])
             sent += 1
     assert 10 <= sent <= 20
-    dealer.close()
 
 
-async def test_an_unknown_peer_of_a_router_is_unreachable_at_once(context: Context, endpoint: str) -> None:
-    pair = Pair(context, endpoint)
+async def test_an_unknown_peer_of_a_router_is_unreachable_at_once(sockets: Sockets, endpoint: str) -> None:
+    pair = Pair(sockets, endpoint)
     with pytest.raises(PeerUnreachable):
         pair.router.send([b"stranger", b"x"])
     pair.dealer.send([b"hello"])
     await pair.at_router.until(1)
     pair.router.send([b"peer", b"back"])
     assert await pair.at_dealer.until(1) == [[b"back"]]
-    pair.close()
 
 
-async def test_a_peer_that_has_gone_becomes_unreachable(context: Context, tmp_path: Path) -> None:
-    pair = Pair(context, f"ipc://{tmp_path}/s")
+async def test_a_peer_that_has_gone_becomes_unreachable(sockets: Sockets, tmp_path: Path) -> None:
+    pair = Pair(sockets, f"ipc://{tmp_path}/s")
     pair.dealer.send([b"hello"])
     await pair.at_router.until(1)
     pair.dealer.close()
@@ -169,13 +173,12 @@ async def test_a_peer_that_has_gone_becomes_unreachable(context: Context, tmp_pa
     async with asyncio.timeout(BOUND):
         while not fails():  # noqa: ASYNC110 - the socket has no event for it
             await asyncio.sleep(0.01)
-    pair.close()
 
 
 async def test_a_message_over_the_cap_never_arrives_and_cuts_its_sender_off(
-    context: Context, tmp_path: Path
+    sockets: Sockets, tmp_path: Path
 ) -> None:
-    pair = Pair(context, f"ipc://{tmp_path}/s", cap=1000)
+    pair = Pair(sockets, f"ipc://{tmp_path}/s", cap=1000)
     pair.dealer.send([b"before"])
     await pair.at_router.until(1)
     pair.dealer.send([b"x" * 1001])
@@ -185,11 +188,10 @@ async def test_a_message_over_the_cap_never_arrives_and_cuts_its_sender_off(
             pair.dealer.send([b"after"])
             await asyncio.sleep(0.02)
     assert {parts[1] for parts in pair.at_router.messages} == {b"before", b"after"}
-    pair.close()
 
 
 async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
-    context: Context, endpoint: str
+    sockets: Sockets, endpoint: str
 ) -> None:
     loop = asyncio.get_running_loop()
     reported: list[Any] = []
@@ -201,9 +203,9 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
             raise RuntimeError("a defect of the receiver")
         inbox(parts)
 
-    router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1000, on_message=faulty)
+    router = sockets.make(zmq.ROUTER, faulty)
     router.bind(endpoint)
-    dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1000, on_message=Inbox())
+    dealer = sockets.make(zmq.DEALER)
     dealer.connect(endpoint)
     for body in (b"bad", b"bad", b"good"):
         dealer.send([body])
@@ -211,8 +213,6 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
     assert messages[0][-1] == b"good"
     assert [str(error) for error in reported] == ["a defect of the receiver"] * 2
     loop.set_exception_handler(None)
-    router.close()
-    dealer.close()
 
 
 async def most_in_a_turn(inbox: Inbox, count: int) -> int:
@@ -230,24 +230,23 @@ async def most_in_a_turn(inbox: Inbox, count: int) -> int:
     return max((after - before for before, after in itertools.pairwise(seen_at_turn)), default=0)
 
 
-async def test_a_flood_leaves_turns_to_others(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_leaves_turns_to_others(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_socket, "LOOK_BATCH", 50)
-    pair = Pair(context, "inproc://flood")
+    pair = Pair(sockets, "inproc://flood")
     for parts in numbered(5000):
         pair.dealer.send(parts)
     assert await most_in_a_turn(pair.at_router, 5000) <= 100
-    pair.close()
 
 
-async def test_close_is_final_and_may_come_twice(context: Context, endpoint: str) -> None:
-    pair = Pair(context, endpoint)
-    pair.close()
-    pair.close()
+async def test_close_is_final_and_may_come_twice(sockets: Sockets, endpoint: str) -> None:
+    pair = Pair(sockets, endpoint)
+    for _ in range(2):
+        pair.dealer.close()
     with pytest.raises(PeerUnreachable):
         pair.dealer.send([b"x"])
 
 
-async def test_closing_from_inside_a_message_is_safe(context: Context, endpoint: str) -> None:
+async def test_closing_from_inside_a_message_is_safe(sockets: Sockets, endpoint: str) -> None:
     got: list[list[bytes]] = []
     done = asyncio.Event()
 
@@ -256,9 +255,9 @@ async def test_closing_from_inside_a_message_is_safe(context: Context, endpoint:
         router.close()
         done.set()
 
-    router = LoopSocket(context.socket(zmq.ROUTER), max_message_bytes=1000, on_message=last)
+    router = sockets.make(zmq.ROUTER, last)
     router.bind(endpoint)
-    dealer = LoopSocket(context.socket(zmq.DEALER), max_message_bytes=1000, on_message=Inbox())
+    dealer = sockets.make(zmq.DEALER)
     dealer.connect(endpoint)
     for _ in range(3):
         dealer.send([b"x"])
@@ -266,15 +265,14 @@ async def test_closing_from_inside_a_message_is_safe(context: Context, endpoint:
         await done.wait()
     await asyncio.sleep(0)
     assert len(got) == 1
-    dealer.close()
 
 
 async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sockets: Sockets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
-    pair = Pair(context, f"ipc://{tmp_path}/s")
-    deaf = context.socket(zmq.DEALER)
+    pair = Pair(sockets, f"ipc://{tmp_path}/s")
+    deaf = sockets.context.socket(zmq.DEALER)
     deaf.setsockopt(zmq.IDENTITY, b"deaf")
     deaf.setsockopt(zmq.RCVHWM, 1)
     deaf.setsockopt(zmq.LINGER, 0)
@@ -305,14 +303,13 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
                 await asyncio.sleep(0.001)
     assert got == [str(number).encode() for number in range(count)]
     deaf.close()
-    pair.close()
 
 
 async def test_messages_that_take_long_leave_turns_to_others(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "LOOK_SECONDS", 0.02)
-    pair = Pair(context, "inproc://long")
+    pair = Pair(sockets, "inproc://long")
     hear = pair.at_router.__call__
 
     def slowly(parts: list[bytes]) -> None:
@@ -323,4 +320,3 @@ async def test_messages_that_take_long_leave_turns_to_others(
     for parts in numbered(40):
         pair.dealer.send(parts)
     assert await most_in_a_turn(pair.at_router, 40) <= 6
-    pair.close()

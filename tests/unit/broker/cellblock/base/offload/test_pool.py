@@ -1,21 +1,28 @@
-"""Work apart: done in a process within bounds, and whatever becomes of that process costs one piece of work."""
+"""Checks in a process apart: their pool, what they may take, and what comes back."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from pydantic import BaseModel
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.offload import pool, worker
+from cellblock.base.offload.budget import ByteBudget, OverBudget
+from cellblock.base.offload.light import LIGHT_BYTES, LIGHT_CONTAINERS, is_light, is_small
 from cellblock.base.offload.pool import Apart, Bill
+from cellblock.base.offload.raw import TOKEN_START, Splices
 from cellblock.base.offload.task import ApartFailed, Task, TookTooLong
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
@@ -214,3 +221,97 @@ def children() -> list[psutil.Process]:
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and "cellblock.base.offload.process" in child.cmdline()
     ]
+
+
+def test_each_and_all_together_are_bounded() -> None:
+    budget = ByteBudget(each=10, whole=15, of="this client")
+    budget.take("a", 10)
+    with pytest.raises(OverBudget, match="this client have over 10 bytes"):
+        budget.take("a", 1)
+    with pytest.raises(OverBudget, match="all together have over 15 bytes"):
+        budget.take("b", 6)
+    with budget.holding("b", 5), pytest.raises(OverBudget):
+        budget.take("c", 1)
+    budget.give_back("a", 10)
+    assert (budget.total, budget.held_for("a"), budget.held_for("b")) == (0, 0, 0)
+    budget.take("b", 10)
+
+
+@pytest.mark.parametrize(
+    ("raw", "light"),
+    [
+        (b"", True),
+        (b'"' + b"x" * (LIGHT_BYTES - 2) + b'"', True),
+        (b'"' + b"x" * (LIGHT_BYTES - 1) + b'"', False),
+        (b"[" + b"[]," * (LIGHT_CONTAINERS - 2) + b"{}]", True),
+        (b"[" + b"{}," * (LIGHT_CONTAINERS - 1) + b"[]]", False),
+    ],
+)
+def test_bytes_and_containers_are_counted(raw: bytes, light: bool) -> None:
+    assert is_light(raw) is light
+
+
+class Model(BaseModel):
+    rows: list[int]
+
+
+@dataclass
+class Plain:
+    rows: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    rows: Any
+
+
+@dataclass(slots=True)
+class Below(Slotted):
+    more: int = 0
+
+
+class Named(NamedTuple):
+    rows: Any
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, deque, Plain, Slotted, Below, Named])
+def test_data_is_counted_whatever_holds_it(kind: Any) -> None:
+    assert is_small(kind([1, 2, 3]))
+    assert not is_small(kind([*range(LIGHT_BYTES)]))
+    assert not is_small([[{"a": kind([*range(LIGHT_BYTES)])}]])
+
+
+def test_models_bytes_and_what_names_itself_are_counted() -> None:
+    assert is_small(Model(rows=[1])) and not is_small(Model(rows=[0] * LIGHT_BYTES))
+    few, many = bytes(10), bytes(2 * LIGHT_BYTES)
+    for kind in (bytes, bytearray, memoryview):
+        assert is_small(kind(few)) and not is_small(kind(many))
+    loop = Slotted(None)
+    loop.rows = [loop]
+    assert not is_small(loop)
+
+
+def test_a_text_takes_the_place_of_its_token_and_of_its_quotes() -> None:
+    splices = Splices()
+    with splices.holding(b'{"a":[1]}') as token:
+        message = json.dumps({"x": token, "y": [token]}).encode()
+        assert json.loads(b"".join(splices.spliced(message))) == {"x": {"a": [1]}, "y": [{"a": [1]}]}
+    assert splices.spliced(message) == [message], "it is over"
+
+
+def test_a_text_within_a_text_is_put_in_escaped() -> None:
+    splices = Splices()
+    gone: list[str] = []
+    token = splices.add(rb"[\"\\u0000\"]", quote=b'\\"', on_gone=lambda: gone.append("gone"))
+    message = json.dumps({"text": json.dumps({"result": token})}).encode()
+    whole = b"".join(splices.spliced(message))
+    assert json.loads(json.loads(whole)["text"]) == {"result": ["\0"]}
+    assert gone == ["gone"] and splices.spliced(message) == [message], "it is good for one use"
+
+
+def test_what_only_looks_like_a_token_stays() -> None:
+    splices = Splices()
+    with splices.holding(b"1") as token:
+        other = json.dumps([TOKEN_START, TOKEN_START + "0" * 32, token[:-1], TOKEN_START * 3]).encode()
+        assert b"".join(splices.spliced(other)) == other
+        assert b"".join(splices.spliced(other[:-1] + b',"' + token.encode() + b'"]')) == other[:-1] + b",1]"

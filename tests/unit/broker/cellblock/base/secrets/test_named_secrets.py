@@ -7,55 +7,23 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 
 from cellblock.app.cli.main import main
 from cellblock.app.config.load import load_settings
-from support.waits import WAIT_BOUND_SECONDS
+from support.ring import Ring
 
 
-class Ring(KeyringBackend):
-    """Keeps entries in memory; `waits` has it hang, as one does that asks a person who is away."""
-
-    priority = 1  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[tuple[str, str], str] = {}
-        self.waits: threading.Event | None = None
-        self.asked = 0
-
-    def get_password(self, service: str, username: str) -> str | None:
-        self.asked += 1
-        if self.waits is not None:
-            self.waits.wait(WAIT_BOUND_SECONDS)
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.entries[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.entries[service, username]
-
-
-@pytest.fixture
-def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STATE", "CONFIG", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.setenv("HOME", str(tmp_path))
-    before, made = keyring.get_keyring(), Ring()
-    keyring.set_keyring(made)
-    yield made
-    if made.waits is not None:
-        made.waits.set()
-    keyring.set_keyring(before)
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str, given: bytes = b"") -> int:

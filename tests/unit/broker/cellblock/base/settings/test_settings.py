@@ -1,8 +1,10 @@
-"""Configuration files: what is read, what is left alone, and errors that name the place."""
+"""Settings: what is read, what is left alone, and errors that name the place."""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,21 @@ from pydantic import ValidationError
 
 from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.sections import LimitRange
 from cellblock.base.settings.settings import (
+    MIB,
     CellblockSettings,
+    HostSettings,
     LimitSettings,
+    OutputSettings,
     PoolSettings,
     ServerConfig,
     Settings,
     UpstreamSettings,
 )
+from cellblock.base.settings.state import StateSettings
 
 
 def test_defaults_without_a_file() -> None:
@@ -140,12 +147,13 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
         ({"cellblock": {"pol": {}}}, "cellblock.pol"),
         ({"cellblock": {"pool": {"warm": -1}}}, "cellblock.pool.warm"),
         ({"cellblock": {"pool": {"capacity": 0}}}, "cellblock.pool.capacity"),
-        (
-            {"cellblock": {"limits": {"timeout_ms": {"default": 2, "maximum": 1}}}},
-            "cellblock.limits.timeout_ms",
-        ),
-        ({"cellblock": {"limits": {"timeout_ms": "5"}}}, "cellblock.limits.timeout_ms"),
         ({"cellblock": {"max_message_bytes": 1}}, "cellblock.max_message_bytes"),
+        ({"cellblock": {"pins": {"reaction": "ask"}}}, "cellblock.pins.reaction"),
+        (
+            {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": {"servers": {"a": "never"}}}},
+            "cellblock.pins.servers.a",
+        ),
+        ({"cellblock": {"pins": {"reactions": "off"}}}, "cellblock.pins.reactions"),
     ],
     ids=str,
 )
@@ -153,7 +161,7 @@ def test_errors_name_the_place(raw: dict[str, Any], place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(raw, source="my.json")
     assert caught.value.message.startswith(f"my.json: {place}: ")
-    assert place in caught.value.hint or "Did you mean pool" in caught.value.hint
+    assert place in caught.value.hint or "Did you mean" in caught.value.hint
 
 
 def test_a_server_has_a_name() -> None:
@@ -195,16 +203,6 @@ def test_pins_have_a_reaction_for_all_and_for_one() -> None:
     )
     assert (made.cellblock.pins.for_server("a"), made.cellblock.pins.for_server("b")) == ("off", "quarantine")
     assert CellblockSettings().pins.for_server("anything") == "warn"
-
-
-@pytest.mark.parametrize(
-    "pins",
-    [{"reaction": "ask"}, {"servers": {"a": "never"}}, {"servers": {"nobody": "warn"}}, {"reactions": "off"}],
-)
-def test_pins_that_make_no_sense_are_refused(pins: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_settings({"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": pins}})
-    assert "pins" in caught.value.message
 
 
 def test_isolation_is_a_word_or_an_object() -> None:
@@ -282,3 +280,223 @@ def test_all_exceptions_for_servers_that_are_none_are_told_at_once(
     found = {(problem.place, problem.hint) for problem in raised.value.problems}
     assert found >= MISPLACED and len(raised.value.problems) == len(MISPLACED | also)
     assert {place for place, _ in found - MISPLACED} == also
+
+
+BOTH_KEYS: dict[str, Any] = {"key": "broker.key", "allowed_keys": {"box": "ab" * 32}}
+
+
+def hosts_of(**hosts: Any) -> HostSettings:
+    return parse_settings({"cellblock": {"hosts": hosts}}, source="my.json").cellblock.hosts
+
+
+def test_by_default_scripts_run_here_and_nothing_listens() -> None:
+    assert (HostSettings().local, HostSettings().listen) == (True, None)
+
+
+@pytest.mark.parametrize(
+    "listen", ["tcp://0.0.0.0:7070", "tcp://*:7070", "tcp://127.0.0.1:*", "tcp://[::]:7070"]
+)
+@pytest.mark.parametrize("local", [True, False])
+def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) -> None:
+    assert hosts_of(listen=listen, local=local, **BOTH_KEYS).listen == listen
+
+
+def test_hosts_on_ray_need_no_key_of_yours() -> None:
+    ray = hosts_of(listen="tcp://0.0.0.0:7070", local=False, ray={"connect": ["dns://brokers:7070"]}).ray
+    assert ray is not None and (ray.min, ray.max, ray.resources) == (1, 8, {"CPU": 2})
+    assert hosts_of(listen="tcp://0.0.0.0:7070", ray={}, **BOTH_KEYS).ray is not None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "place", "said"),
+    [
+        ({"listen": "tcp://0.0.0.0:7070"}, "cellblock.hosts", "`listen` needs `key`"),
+        ({"listen": "tcp://127.0.0.1:7070"}, "cellblock.hosts", "cellblock keygen"),
+        ({"listen": "tcp://h:1", "key": "k"}, "cellblock.hosts", "`listen` needs `allowed_keys`"),
+        ({"listen": "tcp://h:1", "key": "k", "allowed_keys": {}}, "cellblock.hosts", "`allowed_keys`"),
+        ({"listen": "ipc:///tmp/x", **BOTH_KEYS}, "cellblock.hosts", "tcp://HOST:PORT"),
+        ({"listen": "tcp://h:99999", **BOTH_KEYS}, "cellblock.hosts", "tcp://HOST:PORT"),
+        (
+            {"listen": "tcp://h:1", "key": "k", "allowed_keys": {"a": "xyz"}},
+            "cellblock.hosts.allowed_keys.a",
+            "",
+        ),
+        ({"key": "k"}, "cellblock.hosts", "only with `listen`"),
+        ({"local": False}, "cellblock.hosts", "no script could run"),
+        ({"ray": {}}, "cellblock.hosts", "only with `listen`"),
+        ({"listen": "tcp://h:1", "ray": {"min": 3, "max": 2}}, "cellblock.hosts.ray", "min 3 is over max 2"),
+        (
+            {"listen": "tcp://h:1", "ray": {"connect": ["h:1"]}},
+            "cellblock.hosts.ray.connect",
+            "tcp://HOST:PORT",
+        ),
+        ({"listen": "tcp://h:1", "ray": {"resources": {"CPU": 0}}}, "cellblock.hosts.ray.resources.CPU", ""),
+        ({"lisen": "tcp://h:1"}, "cellblock.hosts.lisen", ""),
+    ],
+)
+def test_what_is_wrong_with_hosts_is_named(hosts: dict[str, Any], place: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        hosts_of(**hosts)
+    assert caught.value.message.startswith(f"my.json: {place}: ") and said in caught.value.message
+
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+SHARED = "postgresql://me:hunter2@db/cellblock?sslmode=verify-full"
+
+
+def state(**section: Any) -> StateSettings:
+    return parse_settings({"cellblock": {"state": section}}).cellblock.state
+
+
+def test_files_are_the_default_and_need_no_key() -> None:
+    made = state()
+    assert (made.url, made.keys, made.is_shared) == ("sqlite:", (), False)
+    assert state(key=KEY).keys == (bytes(range(32)),)
+
+
+def test_what_is_shared_has_a_key_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARED_KEY", KEY)
+    made = state(url=SHARED, key="${env:SHARED_KEY}")
+    assert made.is_shared and made.keys == (bytes(range(32)),)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"url": SHARED}, "state.key"),
+        ({"url": SHARED, "key": "c2hvcnQ="}, "32 bytes"),
+        ({"url": SHARED, "key": "no base64, hunter2"}, "32 bytes"),
+        ({"url": "mysql://me:hunter2@db/x"}, "state.url"),
+        ({"url": "postgres.example hunter2"}, "state.url"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_its_value(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as said:
+        state(**section)
+    text = f"{said.value} {said.value.hint}"
+    assert says in text and "hunter2" not in text and "c2hvcnQ" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a.b", "a b", "a/b", "ä", "a\n", "a" * 64, "a:b", "${x}", "<BACKEND>"]
+)
+def test_a_brokers_name_goes_into_ids_and_into_rules_of_a_balancer(name: str) -> None:
+    with pytest.raises(ConfigError, match="broker"):
+        parse_settings({"cellblock": {"state": {"broker": name}}})
+
+
+def test_a_broker_has_the_hosts_name_where_it_is_given_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(host: str, **state: str) -> str:
+        monkeypatch.setattr("cellblock.base.settings.state.gethostname", lambda: host)
+        return parse_settings({"cellblock": {"state": state}}).cellblock.state.broker_name
+
+    assert named("db1", broker="a-b_C") == "a-b_C"
+    assert named("cellblock-broker-0") == "cellblock-broker-0"
+    assert named("pod.ns.svc") == "pod-ns-svc"
+    assert named("-._ä!-" + "x" * 80) == "x" * 63
+    assert named("…") == "broker"
+
+
+PAGE = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"
+
+
+def outputs_of(outputs: dict[str, Any], **cellblock: Any) -> OutputSettings:
+    return parse_settings({"cellblock": {**cellblock, "outputs": outputs}}).cellblock.outputs
+
+
+def test_off_by_default() -> None:
+    assert CellblockSettings().outputs.inline_bytes is None
+
+
+def test_one_client_has_a_quarter() -> None:
+    assert outputs_of({"inline_bytes": 100_000}).client_bytes == 64 * MIB
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({"inline_bytes": 10}, "outputs.inline_bytes"),
+        ({"total_bytes": 1024}, "outputs.total_bytes"),
+        ({"inline": 5_000}, "outputs.inline"),
+    ],
+)
+def test_what_cannot_work_is_refused(outputs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        outputs_of(outputs)
+
+
+def test_a_preview_is_no_longer_than_half_of_what_fits() -> None:
+    assert outputs_of({"inline_bytes": 1_024}).shown_bytes == 512
+    assert outputs_of({"inline_bytes": 100_000}).shown_bytes == 2_000
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (example,) = (
+        json.loads(block)
+        for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+        if "mcpServers" in block
+    )
+    assert parse_settings(example).cellblock.outputs.inline_bytes == 100_000
+    for name in OutputSettings.model_fields:
+        default = getattr(OutputSettings(), name)
+        shown = "absent: off" if default is None else f"{default:,}"
+        assert f"| `{name}` | {shown} |" in text
+
+
+SERVERS = {"wiki": {"url": "https://wiki.example/mcp"}, "files": {"command": "files"}}
+CLIENT = {"client_id": "c", "issuer": "https://login.example"}
+
+
+def of_wiki(**cellblock: Any) -> Settings:
+    return parse_settings({"mcpServers": SERVERS, "cellblock": cellblock})
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"client_secret": "s", "client_secret_env": "S", **CLIENT}, "give one of"),
+        ({"client_secret": "s", "client_auth_method": "private_key_jwt", **CLIENT}, "needs the grant"),
+        ({"client_secret": "s", "client_id": "c"}, "needs `client_id`, and `issuer`"),
+        ({"grant": "client_credentials", **CLIENT}, "a client secret"),
+        ({"client_id": "c", "client_metadata_url": "https://x.example/c.json"}, "exclude each other"),
+        ({"client_metadata_url": "http://x.example/c.json"}, "client_metadata_url"),
+        ({"redirect_port": 80}, "redirect_port"),
+        ({"scopes": ["two words"]}, "scopes"),
+        ({"scopes": ['quo"te']}, "scopes"),
+        ({"isuer": "https://login.example"}, "isuer"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_the_secret(own: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of_wiki(auth={"servers": {"wiki": {**own, "client_secret": own.get("client_secret")}}})
+    assert told in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        of_wiki(auth={"servers": {"wiki": {"client_secret": {"canary": "canary-5512"}}}})
+    assert "canary-5512" not in str(caught.value)
+
+
+def test_where_a_secret_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ServerAuthSettings().secret() is None
+    shown = ServerAuthSettings(client_secret="canary-1", **CLIENT)  # type: ignore[arg-type]
+    assert shown.secret() == "canary-1"
+    assert "canary-1" not in repr(shown)
+    monkeypatch.setenv("WIKI_SECRET", "two")
+    named = ServerAuthSettings(client_secret_env="WIKI_SECRET", **CLIENT)  # type: ignore[arg-type]
+    assert named.secret() == "two"
+    monkeypatch.delenv("WIKI_SECRET")
+    with pytest.raises(ConfigError, match="WIKI_SECRET is not set"):
+        named.secret()
+    file = tmp_path / "secret"
+    filed = ServerAuthSettings(client_secret_file=file, **CLIENT)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cannot be read"):
+        filed.secret()
+    file.write_text("three\n")
+    assert filed.secret() == "three"
+
+
+def test_bounds_of_one_server_stand_in_for_those_of_all() -> None:
+    bounds = {"call_timeout_ms": 7, "servers": {"wiki": {"call_timeout_ms": 9}}}
+    upstream = of_wiki(upstream=bounds).cellblock.upstream
+    assert (upstream.call_timeout_ms, upstream.for_server("wiki").call_timeout_ms) == (7, 9)
+    assert upstream.for_server("files") is upstream

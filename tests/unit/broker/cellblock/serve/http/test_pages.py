@@ -31,19 +31,7 @@ from cellblock.serve.http.pages import (
 from cellblock.serve.http.parked_pages import ParkedPages
 from cellblock.serve.http.refusal import Refusals, Refused
 from support.asgi import ask
-
-
-class Still:
-    """A broker's facts."""
-
-    def pool(self) -> dict[str, Any]:
-        return {"capacity": 1, "running": 0, "queued": 0, "warm": 0, "booting": 0, "hostCount": 1}
-
-    def upstreams(self) -> list[dict[str, Any]]:
-        return []
-
-    def knowledge(self) -> list[dict[str, Any]]:
-        return []
+from support.still_broker import StillBroker
 
 
 class NothingWaits:
@@ -67,7 +55,9 @@ def clock() -> Clock:
 def pages(clock: Clock) -> Pages:
     tally = Tally()
     parked = ParkedPages(cast(Any, NothingWaits()))
-    return Pages(View(Still(), tally, Board(10), "1"), Metrics(tally, Still()), parked=parked, clock=clock)
+    return Pages(
+        View(StillBroker(), tally, Board(10), "1"), Metrics(tally, StillBroker()), parked=parked, clock=clock
+    )
 
 
 class NoToken:
@@ -143,7 +133,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(Still(), Tally(), Board(1), "1"), None, secure=True)
+    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), None, secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

@@ -1,13 +1,17 @@
-"""The compiler's process: kept warm, confined, killed at its bounds, replaced when it is dead."""
+"""The type checker: its session, what it parses and what it says."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import itertools
 import json
 import os
 import signal
 import sys
+import time
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,15 @@ from cellblock.types.check import checker as module
 from cellblock.types.check import compiler, faults
 from cellblock.types.check.ambient import Declarations
 from cellblock.types.check.checker import TypeChecker
-from cellblock.types.check.session import CompilerSession
+from cellblock.types.check.parsed import ParsedScript
+from cellblock.types.check.session import (
+    MAX_HEADER_BYTES,
+    MAX_MESSAGE_BYTES,
+    CompilerSession,
+    Decoder,
+    FramingError,
+    encode,
+)
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
 from support.recorded_catalogs import recorded_catalog
@@ -386,3 +398,63 @@ async def test_what_the_machine_lacks_is_said_and_not_raised(
         patch.setattr(CompilerSession, "initialize", lacking)
         assert str(error) in (await check(WRONG)).gave_up
     assert len((await check(WRONG)).faults) == 1
+
+
+def test_messages_come_whole_however_they_are_cut() -> None:
+    sent = encode({"id": 1, "result": "é\ud800"}) + encode({"method": "x"})
+    decoder, found = Decoder(), []
+    for index in range(len(sent)):
+        found += decoder.feed(sent[index : index + 1])
+    assert found == Decoder().feed(sent)
+    assert [message.get("id") for message in found] == [1, None]
+    assert found[0]["result"] == "é\ud800"
+
+
+def test_other_header_lines_are_read_over() -> None:
+    assert Decoder().feed(b"Content-Type: x\r\ncontent-length: 2\r\n\r\n{}") == [{}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"X" * MAX_HEADER_BYTES,
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 1e3\r\n\r\n",
+        b"Hello\r\n\r\n",
+        b"Content-Length: %d\r\n\r\n" % (MAX_MESSAGE_BYTES + 1),
+        b"Content-Length: 2\r\n\r\n[]",
+        b"Content-Length: 2\r\n\r\n{]",
+        b"Content-Length: 100000\r\n\r\n" + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(FramingError):
+        Decoder().feed(data)
+
+
+def test_of_a_long_message_the_beginning_is_read() -> None:
+    items = [{"message": "é" * 100, "range": {"start": {"line": number}}} for number in range(10_000)]
+    sent = encode({"id": 7, "result": {"items": items}}) + encode({"id": 8})
+    long, short = Decoder().feed(sent)
+    found = long["result"]["items"]
+    assert long["id"] == 7 and short["id"] == 8
+    assert 200 < len(found) < LIGHT_BYTES // 100
+    assert found == items[: len(found)], "one that is cut is none"
+
+
+@pytest.mark.parametrize("typescript", [False, True])
+def test_nothing_keeps_a_script_that_nobody_uses(typescript: bool) -> None:
+    source = ParsedScript("const a = { b: 1 };\nif (a.b) a.c;", typescript)
+    assert source.guards is not None
+    assert source.node(6, 7) is not None
+    gone = weakref.ref(source)
+    del source
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_busy_machine_does_not_end_the_reading_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is of the thread's own time: others may have the processor for ten seconds between two looks."""
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert ParsedScript("n;\n" * 30_000, False).root.child_count == 30_000
