@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.journal.rows import Head
+from cellblock.record.rows import Head
 from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books, Record
 from soak.faults import Fault
 from soak.figures import growth, memory_breaches, percentile, recoveries
