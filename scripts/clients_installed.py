@@ -255,7 +255,7 @@ def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
 
         mine, before = home / client.before[0], client.before[1]
         mine.parent.mkdir(parents=True, exist_ok=True)
-        program, arguments = json.dumps(sys.executable), '"-m", "cellblock.cli.demo.tracker"'
+        program, arguments = json.dumps(sys.executable), '"-m", "cellblock.app.cli.demo.tracker"'
         filled = before.replace("COMMAND", program).replace("...ARGS", arguments)
         mine.write_text(filled.replace("ARGS", f"[{arguments}]"), encoding="utf-8")
         started = time.monotonic()

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from cellblock.cli.help import EXIT_CODES, GROUPS, HELP, all_commands, exit_codes
-from cellblock.cli.parser import make_parser
+from cellblock.app.cli.help import EXIT_CODES, GROUPS, HELP, all_commands, exit_codes
+from cellblock.app.cli.parser import make_parser
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 

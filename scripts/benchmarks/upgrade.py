@@ -35,15 +35,15 @@ from benchmarks.client import HEADERS, META, TOOL, message_in, run_of, send
 from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_state import SharedState
-from cellblock.config.auth import AuthSettings
-from cellblock.config.journal import JournalSettings
-from cellblock.durable.views import response_in
-from cellblock.journal.journals import open_store
-from cellblock.journal.place import Place
-from cellblock.journal.rows import Head, RunState
-from cellblock.journal.tables import SHOWN
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.record.journals import open_store
+from cellblock.record.place import Place
+from cellblock.record.rows import Head, RunState
+from cellblock.record.tables import SHOWN
+from cellblock.record.views import response_in
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
 from support.entries import CELLBLOCK, ledger, plain_server
 from support.fleet.fleet import Fleet

@@ -13,8 +13,8 @@ import deno
 import pytest
 
 from cellblock import Broker
-from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.catalog.typescript import declare_all, declare_server
+from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.types.typescript import declare_all, declare_server
 from conformance.world import broker_with, contract_server
 from support.entries import plain_server
 from support.params import mostly

@@ -10,7 +10,7 @@ import pytest
 from mcp import MCPError
 
 from cellblock import Broker
-from cellblock.execution.request import RequestBody
+from cellblock.run.request import RequestBody
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, run, value
 from support.cellblock_zygote import pid_of
 from support.entries import REUSE, WARM, plain_server, settings

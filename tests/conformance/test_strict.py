@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, MCPError
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.mcp_server import FrontServer
 from conformance.world import broker_with, run
 from support.waits import within
 

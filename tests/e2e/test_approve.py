@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.entries import CELLBLOCK, plain_server, write_config
 
 Command = Callable[..., "Outcome"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock import __version__
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.arguments import default_file
+from cellblock.app.cli.arguments import default_file
 from support.cellblock_zygote import Command, forked_cellblock, started
 from support.entries import CELLBLOCK, write_config
 from support.waits import within

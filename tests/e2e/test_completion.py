@@ -135,9 +135,7 @@ def test_every_shell_is_given_something_of_its_own(tmp_path: Path) -> None:
 
 
 def test_completion_does_not_load_what_it_does_not_need() -> None:
-    loaded = (
-        "import sys, cellblock.cli.main; print(*(name in sys.modules for name in ('pydantic', 'mcp', 'zmq')))"
-    )
+    loaded = "import sys, cellblock.app.cli.main; print(*(name in sys.modules for name in ('pydantic', 'mcp', 'zmq')))"
     done = subprocess.run(
         [CELLBLOCK.parent / "python", "-c", loaded], capture_output=True, text=True, timeout=60
     )

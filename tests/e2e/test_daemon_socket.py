@@ -17,7 +17,7 @@ import pytest
 
 from cellblock import __version__
 from cellblock.base.daemon_socket import ListeningSocket, connected
-from cellblock.frontend.stdio.hello import hello
+from cellblock.serve.stdio.hello import hello
 from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import until, within

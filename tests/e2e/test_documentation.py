@@ -31,10 +31,11 @@ import httpx2
 import pytest
 
 from cellblock import Broker
-from cellblock.cli.demo.team import capacity, finish_date
-from cellblock.cli.parser import make_parser
-from cellblock.config.settings import CellblockSettings, parse_settings
-from cellblock.execution.request import read_request
+from cellblock.app.cli.demo.team import capacity, finish_date
+from cellblock.app.cli.parser import make_parser
+from cellblock.app.config.load import parse_settings
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.request import read_request
 from support.cellblock_zygote import forked_python
 from support.documents import PAGES, Example, examples
 from support.entries import settings, tracker, write_config

@@ -23,7 +23,7 @@ from typing import IO
 
 import pytest
 
-from cellblock.cli.parser import make_parser
+from cellblock.app.cli.parser import make_parser
 from cellblock_worker.confinement.bubblewrap import find_binary
 from support.cellblock_zygote import install, zygote
 from support.certificates import certificate

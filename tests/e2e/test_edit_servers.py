@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.arguments import default_file
-from cellblock.cli.main import main
-from cellblock.config.file.syntax import parse
+from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.main import main
+from cellblock.base.settings.syntax import parse
 
 COMMENTED = """{
   // what I work with
@@ -116,10 +116,10 @@ command = "true" # the first
 [mcpServers.b]
 url = "https://b.example/mcp" # the second
 
-[cellblock.upstream.servers.a] # slow
+[cellblock.tools.upstream.servers.a] # slow
 call_timeout_ms = 90000
 
-[cellblock.upstream.servers.b]
+[cellblock.tools.upstream.servers.b]
 call_timeout_ms = 1000
 
 [cellblock.auth.servers.b]

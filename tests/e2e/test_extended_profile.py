@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult, ListToolsResult, TextContent
 
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server, write_config
 from support.public_servers import ServerEntry

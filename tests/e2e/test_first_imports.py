@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.daemon.assembly import FIRST, SECOND
+from cellblock.app.assembly import FIRST, SECOND
 from support.entries import plain_server, write_config
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import within
@@ -21,16 +21,16 @@ REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
 LATER = (
     *FIRST,
     *SECOND,
-    "cellblock.apart.pool",
-    "cellblock.catalog.search",
-    "cellblock.frontend.http",
-    "cellblock.frontend.mcp.surface",
-    "cellblock.learning",
-    "cellblock.python_tools",
+    "cellblock.base.offload.pool",
+    "cellblock.types.search",
+    "cellblock.serve.http",
+    "cellblock.serve.mcp.surface",
+    "cellblock.types.learning",
+    "cellblock.tools.python",
     "cellblock.schemas",
     "cellblock.script",
-    "cellblock.typecheck",
-    "cellblock.workers.link",
+    "cellblock.types.check",
+    "cellblock.pool",
     "cellblock_worker.confinement",
     "cellblock_worker.host.host",
     "cellblock_worker.worker",

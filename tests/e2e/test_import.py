@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.config.file.formats import normal
-from cellblock.config.file.syntax import parse
-from cellblock.config.settings import load_settings
+from cellblock.app.config.formats import normal
+from cellblock.app.config.load import load_settings
+from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server
 

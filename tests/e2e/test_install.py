@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cellblock.cli.install.clients import CLIENTS
-from cellblock.cli.main import main
-from cellblock.cli.parser import CLIENTS as NAMES
-from cellblock.config.file.syntax import parse
+from cellblock.app.cli.install.clients import CLIENTS
+from cellblock.app.cli.main import main
+from cellblock.app.cli.parser import CLIENTS as NAMES
+from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.cellblock_zygote import forked_cellblock
 from support.feedback import answers
 from support.feedback_cases import all_cases, worlds

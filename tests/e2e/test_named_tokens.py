@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon, opened
 from support.waits import within

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.policy.asking import Grantee
+from cellblock.run.policy.asking import Grantee
 from support.asking_client import Asked, always, asking, over_http, stdio
 from support.entries import ledger, plain_server, settings, write_config
 from support.http_daemon import daemon

@@ -213,8 +213,8 @@ async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:
 async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
     tmp_path: Path, rules: dict[str, Any]
 ) -> None:
-    from cellblock.frontend.mcp.granted import Granted
-    from cellblock.frontend.mcp.use import UseLog
+    from cellblock.serve.mcp.granted import Granted
+    from cellblock.serve.mcp.use import UseLog
 
     def given(broker: Broker) -> list[list[str]]:
         granted = Granted(broker, lambda _: "cli", UseLog(tmp_path))
@@ -242,7 +242,7 @@ async def test_a_server_that_does_not_answer_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("listing", "beside"):
-        monkeypatch.setattr(f"cellblock.upstream.{module}.LIST_SECONDS", 2.0)
+        monkeypatch.setattr(f"cellblock.tools.upstream.{module}.LIST_SECONDS", 2.0)
     servers = {"a": shelf(tmp_path, "a", **{"prompts/list": None})}
     async with Broker(settings(tmp_path / "state", servers)) as broker:
         await until(lambda: "a" in broker.catalog.servers, "the server is there")

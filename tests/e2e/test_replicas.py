@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support import haproxy
 from support.asking_client import always, asking
 from support.certificates import certificate

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import psutil
 
-from cellblock.upstream.stderr_log import CAP_BYTES
+from cellblock.tools.upstream.stderr_log import CAP_BYTES
 from support.cellblock_zygote import forked_cellblock
 from support.entries import SERVERS
 from support.http_daemon import daemon

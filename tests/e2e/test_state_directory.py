@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
+from cellblock.app.cli.main import main
 from cellblock.base.state_dir import prepare_state_dir
-from cellblock.cli.main import main
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours

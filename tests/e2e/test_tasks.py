@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.cellblock_zygote import forked_cellblock
 from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, said

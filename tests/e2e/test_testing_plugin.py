@@ -88,7 +88,7 @@ async def test_tests_replay_recordings(tmp_path: Path) -> None:
 
 def test_who_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
-        "import sys\n\ndef test_light():\n    assert 'cellblock.daemon.broker' not in sys.modules\n"
+        "import sys\n\ndef test_light():\n    assert 'cellblock.app.broker' not in sys.modules\n"
     )
     assert "1 passed" in ran(tmp_path)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.entries import for_tests, plain_server
 
 USAGE, UNAVAILABLE = 2, 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.entries import plain_server, write_config
 
 OVERLAY = """\

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.execution.response import RunResponse
+from cellblock.run.response import RunResponse
 from support.entries import plain_server, settings
 from support.waits import within
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer, RunResponse
-from cellblock.execution.calls import ToolCalls
+from cellblock.run.calls import ToolCalls
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -134,7 +134,7 @@ async def test_hosts_that_die_again_and_again_are_replaced_each_time(broker: Bro
 
 async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP: it is there, but says nothing. Its workers die with it, one in an endless loop too."""
-    monkeypatch.setattr("cellblock.workers.pool.pool.HOST_SILENCE_SECONDS", 2.5)
+    monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 2.5)
     endless = await begun(broker, ENDLESS)
     host = host_of(broker)
     workers = workers_of(host.pid)
@@ -150,7 +150,7 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker's own clock ends the run, even if silence alone would never replace the host."""
-    monkeypatch.setattr("cellblock.workers.pool.pool.HOST_SILENCE_SECONDS", 1000.0)
+    monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 1000.0)
     endless = await begun(broker, ENDLESS, timeoutMs=500)
     host = host_of(broker)
     host.suspend()

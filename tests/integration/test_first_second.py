@@ -15,9 +15,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from cellblock import Broker
+from cellblock.app import assembly
 from cellblock.base.errors import InvalidRequest
-from cellblock.daemon import assembly
-from cellblock.frontend.mcp.opening import STARTING, STARTING_AS_KNOWN
+from cellblock.serve.mcp.opening import STARTING, STARTING_AS_KNOWN
 from support.asking_client import stdio
 from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded
@@ -180,7 +180,7 @@ async def test_a_machine_too_busy_for_the_self_test_does_not_end_serve(tmp_path:
     program.chmod(0o700)
     config = write_config(tmp_path, {"fast": plain_server()}, pool={**POOL, "queue_wait_ms": 500})
     serve = (
-        f"import sys; sys.executable = {str(program)!r}; from cellblock.cli.main import main; "
+        f"import sys; sys.executable = {str(program)!r}; from cellblock.app.cli.main import main; "
         f"sys.exit(main(['serve', '--config', {str(config)!r}, '--state-dir', {str(tmp_path / 'state')!r}]))"
     )
     server = StdioServerParameters(command=sys.executable, args=["-c", serve])

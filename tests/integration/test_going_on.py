@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer, RunResponse
+from cellblock.base.settings.sections import MIB
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import prepare_state_dir
-from cellblock.config.sections import MIB
-from cellblock.journal.rows import OneRunFailed
-from cellblock.journal.store import JournalStore
+from cellblock.record.rows import OneRunFailed
+from cellblock.record.store import JournalStore
 from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
 from support.processes import kill_family, workers_of
@@ -251,7 +251,7 @@ async def test_a_step_that_could_not_be_written_comes_before_what_is_written_lat
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full when an answer comes, and has room again before the next call: who goes on has both."""
-    monkeypatch.setattr("cellblock.journal.journals.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("cellblock.record.journals.RETRY_SECONDS", 0.0)
     journals = broker.keeper._journals  # pyright: ignore[reportPrivateUsage]
     held, holds = tmp_path / "held", tmp_path / "holds"
     code = f"""import {{ flood, give, hold }} from "@codemode/servers/plain";
@@ -317,7 +317,7 @@ async def test_a_run_that_is_too_large_to_record_is_nobodys_to_go_on_with(
     most = MIB
     if bound == "of a recording":
         most = 20_000
-        monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", most)
+        monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", most)
     made = settings(
         tmp_path / "s",
         {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},

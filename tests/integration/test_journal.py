@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Grantee
+from cellblock.app.replay import Live, differences, replay
 from cellblock.base.errors import Certainty
-from cellblock.daemon.replay import Live, differences, replay
-from cellblock.execution.caller import Caller
-from cellblock.execution.response import RunResponse
-from cellblock.journal.events import pieces
-from cellblock.journal.journal import Journal
-from cellblock.journal.recording import Recording, UnreadableRecording
-from cellblock.policy.asking import Question, Verdict
+from cellblock.record.events import pieces
+from cellblock.record.journal import Journal
+from cellblock.record.recording import Recording, UnreadableRecording
+from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Question, Verdict
+from cellblock.run.response import RunResponse
 from cellblock.testing import read_recording
 from support.entries import ledger, plain_server, settings
 from support.replaying import Tally, World, changed, cuts, prove, world

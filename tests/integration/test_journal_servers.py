@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
-from cellblock.daemon.replay import replay
-from cellblock.journal.journal import Journal
+from cellblock.app.replay import replay
+from cellblock.record.journal import Journal
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import kill_family

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, ConfigError, Grantee
-from cellblock.apart.raw import RawJson
+from cellblock.app.cli.main import main
+from cellblock.base.offload.raw import RawJson
 from cellblock.base.state_dir import JOURNALS
-from cellblock.cli.main import main
-from cellblock.execution.caller import Caller
-from cellblock.execution.response import RunResponse
+from cellblock.run.caller import Caller
+from cellblock.run.response import RunResponse
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server, settings, write_config
 from support.waits import within
@@ -129,7 +129,7 @@ async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
     broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = (await run(broker, FAILS, ALL)).usage.run_id
-    monkeypatch.setattr("cellblock.journal.journal.MAX_BYTES", 20)
+    monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", 20)
     too_large = (await run(broker, FAILS, ALL)).usage.run_id
     monkeypatch.undo()
     without_utf_8 = (await run(broker, f"{FAILS} // \ud800", ALL)).usage.run_id
@@ -224,7 +224,7 @@ async def test_a_running_daemon_takes_over_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_runs_are_not_kept_in_a_folder_that_goes_with_the_program() -> None:
-    from cellblock.config.settings import parse_settings
+    from cellblock.app.config.load import parse_settings
 
     with pytest.raises(ConfigError, match="kept runs would be removed"):
         Broker(parse_settings({"cellblock": {"journal": {"clients": {"cli": "failed"}}}}))

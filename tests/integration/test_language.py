@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from cellblock.config.settings import Settings
-from cellblock.daemon.assembly import front_config
-from cellblock.frontend.mcp.manual import manual
+from cellblock.app.assembly import front_config
+from cellblock.base.settings.settings import Settings
+from cellblock.serve.mcp.manual import manual
 from support.entries import settings
 from test262.cases import AREAS, Case, own_cases, sample, suite_cases
 from test262.engines import NEVER_SETTLED, PASSED, Compared, compare

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from cellblock.apart import pool
-from cellblock.apart.light import is_light
-from cellblock.apart.raw import RawJson
-from cellblock.apart.worker import Worker
-from cellblock.execution import payload
-from cellblock.upstream import stdio
-from cellblock.upstream.heavy import HeavyMessages
+from cellblock.base.offload import pool
+from cellblock.base.offload.light import is_light
+from cellblock.base.offload.raw import RawJson
+from cellblock.base.offload.worker import Worker
+from cellblock.run import payload
+from cellblock.tools.upstream import stdio
+from cellblock.tools.upstream.heavy import HeavyMessages
 from support.entries import SERVERS, settings
 from support.processes import command_line
 from support.responses import succeeded
@@ -223,4 +223,4 @@ async def test_a_killed_process_costs_one_call(tmp_path: Path) -> None:
 
 def apart() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [child for child in children if "cellblock.apart.process" in command_line(child)]
+    return [child for child in children if "cellblock.base.offload.process" in command_line(child)]

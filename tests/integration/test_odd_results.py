@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from cellblock import Broker
-from cellblock.catalog.lookup import inspect_tool
+from cellblock.types.lookup import inspect_tool
 from support.entries import plain_server, settings
 from support.responses import succeeded
 

@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
-from cellblock.apart.budget import CLIENT_BYTES
+from cellblock.app.config.load import parse_settings
+from cellblock.base.offload.budget import CLIENT_BYTES
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
-from cellblock.config.settings import parse_settings
-from cellblock.durable import going_on, keeper
-from cellblock.durable.keeper import Keeper
-from cellblock.journal import journal
-from cellblock.journal.journals import Journals, open_store
-from cellblock.journal.place import Place
-from cellblock.journal.recording import Recording
-from cellblock.journal.room import JournalRoom, NoRoom
-from cellblock.journal.store import JournalStore
+from cellblock.record import going_on, journal, keeper
+from cellblock.record.journals import Journals, open_store
+from cellblock.record.keeper import Keeper
+from cellblock.record.place import Place
+from cellblock.record.recording import Recording
+from cellblock.record.room import JournalRoom, NoRoom
+from cellblock.record.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
 from support.waits import until, until_found, within
@@ -309,7 +308,7 @@ async def test_a_run_that_is_not_allowed_any_more_ends(
 ) -> None:
     async with broker_on(tmp_path) as made:
         run_id = await parked(made, "await write({ n: 1 });")
-    monkeypatch.setattr("cellblock.execution.request.MAX_CODE_BYTES", 10)
+    monkeypatch.setattr("cellblock.run.request.MAX_CODE_BYTES", 10)
     async with broker_on(tmp_path) as made:
         with pytest.raises(InvalidRequest):
             await within(made.resume(run_id, "accepted"))
@@ -403,7 +402,7 @@ async def test_parks_neither_give_a_script_cpu_time_nor_take_it(
 ) -> None:
     """Five replays together would come to the cap, with the slack that there is for slower machines. What the same
     work takes differs beside others' work, but not each time."""
-    monkeypatch.setattr("cellblock.execution.run.REPLAY_CPU_MS", 300)
+    monkeypatch.setattr("cellblock.run.run.REPLAY_CPU_MS", 300)
     ends: list[tuple[bool, list[str]]] = []
     async with broker_on(tmp_path, policy={"default": {"approve": ["local.write"]}}) as made:
         while len(ends) < CPU_ATTEMPTS and ends[-1:] != [KEPT]:

@@ -17,10 +17,10 @@ from mcp import Client
 from cellblock import Broker, InvalidRequest, RunResponse
 from cellblock.base.database import StoreError
 from cellblock.base.questions import QuestionId
-from cellblock.durable import held_calls
-from cellblock.execution.questions import MAX_QUESTIONS
-from cellblock.frontend.mcp.mcp_server import FrontServer
-from cellblock.journal.store import JournalStore
+from cellblock.record import held_calls
+from cellblock.record.store import JournalStore
+from cellblock.run.questions import MAX_QUESTIONS
+from cellblock.serve.mcp.mcp_server import FrontServer
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.parked_runs import response_of

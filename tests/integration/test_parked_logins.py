@@ -9,7 +9,7 @@ import mcp_types as types
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.mcp_server import FrontServer
 from support.oauth_world import World, world
 from support.parked_runs import response_of
 from support.processes import workers_of

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, tool
-from cellblock.config.sections import MIB
-from cellblock.config.settings import parse_settings
-from cellblock.durable import keeper
-from cellblock.journal import journal
-from cellblock.journal.room import JournalRoom
+from cellblock.app.config.load import parse_settings
+from cellblock.base.settings.sections import MIB
+from cellblock.record import journal, keeper
+from cellblock.record.room import JournalRoom
 from support.entries import entry, for_tests, forked_server
 from support.processes import workers_of
 from support.waits import until, until_found, within

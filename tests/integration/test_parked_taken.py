@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Grantee
+from cellblock.app.config.load import parse_settings
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.base.questions import QuestionId
 from cellblock.base.store import LocalStore
-from cellblock.config.settings import parse_settings
-from cellblock.durable import going_on
-from cellblock.durable.keeper import Keeper
-from cellblock.execution.caller import Caller
-from cellblock.journal import moves
-from cellblock.journal.journals import open_store
-from cellblock.journal.place import Place
-from cellblock.journal.room import NoRoom
-from cellblock.journal.store import JournalStore
+from cellblock.record import going_on, moves
+from cellblock.record.journals import open_store
+from cellblock.record.keeper import Keeper
+from cellblock.record.place import Place
+from cellblock.record.room import NoRoom
+from cellblock.record.store import JournalStore
+from cellblock.run.caller import Caller
 from support.local_tools import MADE, read, write
 from support.parked_runs import response_of
 from support.waits import until, until_found, within

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock import Broker
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.entries import plain_server, settings
 from support.responses import error_of
 from support.script_places import ENDS, fillers, path_of, spaces, starts

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from cellblock import Broker, tool
-from cellblock.catalog.typescript import declare_server
+from cellblock.types.typescript import declare_server
 from support.entries import settings
 from support.responses import error_of, succeeded
 from support.waits import until, within

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, tool
-from cellblock.workers.pool.remote_hosts import pair_on_ray
+from cellblock.fleet.remote_hosts import pair_on_ray
 from cellblock_worker.wire.keys import make_key_file
 from support.entries import settings
 from support.processes import command_line, gone, told_to
@@ -115,7 +115,7 @@ def hosts_on(cluster: RayCluster) -> list[psutil.Process]:
 async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
     cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.workers.pool.ray_hosts.SHRINK_SECONDS", 3.0)
+    monkeypatch.setattr("cellblock.fleet.ray_hosts.SHRINK_SECONDS", 3.0)
     holding = Tool()
     wants_four = section(cluster, min=0, max=4)
     config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
@@ -217,8 +217,8 @@ async def test_many_scripts_run_from_inside_a_job(cluster: RayCluster) -> None:
 REFUSED = """
 import dataclasses, sys, time
 import ray
-from cellblock.workers.ray.fleet import the_fleet
-from cellblock.workers.ray.plan import NAMESPACE, Plan
+from cellblock.fleet.ray.fleet import the_fleet
+from cellblock.fleet.ray.plan import NAMESPACE, Plan
 
 ray.init(address=sys.argv[1], namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
 arguments = ("--connect", "tcp://127.0.0.1:1", "--server-key", "0" * 64, "--capacity", "0")

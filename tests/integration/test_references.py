@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from cellblock.config.settings import load_settings
+from cellblock.app.config.load import load_settings
 from support.entries import SERVERS
 from support.waits import until, within
 

@@ -188,7 +188,7 @@ async def test_each_run_has_its_own_cpu_and_memory(broker: Broker) -> None:
 async def test_a_process_has_so_many_runs_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.workers.start.ReuseBounds", lambda: ReuseBounds(max_runs=3))
+    monkeypatch.setattr("cellblock.pool.start.ReuseBounds", lambda: ReuseBounds(max_runs=3))
     async with Broker(settings(tmp_path, pool=_pool())) as made:
         reused = [(await made.run(SUM)).usage.reused for _ in range(25)]
         assert set(reused) <= {0, 1, 2} and max(filter(None, reused)) >= 1, reused

@@ -9,8 +9,8 @@ import pytest
 
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
-from cellblock.catalog.lookup import inspect_tool, show_types
-from cellblock.frontend.mcp.context import declarations_in_budget
+from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.types.lookup import inspect_tool, show_types
 from support.entries import Entry, entry, forked_server, settings
 from support.responses import succeeded
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.script_corpus import measured, recorded, right_scripts, wrong_scripts
 
 if compiler.why_absent() is not None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, CellblockError, ConfigError, tool
-from cellblock.base import presence
-from cellblock.config.settings import parse_settings
-from cellblock.durable import going_on
-from cellblock.execution.response import RunResponse
-from cellblock.journal.rows import Head
+from cellblock.app.config.load import parse_settings
+from cellblock.fleet import presence
+from cellblock.record import going_on
+from cellblock.record.rows import Head
+from cellblock.run.response import RunResponse
 from support.cellblock_zygote import forked_python, started
 from support.local_tools import IMPORTS, MADE, read, write
 from support.postgresql import Postgres
@@ -38,7 +38,7 @@ DYING = """
 import asyncio, json, sys
 from pathlib import Path
 from cellblock import Broker, tool
-from cellblock.config.settings import parse_settings
+from cellblock.base.settings.settings import parse_settings
 
 @tool()
 def read(n: int) -> int:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.entries import settings, write_config
 from support.processes import descendants, gone, name_of
 from support.responses import error_of, succeeded

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.typecheck import compiler
+from cellblock.types.check import compiler
 from support.entries import ledger, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -86,7 +86,7 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
 
 async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
     from cellblock.base.store import opened_file
-    from cellblock.learning.store import TABLES, Observations
+    from cellblock.types.learning.store import TABLES, Observations
 
     config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
     wrong = script(STRUCTURED, "String(task.title)")

@@ -15,8 +15,8 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.execution.caller import Caller
-from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.run.caller import Caller
+from cellblock.serve.mcp.mcp_server import FrontServer
 from support.entries import forked_server, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -276,7 +276,7 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 
     def messages() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.name == "cellblock.upstream.messages"]
+        return [record for record in caplog.records if record.name == "cellblock.tools.upstream.messages"]
 
     await until(messages, "the message was logged")
     [record] = messages()

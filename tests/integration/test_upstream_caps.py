@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.app.cli.doctor import examine
 from cellblock.base.terminal import Painter
-from cellblock.cli.doctor import examine
 from support.entries import forked_server, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -141,7 +141,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     ]
     definitions.write_text(json.dumps({"pages": [[tool("good"), *bad], [tool("late")]], "endless": True}))
     servers = {"server": plain_server("--definitions", definitions)}
-    monkeypatch.setattr("cellblock.upstream.listing.MAX_PAGES", 4)
+    monkeypatch.setattr("cellblock.tools.upstream.listing.MAX_PAGES", 4)
     config = settings(tmp_path / "state", servers)
     async with Broker(config) as broker:
         await broker.settled()

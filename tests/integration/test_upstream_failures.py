@@ -233,7 +233,7 @@ async def test_a_server_that_fails_to_start_is_retried_with_backoff(
 ) -> None:
     starts = tmp_path / "starts"
     servers = {"late": plain_server("--fail-starts", 3, starts), "plain": plain_server()}
-    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.2)
     async with Broker(settings(tmp_path / "state", servers)) as broker:
         await broker.settled()
         assert "plain" in broker.catalog.servers

@@ -20,7 +20,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import null
 
 from cellblock import Broker
-from cellblock.upstream.auth.login import log_in, log_out, status_of
+from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.certificates import certificate
 from support.entries import settings
 from support.log_records import log_records
@@ -107,7 +107,7 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
         ]
         tokens = place.tokens()
         assert len(tokens) >= 6
-        assert any("cellblock.upstream" in text for text in texts)
+        assert any("cellblock.tools.upstream" in text for text in texts)
         assert [text[:200] for text in texts if any(token in text for token in tokens)] == []
 
 
@@ -190,7 +190,7 @@ async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path
 async def test_a_login_while_the_daemon_waits_is_seen_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.upstream.session.FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 600.0)
     async with world(tmp_path) as place, Broker(place.settings) as broker:
         await within(broker.settled())
         reason = broker.catalog.unavailable["notes"]
@@ -334,7 +334,7 @@ class Ring(KeyringBackend):
 async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.upstream.auth.store.KEYRING_SECONDS", 1.0)
+    monkeypatch.setattr("cellblock.tools.upstream.auth.store.KEYRING_SECONDS", 1.0)
     auth = {"keyring": "auto"}
     before, ring = keyring.get_keyring(), Ring()
     keyring.set_keyring(ring)

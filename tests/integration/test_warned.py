@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from cellblock import Broker, tool
-from cellblock.execution.response import RunResponse
-from cellblock.typecheck import compiler
-from cellblock.typecheck.checker import TypeChecker
+from cellblock.run.response import RunResponse
+from cellblock.types.check import compiler
+from cellblock.types.check.checker import TypeChecker
 from support.entries import plain_server, settings, tracker
 from support.processes import descendants, name_of
 from support.responses import error_of, succeeded
@@ -139,8 +139,8 @@ async def test_a_comparison_in_vain_is_told_though_the_script_succeeds(broker: B
 async def test_what_is_found_late_of_a_script_that_failed_comes_with_the_next_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.execution.type_errors.HOLD_SECONDS", 0)
-    monkeypatch.setattr("cellblock.execution.type_errors.CHECK_SECONDS", WARM_MS / 1000)
+    monkeypatch.setattr("cellblock.run.type_errors.HOLD_SECONDS", 0)
+    monkeypatch.setattr("cellblock.run.type_errors.CHECK_SECONDS", WARM_MS / 1000)
     async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
         await broker.settled()
         failed = await within(broker.run(result("(await local.person({})).nmae.length")))
@@ -249,7 +249,7 @@ async def test_a_repeated_script_is_not_checked_again(
 async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.execution.type_errors.CHECK_SECONDS", WARM_MS / 1000)
+    monkeypatch.setattr("cellblock.run.type_errors.CHECK_SECONDS", WARM_MS / 1000)
     wrong = result("[(await local.person({})).nmae]")
     before = {process.pid for process in descendants(psutil.Process().pid)}
     async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, tool
-from cellblock.execution.context import RunContext
-from cellblock.execution.run import Run
-from cellblock.execution.side_checks import SideCheck
-from cellblock.journal.journal import Journal
+from cellblock.record.journal import Journal
+from cellblock.run.context import RunContext
+from cellblock.run.run import Run
+from cellblock.run.side_checks import SideCheck
 from support.waits import until
 
 IMPORTS = "import { echo, fail } from '@codemode/servers/local';\n"

@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 LOAD_SECONDS: Final = 65.0
 """Before the first picture, so that the chart of the last minute is full."""
 
-PLAN: Final = (ROOT / "broker/cellblock/cli/demo/plan_week.js").read_text(encoding="utf-8")
+PLAN: Final = (ROOT / "broker/cellblock/app/cli/demo/plan_week.js").read_text(encoding="utf-8")
 
 SCRIPTS: Final = (
     PLAN,
@@ -44,12 +44,12 @@ SCRIPTS: Final = (
 async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
     """A daemon with servers that are well and one that is not, and clients that keep it busy."""
     servers = {
-        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]},
+        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]},
         "wiki": {"command": sys.executable, "args": ["-c", "raise SystemExit('no such licence key')"]},
     }
     options: dict[str, Any] = {
         "servers": servers,
-        "tools": ["cellblock.cli.demo.team"],
+        "tools": ["cellblock.app.cli.demo.team"],
         "pool": {"capacity": 8},
         # A run that is opened is remembered for as long as the pictures take.
     }

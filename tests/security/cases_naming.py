@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from cellblock.catalog.naming import export_names
+from cellblock.tools.catalog.naming import export_names
 from security.cases import Case, error, gives, result
 from security.local_tools import NAMES
 

@@ -14,9 +14,9 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from cellblock import Broker
-from cellblock.upstream import pace, stdio
-from cellblock.upstream.events import LEAST_RETRY_MS
-from cellblock.upstream.incoming import read_message
+from cellblock.tools.upstream import pace, stdio
+from cellblock.tools.upstream.events import LEAST_RETRY_MS
+from cellblock.tools.upstream.incoming import read_message
 from support.entries import settings
 from support.responses import succeeded
 from support.waits import until, within

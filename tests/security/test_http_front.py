@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.cli.main import main
-from cellblock.frontend.http.address import CONFIG_HEADER
-from cellblock.frontend.http.refusal import NO_TOKEN
+from cellblock.app.cli.main import main
+from cellblock.serve.http.address import CONFIG_HEADER
+from cellblock.serve.http.refusal import NO_TOKEN
 from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
 from support.waits import until, within
 

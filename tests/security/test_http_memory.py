@@ -53,7 +53,7 @@ async def live(served: Daemon, number: int) -> None:
 def processes_apart(served: Daemon) -> list[psutil.Process]:
     """Those of the daemon that read large bodies."""
     children = psutil.Process(served.process.pid).children()
-    return [child for child in children if "cellblock.apart.process" in child.cmdline()]
+    return [child for child in children if "cellblock.base.offload.process" in child.cmdline()]
 
 
 async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, HostUnavailable
-from cellblock.config.settings import parse_settings
+from cellblock.app.config.load import parse_settings
 from cellblock_worker.confinement import bubblewrap, confinement, selftest, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
 from cellblock_worker.confinement.once import Outcome

@@ -9,7 +9,7 @@ from typing import Any
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.mcp_server import FrontServer
 from support.entries import ledger, plain_server, settings
 from support.responses import succeeded
 from support.waits import until, within

@@ -20,15 +20,15 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.secrets.configured_secrets import secrets_of
+from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.secrets.safe_text import safe_text
+from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.settings.syntax import without_comments
 from cellblock.base.terminal import harmless
-from cellblock.config.file.secret_values import looks_secret
-from cellblock.config.file.syntax import without_comments
-from cellblock.config.secrets.configured_secrets import secrets_of
-from cellblock.config.secrets.redaction import Redactor
-from cellblock.config.secrets.safe_text import safe_text
-from cellblock.config.settings import ServerConfig
-from cellblock.learning.sample import too_deep
-from cellblock.schemas.patterns import states
+from cellblock.tools.schemas.patterns import states
+from cellblock.types.learning.sample import too_deep
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
 

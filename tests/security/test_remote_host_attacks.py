@@ -12,14 +12,14 @@ import pytest
 import zmq
 
 from cellblock import RunResponse
-from cellblock.apart.pool import Apart
-from cellblock.config.settings import CellblockSettings
-from cellblock.daemon.assembly import host_terms
-from cellblock.execution.events import RunEvents
-from cellblock.execution.executor import Executor
-from cellblock.workers.link.curve_link import PREFIX, CurveLink
-from cellblock.workers.pool.pool import Pool
-from cellblock.workers.pool.remote_hosts import refusal
+from cellblock.app.assembly import host_terms
+from cellblock.base.offload.pool import Apart
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.fleet.curve_link import PREFIX, CurveLink
+from cellblock.fleet.remote_hosts import refusal
+from cellblock.pool.pool import Pool
+from cellblock.run.events import RunEvents
+from cellblock.run.executor import Executor
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler

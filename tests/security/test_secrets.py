@@ -176,5 +176,5 @@ async def test_no_canary_in_files_of_the_state_directory_or_log_records(
     assert "host.log" in contents
     assert "leak: " in contents["upstream-leaky.log"]
     assert {name: quoted(text) for name, text in contents.items() if quoted(text)} == {}
-    assert any("cellblock.upstream" in record for record in records)
+    assert any("cellblock.tools.upstream" in record for record in records)
     assert [record for record in records if quoted(record)] == []

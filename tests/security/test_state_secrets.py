@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.main import main
+from cellblock.app.cli.main import main
 from support.entries import CELLBLOCK
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import parked

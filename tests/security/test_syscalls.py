@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cellblock.catalog.model import Catalog
-from cellblock.config.settings import IsolationSettings
-from cellblock.typecheck import compiler
-from cellblock.typecheck.checker import TypeChecker
+from cellblock.base.settings.settings import IsolationSettings
+from cellblock.tools.catalog.model import Catalog
+from cellblock.types.check import compiler
+from cellblock.types.check.checker import TypeChecker
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
 from cellblock_worker.worker.reuse import ReuseBounds
 from support.worker_owner import BOUND, MIB, booted, make_run, run_one, script

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from cellblock.frontend.http.caller import Caller
+from cellblock.serve.http.caller import Caller
 
 ADA = Caller("ada", "editor", "http ada", "ada")
 

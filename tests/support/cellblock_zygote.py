@@ -1,8 +1,8 @@
 """`cellblock` for many commands in a row: one process that has imported it, and forks for each.
 
 Python's start and Cellblock's imports are most of what a short command costs, and tests start hundreds. The fork runs
-`cellblock.cli.main` with the caller's arguments, folder, environment and open files, as the console script does, in a
-session of its own; it begins with random numbers, streams and signals of its own. What it shares with its siblings or
+`cellblock.app.cli.main` with the caller's arguments, folder, environment and open files, as the console script does, in
+a session of its own; it begins with random numbers, streams and signals of its own. What it shares with its siblings or
 lacks: the hash seed and `sys.flags`; its caller's limits, terminal and group; its words and environment in `/proc`; an
 interpreter that takes its modules apart at the end. Tests of those, of how a process begins and dies and of what is
 below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK tests` shows them. What is said here is
@@ -49,22 +49,22 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 PRELOADED = (
-    "cellblock.cli.main",
-    "cellblock.cli.run",
-    "cellblock.cli.serve_http",
-    "cellblock.daemon.broker",
-    "cellblock.cli.doctor",
-    "cellblock.frontend.mcp.mcp_server",
-    "cellblock.frontend.http.server",
-    "cellblock.config.file.problems",
-    "cellblock.catalog.typescript",
-    "cellblock.execution.executor",
-    "cellblock.execution.looks_apart",
-    "cellblock.learning.outputs",
-    "cellblock.typecheck.checker",
-    "cellblock.upstream.auth.login",
-    "cellblock.upstream.registry",
-    "cellblock.workers.start",
+    "cellblock.app.cli.main",
+    "cellblock.app.cli.run",
+    "cellblock.app.cli.serve_http",
+    "cellblock.app.broker",
+    "cellblock.app.cli.doctor",
+    "cellblock.serve.mcp.mcp_server",
+    "cellblock.serve.http.server",
+    "cellblock.base.settings.problems",
+    "cellblock.types.typescript",
+    "cellblock.run.executor",
+    "cellblock.run.looks_apart",
+    "cellblock.types.learning.outputs",
+    "cellblock.types.check.checker",
+    "cellblock.tools.upstream.auth.login",
+    "cellblock.tools.upstream.registry",
+    "cellblock.pool.start",
     # Of the servers.
     "mcp.server.auth.routes",
     "mcp.server.mcpserver",
@@ -281,7 +281,7 @@ class Order:
             module, _, constant = name.rpartition(".")
             assert hasattr(importlib.import_module(module), constant), name
             setattr(importlib.import_module(module), constant, value)
-        from cellblock.cli.main import main
+        from cellblock.app.cli.main import main
 
         return main()
 

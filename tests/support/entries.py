@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cellblock.config.settings import Settings, parse_settings
+from cellblock.app.config.load import parse_settings
+from cellblock.base.settings.settings import Settings
 from support.cellblock_zygote import CONSOLE_SCRIPT, forked_python
 
 SERVERS = Path(__file__).parents[1] / "servers"
@@ -49,7 +50,7 @@ def sdk_server(*args: object) -> Entry:
 
 def tracker() -> Entry:
     """That of the server that `cellblock demo` brings, which is made with the SDK, too."""
-    return entry([str(forked_python()), "-m", "cellblock.cli.demo.tracker"])
+    return entry([str(forked_python()), "-m", "cellblock.app.cli.demo.tracker"])
 
 
 def entry(command: Sequence[str]) -> Entry:

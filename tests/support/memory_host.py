@@ -11,28 +11,28 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
-from cellblock.apart.pool import Apart
-from cellblock.apart.share import share_of_one
-from cellblock.catalog.discovery import DiscoveryCache
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.modules import ModuleUrls
-from cellblock.catalog.outputs import stated_output
-from cellblock.config.settings import CellblockSettings
-from cellblock.execution.caller import Caller
-from cellblock.execution.context import RunContext
-from cellblock.execution.events import RunEvents, RunWatch, Watcher
-from cellblock.execution.executor import Executor
-from cellblock.execution.keeping import RunKeeper
-from cellblock.execution.plan import make_plan
-from cellblock.execution.request import Limits
-from cellblock.execution.response import RunResponse
-from cellblock.execution.run_clock import RunClock
-from cellblock.learning.learner import Learner
-from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.schemas.cache import ValidatorCache
-from cellblock.upstream.registry import Registry
-from cellblock.upstream.requester import CallOrigin
-from cellblock.workers.pool.pool import Pool
+from cellblock.base.offload.pool import Apart
+from cellblock.base.offload.share import share_of_one
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.pool.pool import Pool
+from cellblock.run.caller import Caller
+from cellblock.run.context import RunContext
+from cellblock.run.events import RunEvents, RunWatch, Watcher
+from cellblock.run.executor import Executor
+from cellblock.run.keeping import RunKeeper
+from cellblock.run.plan import make_plan
+from cellblock.run.policy.asking import EMBEDDING, Grantee
+from cellblock.run.request import Limits
+from cellblock.run.response import RunResponse
+from cellblock.run.run_clock import RunClock
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import ModuleUrls
+from cellblock.tools.catalog.outputs import stated_output
+from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.types.discovery import DiscoveryCache
+from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from support.memory_link import MemoryLink

@@ -17,17 +17,17 @@ from typing import Any, Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
-from cellblock.catalog.model import Catalog
-from cellblock.config.journal import JournalSettings
-from cellblock.durable.keeper import Keeper
-from cellblock.execution.keeping import KeptRun
-from cellblock.journal.journal import Journal
-from cellblock.journal.journals import SMALL_BYTES, Journals
-from cellblock.journal.parked import Parked
-from cellblock.journal.place import opened_journals
-from cellblock.journal.rows import Head, Piece, TakenAway, waiting_in
-from cellblock.journal.store import JournalStore
-from cellblock.policy.asking import Verdict
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.record.journal import Journal
+from cellblock.record.journals import SMALL_BYTES, Journals
+from cellblock.record.keeper import Keeper
+from cellblock.record.parked import Parked
+from cellblock.record.place import opened_journals
+from cellblock.record.rows import Head, Piece, TakenAway, waiting_in
+from cellblock.record.store import JournalStore
+from cellblock.run.keeping import KeptRun
+from cellblock.run.policy.asking import Verdict
+from cellblock.tools.catalog.model import Catalog
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
-from cellblock.config.settings import Settings
-from cellblock.upstream.auth.login import Place, log_in, place_of
+from cellblock.tools.upstream.auth.login import Place, log_in, place_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.cellblock_zygote import forked_cellblock

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cellblock.base.postgresql import PostgresServer
+from cellblock.fleet.postgresql import PostgresServer
 
 BOUND_SECONDS = 60.0
 """Longest wait for a start or an end, which takes half a second on a quiet machine."""

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import export_names
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.naming import export_names
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 CATALOGS: Final = ("catalogs",)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cellblock.upstream import session
+from cellblock.tools.upstream import session
 
 
 @contextmanager

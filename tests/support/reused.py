@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cellblock import Broker
-from cellblock.execution.events import RunFacts, Watcher
+from cellblock.run.events import RunFacts, Watcher
 from support.entries import REUSE
 
 FEW = 20

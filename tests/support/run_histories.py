@@ -11,14 +11,14 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.execution.caller import Caller
-from cellblock.execution.keeping import KeptRun
-from cellblock.execution.response import RunResponse
-from cellblock.execution.states import State
-from cellblock.journal.moves import MAX_ADOPTED
-from cellblock.journal.recording import Recording
-from cellblock.journal.rows import WAITING, parked_questions
-from cellblock.policy.asking import Verdict
+from cellblock.record.moves import MAX_ADOPTED
+from cellblock.record.recording import Recording
+from cellblock.record.rows import WAITING, parked_questions
+from cellblock.run.caller import Caller
+from cellblock.run.keeping import KeptRun
+from cellblock.run.policy.asking import Verdict
+from cellblock.run.response import RunResponse
+from cellblock.run.states import State
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
 from support.memory_keeper import AT_ONCE, MemoryKeeper, Park

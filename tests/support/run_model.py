@@ -11,11 +11,11 @@ from typing import Any, Final
 import mcp_types as types
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.execution.executor import MAX_LOST
-from cellblock.execution.response import RunResponse
-from cellblock.execution.states import State
-from cellblock.policy.asking import Verdict
-from cellblock.upstream.requester import CallOrigin
+from cellblock.run.executor import MAX_LOST
+from cellblock.run.policy.asking import Verdict
+from cellblock.run.response import RunResponse
+from cellblock.run.states import State
+from cellblock.tools.upstream.requester import CallOrigin
 from cellblock_worker.wire import protocol
 from support.memory_host import HostedRun
 from support.memory_keeper import Park

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from cellblock import Broker
-from cellblock.catalog.naming import export_names
-from cellblock.schemas.example import minimal_example
-from cellblock.schemas.validation import InputValidator
 from cellblock.script.conventions import MAX_SHOWN
+from cellblock.tools.catalog.naming import export_names
+from cellblock.tools.schemas.example import minimal_example
+from cellblock.tools.schemas.validation import InputValidator
 from support import recorded_catalogs
 from support.entries import plain_server, settings
 from support.script_templates import IMPORTS, OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_state import SharedState
 from cellblock.base.store import LocalStore
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(32, 64))

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from cellblock.base.errors import Certainty
-from cellblock.execution.events import CallFacts, RunFacts
-from cellblock.execution.response import Diagnostic, LogEntry, RunResponse, Usage
-from cellblock.telemetry.board import Board
+from cellblock.run.board import Board
+from cellblock.run.events import CallFacts, RunFacts
+from cellblock.run.response import Diagnostic, LogEntry, RunResponse, Usage
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nlive \u202egnp"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 
-from cellblock.python_tools.python_calls import PythonCalls
-from cellblock.python_tools.python_tools import PythonTool, read_tool
+from cellblock.tools.python.python_calls import PythonCalls
+from cellblock.tools.python.python_tools import PythonTool, read_tool
 
 BOXED_STRING = {
     "type": "object",

@@ -10,14 +10,14 @@ import contextlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from cellblock.apart.share import Share
-from cellblock.apart.task import Answer, ApartFailed, Task, TookTooLong
+from cellblock.base.admission import Room
 from cellblock.base.errors import HostUnavailable
+from cellblock.base.offload.share import Share
+from cellblock.base.offload.task import Answer, ApartFailed, Task, TookTooLong
 from cellblock.script import imports
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import Imports, Span, TooComplex, TooSlow, find_imports
 from cellblock.script.unawaited import Unawaited
-from cellblock.workers.pool.admission import Room
 
 INLINE_BYTES: Final = 8 * 1024
 """Bounds the scripts that are parsed on the loop: ordinary code of this size takes 4 ms. Larger scripts are rare; a

@@ -91,7 +91,7 @@ def main() -> int:
         return run_forever(self)
 
     asyncio.BaseEventLoop.run_forever = watched
-    from cellblock.cli.main import main as cellblock
+    from cellblock.app.cli.main import main as cellblock
 
     sys.argv[1:] = sys.argv[2:]
     return cellblock()

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_state import SharedState
-from cellblock.config.auth import AuthSettings
-from cellblock.config.journal import JournalSettings
-from cellblock.durable.views import response_in
-from cellblock.journal.place import Place
-from cellblock.journal.rows import Head, RunState
-from cellblock.journal.store import JournalStore
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.record.place import Place
+from cellblock.record.rows import Head, RunState
+from cellblock.record.store import JournalStore
+from cellblock.record.views import response_in
 from soak.fleet import shared
 from soak.fleet.clients import INLINE_BYTES, Clients
 from soak.fleet.faults import FleetFaults

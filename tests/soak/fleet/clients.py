@@ -15,7 +15,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from benchmarks.client import message_in
-from cellblock.journal.rows import Head
+from cellblock.record.rows import Head
 from soak.fleet import shared
 from soak.run_books import RunBooks, script
 from support.asking_client import always, asking

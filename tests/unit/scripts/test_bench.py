@@ -12,7 +12,7 @@ from benchmarks import __main__ as bench
 from benchmarks import harness, kills, upgrade
 from benchmarks import search as measuring
 from benchmarks.load import __main__ as load
-from cellblock.catalog.search import SearchIndex
+from cellblock.types.search import SearchIndex
 from support.entries import plain_server
 
 OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "kills": kills.main}

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli.parser import make_parser
+from cellblock.app.cli.parser import make_parser
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -157,7 +157,7 @@ def test_an_installer_shows_the_sentence_before_it_looks_for_anything_else(
 @pytest.mark.parametrize("system", PATCHED)
 def test_a_first_run_says_it_too(system: str) -> None:
     patch, told = PATCHED[system]
-    for program in ("from cellblock.cli.main import main", "import cellblock\ncellblock.Broker"):
+    for program in ("from cellblock.app.cli.main import main", "import cellblock\ncellblock.Broker"):
         done = subprocess.run(
             [sys.executable, "-c", patch + program], capture_output=True, text=True, timeout=60
         )

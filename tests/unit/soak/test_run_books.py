@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.journal.rows import Head
+from cellblock.record.rows import Head
 from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books, Record
 from soak.faults import Fault
 from soak.figures import growth, memory_breaches, percentile, recoveries
@@ -325,10 +325,6 @@ def test_recoveries() -> None:
     faults = [Fault(2.0, "host", "kill"), Fault(3.0, "worker", "kill"), Fault(8.0, "host", "kill")]
     assert recoveries(records, faults, 100.0) == [4.5]
     assert percentile([], 0.5) == 0.0
-
-
-def sample(at: float, mib: int) -> Sample:
-    return Sample(at, mib * MIB, 30, 5, 40 * MIB, 20, 10, 0)
 
 
 def call(run: int, number: int) -> dict[str, Any]:

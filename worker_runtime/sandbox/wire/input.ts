@@ -21,7 +21,7 @@ import * as p from "../primordials.ts";
 import { escapeToken, MAX_POINTER } from "../result/result_walk.ts";
 
 /**
- * Bounds how many containers may be nested: `MAX_DEPTH` of the broker's `execution/payload.py`, which would refuse
+ * Bounds how many containers may be nested: `MAX_DEPTH` of the broker's `run/payload.py`, which would refuse
  * more.
  */
 export const MAX_INPUT_DEPTH = 128;

@@ -104,4 +104,4 @@ def test_what_checkers_see_is_what_there_is() -> None:
 def test_a_name_costs_only_what_it_needs() -> None:
     code = "import sys, cellblock; cellblock.tool, cellblock.CellblockError; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"mcp", "pydantic", "zmq", "cellblock.daemon.broker"} & set(done.stdout.split())
+    assert not {"mcp", "pydantic", "zmq", "cellblock.app.broker"} & set(done.stdout.split())

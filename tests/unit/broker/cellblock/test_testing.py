@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.catalog.model import Catalog
-from cellblock.journal.recording import Recording, names_of
+from cellblock.record.recording import Recording, names_of
 from cellblock.testing import read_recording, write_recording
+from cellblock.tools.catalog.model import Catalog
 
 SAMPLE = Recording(
     made_by="0.1.0",

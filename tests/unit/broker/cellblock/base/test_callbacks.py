@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from cellblock.app.config.load import parse_settings
 from cellblock.base.callbacks import Listeners, tell
-from cellblock.config.settings import UpstreamSettings, parse_settings
-from cellblock.execution.caller import Caller
-from cellblock.execution.events import Observer
-from cellblock.upstream.session import UpstreamSession
-from cellblock.workers.pool.pool import Pool
+from cellblock.base.settings.settings import UpstreamSettings
+from cellblock.pool.pool import Pool
+from cellblock.run.caller import Caller
+from cellblock.run.events import Observer
+from cellblock.tools.upstream.session import UpstreamSession
 from support.memory_host import BOUND, HostedRun, World, codes, hold
 from support.waits import until, within
 
@@ -54,7 +55,7 @@ async def test_a_run_outlives_its_observer() -> None:
 
 
 async def test_every_run_of_a_lost_host_is_told_though_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cellblock.execution.run import Run
+    from cellblock.run.run import Run
 
     told: list[Run] = []
     lost = Run.host_lost

@@ -23,7 +23,7 @@ from cellblock.base.errors import (
     ToolCallError,
     ToolNotFound,
 )
-from cellblock.catalog.modules import ERROR_CLASSES
+from cellblock.tools.catalog.modules import ERROR_CLASSES
 
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CellblockError)

@@ -18,29 +18,29 @@ from hypothesis import strategies as st
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
+from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.settings.settings import AuditSettings, ServerConfig
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file
-from cellblock.config.auth import AuthSettings
-from cellblock.config.journal import JournalSettings
-from cellblock.config.secrets.redaction import Redactor
-from cellblock.config.sections import OutputSettings
-from cellblock.config.settings import AuditSettings, ServerConfig
-from cellblock.frontend.client import Owner
-from cellblock.frontend.http.token import ensure_tokens
-from cellblock.frontend.mcp.use import add_uses
-from cellblock.frontend.outputs.kept import Output
-from cellblock.frontend.outputs.kept_outputs import keeping
-from cellblock.journal.place import Place
-from cellblock.journal.rows import Head, Piece
-from cellblock.learning.store import TABLES, Observations
-from cellblock.policy.named_tokens import NamedTokens
-from cellblock.telemetry.audit import AuditLog
-from cellblock.telemetry.files import PrivateFile
-from cellblock.upstream.auth.store import AUTH_DIR, MAX_BYTES
-from cellblock.upstream.pins.pin_store import PinStore
-from cellblock.upstream.pins.pins import Pins
-from cellblock.upstream.stderr_log import stderr_log
+from cellblock.observe.audit import AuditLog
+from cellblock.observe.files import PrivateFile
+from cellblock.record.place import Place
+from cellblock.record.rows import Head, Piece
+from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.serve.client import Owner
+from cellblock.serve.http.token import ensure_tokens
+from cellblock.serve.mcp.use import add_uses
+from cellblock.serve.outputs.kept import Output
+from cellblock.serve.outputs.kept_outputs import keeping
+from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
+from cellblock.tools.upstream.pins.pin_store import PinStore
+from cellblock.tools.upstream.pins.pins import Pins
+from cellblock.tools.upstream.stderr_log import stderr_log
+from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
 

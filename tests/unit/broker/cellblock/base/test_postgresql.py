@@ -12,13 +12,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cellblock.base import presence as presences
-from cellblock.base.bounded_connection import BoundedConnection
 from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.postgresql import Additive, PostgresDatabase, PostgresServer, lock_number
-from cellblock.base.presence import Presence
 from cellblock.base.threads import is_done_within, start_daemon
+from cellblock.fleet import presence as presences
+from cellblock.fleet.bounded_connection import BoundedConnection
+from cellblock.fleet.postgresql import Additive, PostgresDatabase, PostgresServer, lock_number
+from cellblock.fleet.presence import Presence
 from support.at_once import at_once
 from support.certificates import certificate
 from support.postgresql import BOUND_SECONDS, Cutting, Postgres, installed_binaries

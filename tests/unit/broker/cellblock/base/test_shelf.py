@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from cellblock.base import shared_rows
-from cellblock.base.postgresql import PostgresServer
-from cellblock.base.shared_rows import SharedRows
-from cellblock.base.shared_shelf import SharedShelf
-from cellblock.base.shared_state import SharedState
 from cellblock.base.shelf import NotShared, Shelf
 from cellblock.base.state_keys import StateKeys
+from cellblock.fleet import shared_rows
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_rows import SharedRows
+from cellblock.fleet.shared_shelf import SharedShelf
+from cellblock.fleet.shared_state import SharedState
 from cellblock_worker.base.private_files import TooLarge
 from support.postgresql import Postgres
 from support.shared_rows import KEY, OTHER_KEY, AnyStore, state_of

@@ -12,7 +12,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.state_dir import MARK_NAME, check_state_dir, prepare_state_dir
 from cellblock.base.store import opened_file
-from cellblock.learning.store import TABLES, Observations
+from cellblock.types.learning.store import TABLES, Observations
 
 
 def names(folder: Path) -> list[str]:

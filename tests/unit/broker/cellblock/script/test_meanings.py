@@ -8,8 +8,8 @@ import time
 import pytest
 from tree_sitter import Node
 
-from cellblock.execution.outcome import with_unawaited
-from cellblock.execution.response import Diagnostic
+from cellblock.run.outcome import with_unawaited
+from cellblock.run.response import Diagnostic
 from cellblock.script.imports import find_imports, import_nodes
 from cellblock.script.meanings import Meaning, Meanings
 from cellblock.script.source import prepare

@@ -11,16 +11,16 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from cellblock.apart import pool
-from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
-from cellblock.apart.share import Share, share_of_one
-from cellblock.apart.task import Answer, Task
+from cellblock.base.admission import Admission, Room
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.execution.caller import Caller
+from cellblock.base.offload import pool
+from cellblock.base.offload.pool import AT_ONCE, RESERVED, Apart
+from cellblock.base.offload.share import Share, share_of_one
+from cellblock.base.offload.task import Answer, Task
+from cellblock.run.caller import Caller
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed
-from cellblock.workers.pool.admission import Admission, Room
 from support.memory_host import World, codes, succeed, turns
 from support.processes import gone
 from support.waits import until, within

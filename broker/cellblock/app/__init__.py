@@ -1,0 +1,1 @@
+"""The composition root: configuration file, command line, embedding API."""

@@ -1,0 +1,268 @@
+"""Constructs the parts of a broker in two steps, with what takes longest to start first.
+
+Imports are in the functions: those of the second step are made while the processes that the first one started are
+starting. A thread imports them, so that the loop serves meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.app.machine import unavailable
+from cellblock.base import count_rows
+from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.settings import CellblockSettings, Settings
+from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.store import LocalStore, Tables
+from cellblock.run.events import RunEvents
+from cellblock.run.policy.counts import Counts
+from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.run.policy.policy import Policy
+from cellblock.serve.service import FrontConfig
+from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
+
+if TYPE_CHECKING:
+    from cellblock.base.offload.pool import Apart
+    from cellblock.fleet.presence import Presence
+    from cellblock.fleet.shared_state import SharedState
+    from cellblock.pool.start import Terms, Workers
+    from cellblock.record.journals import Journals
+    from cellblock.record.keeper import Keeper
+    from cellblock.record.owner import RunOwner
+    from cellblock.run.executor import Executor
+    from cellblock.tools.upstream.registry import Registry
+    from cellblock.types.learning.learner import Learner
+    from cellblock.types.learning.outputs import KnownOutputs
+
+logger = logging.getLogger("cellblock")
+
+FIRST: Final = (
+    "cellblock.tools.upstream.registry",
+    "cellblock.types.learning.outputs",
+    "cellblock.run.looks_apart",
+    "cellblock.pool.start",
+)
+SECOND: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
+"""Names the modules of each step that import most of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Holds what a broker reaches: servers and workers, what it has learnt of their outputs, and what it keeps of
+    runs."""
+
+    registry: Registry
+    workers: Workers
+    learner: Learner
+    outputs: KnownOutputs
+    apart: Apart
+    keeper: Keeper
+    journals: Journals
+    owner: RunOwner
+    presence: Presence | None
+
+
+def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
+    if not paths and not given:
+        return []
+    from cellblock.tools.python.tool_modules import load_tools
+
+    return load_tools(paths, given)
+
+
+def front_config(settings: Settings) -> FrontConfig:
+    """Returns what front-ends go by, of a configuration."""
+    section = settings.cellblock
+    return FrontConfig(
+        settings.state_dir,
+        section.frontend,
+        section.limits,
+        section.outputs,
+        section.schemas,
+        tuple(name for name, server in settings.servers.items() if not server.disabled),
+        section.traces.endpoint is not None,
+    )
+
+
+def store_of(settings: Settings) -> LocalStore | SharedState:
+    """Returns where a configuration keeps what outlives a broker. Raises ConfigError: Its PostgreSQL has no driver."""
+    state = settings.cellblock.state
+    if not state.is_shared:
+        return LocalStore(settings.state_dir, state.keys)
+    from cellblock.fleet.postgresql import PostgresServer
+    from cellblock.fleet.shared_state import SharedState
+
+    return SharedState(PostgresServer(state.url), state.keys)
+
+
+def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
+    """Returns what clients are granted. Raises ConfigError."""
+    server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
+    asks = any(config.asks for config in settings.servers.values())
+    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts)
+
+
+def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
+    """Returns the catalog of a broker that has not begun: ids alone."""
+    ids = module_paths([*servers, *([LOCAL_SERVER] if local else [])])
+    waiting = dict.fromkeys(ids.values(), "not started yet")
+    return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
+
+
+def host_terms(section: CellblockSettings) -> Terms:
+    """Returns what worker hosts must do for the scripts of this configuration."""
+    from cellblock.pool.start import Terms
+
+    return Terms(
+        section.max_message_bytes,
+        section.limits.max_memory_bytes.maximum // MIB,
+        section.isolation,
+        reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
+    )
+
+
+async def start_reach(
+    settings: Settings,
+    store: LocalStore | SharedState,
+    tools: Sequence[Callable[..., Any]],
+    events: RunEvents,
+    on_change: Callable[[], None],
+    stack: contextlib.AsyncExitStack,
+) -> Reach:
+    """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes the store.
+
+    Raises:
+        ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
+        OSError, HostUnavailable: The machine does not let it start.
+    """
+    # Imports take their time, and runs come meanwhile: how long they wait for servers counts from here.
+    began = asyncio.get_running_loop().time()
+    await _imported(FIRST)
+    import zmq
+
+    from cellblock.base.offload.pool import Apart
+    from cellblock.observe.watchers import start_watchers
+    from cellblock.pool.start import Workers
+    from cellblock.record.journals import Journals
+    from cellblock.record.keeper import Keeper
+    from cellblock.record.owner import Owner
+    from cellblock.record.place import Place
+    from cellblock.run.looks_apart import LargeLooks
+    from cellblock.tools.upstream.pins.pin_store import PinStore
+    from cellblock.tools.upstream.pins.review import Reviewer
+    from cellblock.tools.upstream.registry import Registry
+    from cellblock.tools.upstream.server_logins import kept_logins
+    from cellblock.types.learning.learner import Learner
+    from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+
+    section = settings.cellblock
+    state_dir = settings.state_dir
+    prepare_state_dir(state_dir)
+    log_dir = state_dir / LOGS
+    start_watchers(section.audit, section.traces, state_dir, events, stack)
+    presence = None
+    if not isinstance(store, LocalStore):
+        presence = store.start(_tables(), section.state.broker_name)
+        stack.callback(store.close)
+    owner = presence or Owner(state_dir)
+    stack.callback(owner.close)
+    journals = Journals(Place(store, section.auth), section.journal)
+    stack.push_async_callback(journals.close)
+    journals.start()
+    overlays = load_overlays(settings.overlay_dir, settings.servers)
+    learner = Learner(section.schemas, store)
+    learner.start()
+    stack.push_async_callback(learner.close)
+    outputs = KnownOutputs(learner)
+    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
+    stack.push_async_callback(apart.close)
+    learner.look_apart(LargeLooks(apart).observe)
+    registry = Registry(
+        settings.servers,
+        tools,
+        section.upstream,
+        max_message_bytes=section.max_message_bytes,
+        log_dir=log_dir,
+        apart=apart,
+        reviewer=Reviewer(section.pins, PinStore(store)),
+        refine=ToolRefiner(section.schemas, overlays),
+        logins=kept_logins(section.auth, store),
+        on_change=on_change,
+    )
+    stack.push_async_callback(registry.close)
+    registry.start(since=began)
+    terms = host_terms(section)
+    remote = None
+    if section.hosts.listen is not None:
+        from cellblock.fleet.remote_hosts import open_hosts
+
+        remote = partial(open_hosts, section.hosts, section.pool, terms, state_dir)
+    try:
+        workers = Workers(section.pool, terms, state_dir, stack, local=section.hosts.local, remote=remote)
+    except zmq.ZMQError as error:
+        raise unavailable(error) from None
+    await registry.recall()
+    keeper = Keeper(journals, section.journal, owner, registry.knows)
+    return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
+
+
+def _tables() -> Sequence[Tables]:
+    """Returns what a broker keeps in a PostgreSQL."""
+    from cellblock.record.tables import JOURNAL_TABLES
+    from cellblock.serve.outputs import kept_outputs
+    from cellblock.types.learning import store
+
+    return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
+
+
+async def start_executor(
+    settings: Settings, reach: Reach, policy: Policy, events: RunEvents, stack: contextlib.AsyncExitStack
+) -> Executor:
+    """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
+    await _imported(SECOND)
+    from cellblock.app.first_collection import FirstCollection
+    from cellblock.app.free_memory import FreeMemory
+    from cellblock.run.executor import Executor
+    from cellblock.types.check.checker import TypeChecker
+
+    section = settings.cellblock
+    checker = None
+    if section.typecheck != "off":
+        checker = TypeChecker(
+            section.isolation, outputs=reach.outputs, revision=lambda: reach.outputs.revision
+        )
+        stack.push_async_callback(checker.close)
+        if section.typecheck == "before":
+            checker.warm_up()
+    executor = Executor(
+        section,
+        reach.workers.pool,
+        reach.registry,
+        reach.apart,
+        checker=checker,
+        learner=reach.learner,
+        outputs=reach.outputs,
+        policy=policy,
+        events=events,
+        keeper=reach.keeper,
+        reuse=section.pool.reuse,
+    )
+    reach.learner.make_way_for(lambda: executor.busy)
+    stack.callback(FirstCollection(lambda: executor.busy).give_up)
+    if FirstCollection.freezes:
+        stack.callback(FreeMemory().stop)
+    return executor
+
+
+async def _imported(modules: Sequence[str]) -> None:
+    for module in modules:
+        await asyncio.to_thread(importlib.import_module, module)

@@ -1,0 +1,376 @@
+"""The broker is what programs embed, and what every front-end is given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cellblock.app.assembly import front_config, policy_of
+from cellblock.app.config.load import load_settings
+from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, not_running
+from cellblock.app.private_state import StateDir
+from cellblock.app.reload import applicable, described, keeping
+from cellblock.base.admission import DEFAULT_CLIENT
+from cellblock.base.errors import HostUnavailable
+from cellblock.base.settings.settings import Settings, TypecheckMode
+from cellblock.run.caller import Caller
+from cellblock.run.events import Watcher
+from cellblock.run.policy.asking import Grantee
+from cellblock.run.request import request_of
+from cellblock.run.response import RunResponse
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+
+if TYPE_CHECKING:
+    from cellblock.base.questions import Answer, QuestionId, Reply
+    from cellblock.observe.collector import MetricsCollector
+    from cellblock.observe.tally import Tally
+    from cellblock.observe.view import BrokerFacts
+    from cellblock.record.views import ParkedRun
+    from cellblock.serve.agent_tool import AgentTool, Api, ToolAnswer
+
+logger = logging.getLogger("cellblock")
+
+
+class Broker(Parts):
+    """Runs scripts against MCP servers and Python tools; an async context manager, of one event loop and thread.
+
+    Its coroutines and `reconfigure` raise CellblockError at once when they are called from another event loop.
+
+    Args:
+        settings: A whole configuration.
+        tools: Python functions that scripts can call as `@codemode/servers/local`.
+        state_dir: Where it keeps what it learns: a folder, or `user` for the one that the command line and daemons use.
+            None: the configuration's, else a private one that is removed at the end.
+
+    Raises:
+        ConfigError: The configuration wants something that must outlive private state.
+
+    Example:
+        >>> async with Broker.from_config("cellblock.json", tools=[add]) as broker:  # doctest: +SKIP
+        ...     response = await broker.run("globalThis.__codemode_result__ = 1 + 1")
+        ...     assert response.result == 2
+    """
+
+    _agent_tool: AgentTool | None = None
+    _tally: Tally | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        state_dir: StateDir = None,
+    ) -> Broker:
+        """Makes a broker from a configuration file (None: the defaults, no servers); the rest is as for `Broker`.
+
+        Raises:
+            ConfigError: The file cannot be read or used.
+        """
+        settings = load_settings(path)
+        for warning in settings.warnings:
+            logger.warning("%s", warning)
+        return cls(settings, tools=tools, state_dir=state_dir)
+
+    async def run(
+        self,
+        code: str,
+        *,
+        limits: Mapping[str, Any] | None = None,
+        requested_capabilities: Sequence[str] | None = None,
+        typecheck: TypecheckMode | None = None,
+        reuse: bool | None = None,
+        durable: bool | None = None,
+        plan: bool | None = None,
+        observer: Watcher | None = None,
+        client: str = DEFAULT_CLIENT,
+        grants: Mapping[str, Any] | None = None,
+        grantee: Grantee | None = None,
+    ) -> RunResponse:
+        """Runs one script. From another thread: `asyncio.run_coroutine_threadsafe(broker.run(…), loop)`.
+
+        Args:
+            code: JavaScript or TypeScript, an ES module.
+            limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; others are ignored.
+            requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
+            typecheck: When the script is type-checked; None: as configured.
+            reuse: False for a process of its own; None: as configured (`pool.reuse`).
+            durable: True: the run is written down as it goes, survives the loss of its process, and waits for a person
+                whom `grantee` cannot ask: `response.parked` is true then, and `resume` has the answer.
+            plan: True: the run stops before each call that is not known to be read-only, until it is allowed.
+            observer: Watches this run alone, beside those of `events`: an `Observer`, or any `Watcher`.
+            client: Whose run it is. Clients share the workers fairly; runs without a name are one client's. One that
+                `cellblock.policy` has under this name, such as `team:readers`, has that grant, others `embedding`'s.
+            grants: What this script may call, of what `grantee` is granted (see docs/howto-policy.md).
+            grantee: Which grants of `cellblock.policy` it has otherwise, and who is asked for approval.
+
+        Raises:
+            InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
+            HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
+        """
+        request = request_of(
+            code,
+            limits=limits,
+            requestedCapabilities=requested_capabilities,
+            typecheck=typecheck,
+            reuse=reuse,
+            durable=durable,
+            plan=plan,
+            grants=grants,
+        )
+        caller = Caller(client, grantee or self._grantee_of(client), observer)
+        return (await self.run_request(request, caller)).decoded()
+
+    async def parked(self, client: str | None = None) -> list[ParkedRun]:
+        """Returns the runs that wait for a person, the newest first.
+
+        Args:
+            client: As for `run`; None: of everybody.
+
+        Raises:
+            HostUnavailable: The broker is not running.
+            CellblockError: They cannot be read.
+        """
+        self._check_loop()
+        return await self.parked_runs.listed(self._principal_of(client))
+
+    async def resume(
+        self,
+        run_id: str,
+        answer: Answer | Mapping[QuestionId, Answer | Reply] | Mapping[int, Answer | Reply],
+        *,
+        client: str | None = None,
+    ) -> RunResponse:
+        """Answers the questions of a parked run, and gives its response when it has gone on.
+
+        Args:
+            run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
+            answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the ids of the questions (an int is
+                the number of a call that waits to be allowed); for a server also a whole result of MCP, such as
+                `{"action": "accept", "content": {…}}`.
+            client: As for `run`; None: whoever's it is.
+
+        Returns:
+            Its response; `parked` says whether it waits again, or still.
+
+        Raises:
+            InvalidRequest: No such run waits, or an answer does not fit its question.
+            HostUnavailable: The broker is not running.
+            CellblockError: It cannot be read.
+        """
+        self._check_loop()
+        return await self.parked_runs.resume(run_id, answer, self._principal_of(client))
+
+    async def tool_definition(
+        self, api: Api, *, client: str = DEFAULT_CLIENT, budget: int | None = None
+    ) -> dict[str, Any]:
+        """Describes the tool `codemode_run` for a model, once the servers have had their time to connect.
+
+        Args:
+            api: `mcp`, `openai` (Responses API) or `anthropic` (Messages API).
+            client: For whom: the description names what that client is granted.
+            budget: Characters for TypeScript declarations; None: `frontend.declaration_chars`. With 0 it names the
+                functions alone; give `declarations` elsewhere then, such as in the system prompt.
+
+        Raises:
+            InvalidRequest: There is no such API.
+        """
+        self._check_loop()
+        return await self._for_agents().definition(api, client, budget)
+
+    async def declarations(
+        self,
+        *,
+        servers: Sequence[str] | None = None,
+        budget: int | None = None,
+        client: str = DEFAULT_CLIENT,
+    ) -> str:
+        """Declares in TypeScript what scripts can call, once the servers have had their time to connect.
+
+        Args:
+            servers: Names of the only servers to declare; None: all.
+            budget: Characters; None: `frontend.declaration_chars`. Functions that have no room are named.
+            client: For whom: only what that client is granted.
+
+        Raises:
+            InvalidRequest: The tools of a server that is named are not known.
+        """
+        self._check_loop()
+        return await self._for_agents().declarations(client, servers, budget)
+
+    async def handle_tool_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str | None,
+        *,
+        observer: Watcher | None = None,
+        client: str = DEFAULT_CLIENT,
+        grantee: Grantee | None = None,
+    ) -> ToolAnswer:
+        """Runs the script of a model's call of the tool; a call that is malformed is an answer, too. The first script
+        that names a server whose declarations this client was not given brings them in its answer.
+
+        Args:
+            name: Of the tool that the model calls.
+            arguments: As the model gives them: an object, or its JSON.
+            observer: As for `run`.
+            client: As for `run`.
+            grantee: As for `run`.
+
+        Raises:
+            InvalidRequest: The tool is not Cellblock's.
+            HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
+        """
+        self._check_loop()
+        caller = Caller(client, grantee or self._grantee_of(client), observer)
+        return await self._for_agents().answer(name, arguments, caller)
+
+    @property
+    def settings(self) -> Settings:
+        """Gives the configuration in force."""
+        return self._settings
+
+    def reconfigure(self, settings: Settings) -> list[str]:
+        """Takes over a changed configuration. Runs in flight keep their limits, and the sessions they began with.
+
+        Returns:
+            What has changed, a sentence each; settings that need a restart are named there, and keep their old values.
+
+        Raises:
+            ConfigError: The servers cannot be used together, or the policy not with them; nothing has changed then.
+            HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
+        """
+        if self._executor is None or self._registry is None:
+            raise not_running()
+        self._check_loop()
+        settings, kept = keeping(self._settings, self._state.named_in(settings))
+        settings, live, waiting = applicable(self._settings, settings)
+        # Before anything changes: both can refuse.
+        policy = policy_of(settings, self.tokens, self.counts)
+        change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
+        self._settings, self.front_config = settings, front_config(settings)
+        self.policy = policy
+        generation = self._executor.use(settings.cellblock, policy)
+        self.keeper.use(settings.cellblock.journal)
+        self._changed.tell()
+        if change.retired:
+            self._releases.start(self._registry.release(change.retired, generation.ended))
+        return [*kept, *described(change, live, waiting)]
+
+    def restart_server(self, name: str) -> bool:
+        """Begins to end an upstream server and to start it again, whatever it does; calls that wait for it fail.
+
+        Returns:
+            Whether there is a server of this name in the configuration, which is not disabled.
+        """
+        self._check_loop()
+        work = self._registry.restart(name) if self._registry else None
+        if work is None:
+            return False
+        self._releases.start(work)
+        return True
+
+    @property
+    def catalog(self) -> Catalog:
+        """Says what is known about the servers and tools now."""
+        return self._registry.catalog if self._registry else self._before_start
+
+    @property
+    def known_catalog(self) -> Catalog:
+        """Gives the catalog with servers that are out of reach at the moment, as they last were."""
+        return self._registry.known_catalog if self._registry else self._before_start
+
+    @property
+    def running(self) -> int:
+        """Returns scripts that run, or wait for their turn."""
+        return self._workers.pool.running + self._workers.pool.queued if self._workers else 0
+
+    @property
+    def warm_workers(self) -> int:
+        """Returns workers that are booted and wait."""
+        return self._workers.pool.warm if self._workers else 0
+
+    def metrics_collector(self) -> MetricsCollector:
+        """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
+        from cellblock.observe.collector import MetricsCollector
+        from cellblock.observe.tally import Tally
+
+        if self._tally is None:
+            self._tally = Tally()
+            self.events.add(self._tally)
+        return MetricsCollector(self._tally, self._running)
+
+    @property
+    def host_pid(self) -> int | None:
+        """Returns the process id of the local worker host."""
+        return self._workers.host.pid if self._workers and self._workers.host else None
+
+    def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called, on the loop, when catalog, settings or policy change; the function that is returned
+        ends that."""
+        return self._changed.add(listener)
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Says what is known now of a tool's output: given, declared or observed; None when nothing is.
+
+        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
+        """
+        return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
+
+    async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+        """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
+        self._check_loop()
+        if self._learner is not None:
+            await self._learner.wait_for_writes(bound)
+
+    async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
+        """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of the start.
+
+        Args:
+            names: Of the only servers to wait for; None: all.
+            at_most: Seconds from now.
+        """
+        self._check_loop()
+        if self._learner is not None:
+            await self._learner.loaded(LEARN_BOUND_SECONDS)
+        if self._registry is not None:
+            bound = self._settings.cellblock.upstream.startup_wait_ms / 1000
+            await self._registry.settled(bound, names, at_most=at_most)
+
+    async def about_to_answer(self) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
+        will run a script: the compiler is started meanwhile."""
+        if self._executor is not None:
+            self._executor.warm_up()
+        bounds = self._settings.cellblock.upstream
+        if self._registry is not None and self._registry.starting:
+            await self._registry.settled(bounds.startup_wait_ms / 1000, at_most=bounds.list_wait_ms / 1000)
+
+    def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
+        # Asked from any thread: each part is looked at once.
+        loop, workers = self._loop, self._workers
+        try:
+            return None if loop is None or workers is None else (loop, self.facts())
+        except HostUnavailable:
+            return None
+
+    def _principal_of(self, client: str | None) -> str | None:
+        return None if client is None else self.policy.principal_of(client)
+
+    def _for_agents(self) -> AgentTool:
+        # Not at the top: a daemon's clients are greeted without it.
+        from cellblock.serve.agent_tool import AgentTool
+
+        if self._agent_tool is None:
+            self._agent_tool = AgentTool(self)
+        return self._agent_tool
+
+    def _grantee_of(self, client: str) -> Grantee:
+        return Grantee(self.policy.principal_of(client))

@@ -1,0 +1,242 @@
+"""Approval runs the command `approve`: it shows how a server's tools differ from their pins, and pins them anew."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
+from cellblock.app.cli.streams import write_json
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
+from cellblock.base.offload.pool import Apart
+from cellblock.base.settings.settings import Settings
+from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.store import Store
+from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.base.visible_text import spelled_out
+from cellblock.tools.upstream.definitions import ToolDefinition, shown
+from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
+from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.server_logins import kept_logins
+
+CONTEXT_CHARS: Final = 40
+"""Bounds the unchanged text shown on each side of a change."""
+
+_ABSENT: Final = object()
+
+
+@dataclass(slots=True)
+class Approval:
+    """Says how one server's tools differ from their pins, and what was pinned. `text` is for people; a terminal acts
+    on nothing in it."""
+
+    text: str
+    differing: list[str] = field(default_factory=list[str])
+    approved: list[str] = field(default_factory=list[str])
+
+
+@reading(with_state_dir)
+async def run(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints the differences, and approves what the arguments name.
+
+    Raises:
+        UsageError: They name tools and all tools.
+        ConfigError: As `approve`.
+    """
+    if parsed.tools and parsed.all:
+        raise UsageError("name tools, or give --all")
+    done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
+    if parsed.json:
+        report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
+        write_json({**report, "text": done.text})
+    else:
+        sys.stdout.write(done.text + "\n")
+    return EXIT_OK if done.approved or not done.differing else EXIT_NO
+
+
+async def approve(
+    settings: Settings, server: str, tools: Sequence[str], *, every: bool, show_only: bool
+) -> Approval:
+    """Connects to one server, compares its tools with their pins, and approves those named in `tools`, or `every` one.
+
+    Raises:
+        ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
+        PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
+    """
+    kept = await asyncio.to_thread(store_to_read, settings)
+    listed = await _tools_of(settings, server, kept)
+    origin = fingerprint(settings.servers[server])
+    store = PinStore(kept)
+    stamp = store.stamp(server)
+    try:
+        pins = store.load(server)
+    except PinError:
+        if not every or show_only:
+            raise
+        await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
+        text = f"{server}: its pin file was damaged; all {len(listed)} tools are pinned anew"
+        return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
+    if pins is None:
+        pins = Pins(origin)
+    differences = pins.differences(origin, listed)
+    chosen = [] if show_only else _chosen(listed, differences, tools, every)
+    lines = list(_report(server, listed, differences, pins))
+    if chosen:
+        approved = pins.approving(origin, chosen)
+        write = (
+            partial(store.create, server, approved)
+            if stamp is None
+            else partial(store.replace, server, approved, only=stamp)
+        )
+        if not await asyncio.to_thread(write):
+            raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
+        lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
+    elif differences and not show_only:
+        lines += ["", "nothing is approved: name the tools that you approve, or all with --all"]
+    return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
+
+
+async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolDefinition, ...]:
+    config = settings.servers.get(server)
+    if config is None:
+        known = f"Servers: {', '.join(settings.servers) or 'none'}."
+        raise ConfigError(
+            f"There is no server {server} in the configuration.",
+            hint=did_you_mean(nearest_names(server, settings.servers, 1), known),
+        )
+    if config.missing is not None:
+        raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
+    section = settings.cellblock
+    if section.pins.for_server(server) == "off":
+        raise ConfigError(
+            f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
+        )
+    prepare_state_dir(settings.state_dir)
+    logins = kept_logins(section.auth, kept)
+    apart = Apart()
+    log_dir = settings.state_dir / LOGS
+    registry = Registry(
+        {server: config},
+        (),
+        section.upstream,
+        max_message_bytes=section.max_message_bytes,
+        log_dir=log_dir,
+        apart=apart,
+        logins=logins,
+    )
+    registry.start()
+    try:
+        await registry.settled(section.upstream.connect_timeout_ms / 1000)
+        session = registry.sessions.get(server)
+        if session is None or session.facts is None:
+            reason = "it is disabled" if session is None else session.reason
+            raise ConfigError(
+                f"Server {server} is not connected: {reason}.", hint="Start it by hand to see why."
+            )
+        return session.facts.tools
+    finally:
+        await registry.close()
+        await apart.close()
+
+
+def _chosen(
+    listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], names: Sequence[str], every: bool
+) -> list[ToolDefinition]:
+    if every:
+        return [tool for tool in listed if tool.name in differences]
+    chosen: list[ToolDefinition] = []
+    for name in names:
+        found = [tool for tool in listed if name in (tool.name, shown(tool.name))]
+        if not found:
+            near = map(shown, nearest_names(name, [tool.name for tool in listed], 1))
+            raise ConfigError(
+                f"The server lists no tool {shown(name)}.",
+                hint=did_you_mean(near, "See `cellblock approve SERVER --show`."),
+            )
+        # Approving what has not changed is no mistake: it may have been approved a moment ago.
+        chosen += [tool for tool in found if tool.name in differences]
+    return chosen
+
+
+# ---- the text ----------------------------------------------------------------------------------------
+
+
+def _report(
+    server: str, listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], pins: Pins
+) -> Iterator[str]:
+    if not differences:
+        yield f"{server}: all {len(listed)} tools are as they were pinned"
+    else:
+        yield f"{server}: {len(differences)} of {len(listed)} tools are not as they were pinned"
+    if Difference.OTHER_SERVER in differences.values():
+        yield "  its command or URL is not the one they were pinned for"
+    for tool in listed:
+        difference = differences.get(tool.name)
+        if difference is not None:
+            yield ""
+            yield from _tool_report(tool, difference, pins.tools.get(tool.name))
+    names = {tool.name for tool in listed}
+    for name in pins.tools:
+        if name not in names:
+            yield f"  {shown(name)} is pinned and not listed now; it keeps its pin"
+
+
+def _tool_report(tool: ToolDefinition, difference: Difference, pin: ToolDefinition | None) -> Iterator[str]:
+    if pin is None:
+        yield f"+ {shown(tool.name)} (new)"
+    else:
+        same = difference is Difference.OTHER_SERVER and pin.digest == tool.digest
+        yield f"~ {shown(tool.name)} ({'the same' if same else 'changed'})"
+    for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.definition):
+        yield f"    {spelled_out(path)}"
+        if isinstance(before, str) and isinstance(after, str):
+            before, after = _around_change(before, after)
+            yield f"      - {spelled_out(before)}"
+            yield f"      + {spelled_out(after)}"
+            continue
+        if before is not _ABSENT:
+            yield f"      - {spelled_out(_json(before))}"
+        if after is not _ABSENT:
+            yield f"      + {spelled_out(_json(after))}"
+
+
+def _changes(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields every place where two definitions differ, as deep as both are objects."""
+    if is_object(before) and is_object(after):
+        for key in before | after:
+            below = f"{path}.{key}" if path else key
+            yield from _changes(below, before.get(key, _ABSENT), after.get(key, _ABSENT))
+    elif before is _ABSENT or after is _ABSENT or _json(before) != _json(after):
+        yield path, before, after
+
+
+def _around_change(before: str, after: str) -> tuple[str, str]:
+    """Cuts both texts to a little before their first difference and a little after their last; nothing that differs
+    is cut away."""
+    start = _shared(before, after)
+    end = _shared(before[start:][::-1], after[start:][::-1])
+    first, last = max(0, start - CONTEXT_CHARS), max(0, end - CONTEXT_CHARS)
+    return tuple(
+        f"{'…' if first else ''}{text[first : len(text) - last]}{'…' if last else ''}"
+        for text in (before, after)
+    )  # type: ignore[return-value]
+
+
+def _shared(one: str, other: str) -> int:
+    """Counts the characters at the start of two texts that are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,151 @@
+"""Arguments holds what the commands' parsers are made of: options in the same words, and answers to a wrong line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn, Self
+
+import platformdirs
+
+from cellblock.app.cli.help import EXIT_USAGE, all_commands
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
+"""Names where `serve --http` listens and `connect` looks when nothing else is said."""
+
+
+class UsageError(Exception):
+    """Tells that arguments cannot be used; the text says why."""
+
+
+def default_file() -> Path:
+    """Returns where `cellblock import` writes, and all other commands look, when no file is named."""
+    return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant.
+
+    Each method that adds something returns the parser, so that a command is one chain.
+    """
+
+    behind_dashes: str | None = None
+    """Names what takes all words behind the first `--`, as they are: argparse would take further ones out."""
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads say nothing more
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Parses as argparse does, but for what is behind `--` where that is a command."""
+        if self.behind_dashes is None:
+            return super().parse_known_args(args, namespace)
+        words: list[str] = list(args)
+        at = words.index("--") if "--" in words else len(words)
+        found, rest = super().parse_known_args(words[:at], namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}; a command is given behind --")
+        if at < len(words):
+            setattr(found, self.behind_dashes, words[at + 1 :])
+        return found, rest
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parses a command line; what nothing of it takes is told by the command that it is for."""
+        parsed, left = self.parse_known_args(args, namespace)
+        if left:
+            words = (getattr(parsed, name, None) for name in ("command", "action"))
+            path = " ".join(word for word in words if word is not None)
+            _refuse(dict(all_commands(self)).get(path, self), left[0].partition("=")[0])
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong on standard error, and ends the program with exit code 2."""
+        if re.search(r"are required: (COMMAND|ACTION)$", message):
+            self.print_help(sys.stderr)
+            self.exit(EXIT_USAGE)
+        wrong = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*+)", message)
+        if wrong is not None:
+            from cellblock.base.suggest import did_you_mean, nearest_names
+
+            name, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
+            near = (f"`{self.prog} {one}`" for one in nearest_names(name, known, 1))
+            hint = did_you_mean(near, f"There are: {', '.join(known)}.")
+            self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
+        super().error(message.replace("invalid int value:", "a whole number is needed, not"))
+
+    def flag(self, name: str, meaning: str) -> Self:
+        """Adds an option without a value."""
+        self.add_argument(name, action="store_true", help=meaning)
+        return self
+
+    def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> Self:
+        """Adds an option with a value, or a positional argument; `more` is as for `add_argument`."""
+        if metavar in ("FILE", "DIR"):
+            more["type"] = partial(_named, more.get("type", str))
+        self.add_argument(name, metavar=metavar, help=meaning, **more)
+        return self
+
+    def choice(self, name: str, choices: Sequence[str], meaning: str | None = None) -> Self:
+        """Adds an option, or a positional argument, whose value is one of a few words."""
+        self.add_argument(name, choices=choices, help=meaning)
+        return self
+
+    def common(self, *, json: bool = True) -> Self:
+        """Adds what most commands have: configuration, state directory and, with `json`, output for machines."""
+        if json:
+            self.flag("--json", "print JSON")
+        where = "cellblock.json in your settings folder, if it is there"
+        self.value("--config", "FILE", f"mcpServers JSON, or the same as TOML (default: {where})")
+        return self.state_dir()
+
+    def state_dir(self) -> Self:
+        """Adds the option for the state directory."""
+        return self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
+
+    def secrets(self, when: str = "") -> Self:
+        """Adds where the secrets of servers that are taken over go."""
+        meaning = (
+            f"{when}put secrets into the system's keyring, or refer to environment variables (the default)"
+        )
+        return self.choice("--secrets", ["keyring", "environment"], meaning)
+
+    def server(self) -> Self:
+        return self.value("server", "SERVER", "its name in mcpServers")
+
+    def address(self, meaning: str) -> Self:
+        return self.value(
+            "--http", "HOST:PORT", f"{meaning} (default {DEFAULT_ADDRESS})", default=DEFAULT_ADDRESS
+        )
+
+    def certificate(self, meaning: str) -> Self:
+        self.value("--tls-cert", "FILE", meaning, type=Path)
+        return self.value("--tls-key", "FILE", "its private key", type=Path)
+
+    def token_file(self) -> Self:
+        meaning = "where the token is (default: `token` in the state dir)"
+        return self.value("--token-file", "FILE", meaning, type=Path)
+
+    def daemon(self) -> Self:
+        """Adds where a running daemon is, and what it is shown."""
+        self.value("--url", "URL", f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
+        self.value("--tls-ca", "FILE", "PEM certificates to trust for https", type=Path)
+        return self.token_file()
+
+
+def _named(kind: Callable[[str], Any], text: str) -> Any:
+    """Returns what names a file or a folder. Raises ArgumentTypeError for nothing: it would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return kind(text)
+
+
+def _refuse(command: argparse.ArgumentParser, word: str) -> NoReturn:
+    from cellblock.base.suggest import did_you_mean, nearest_names
+
+    is_option = word.startswith("-")
+    known = command._option_string_actions if is_option else ()  # pyright: ignore[reportPrivateUsage]
+    hint = did_you_mean(nearest_names(word, known, 1), f"`{command.prog} --help` shows what there is.")
+    kind = "option" if is_option else "argument"
+    command.exit(EXIT_USAGE, f"{command.prog}: there is no {kind} {word} here. {hint}\n")

@@ -1,0 +1,216 @@
+"""Attach runs the commands that speak with a daemon: `connect`, which may start it, `dashboard` and `top`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import sys
+import webbrowser
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin
+
+from cellblock import __version__
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
+from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.loading import reading, warn
+from cellblock.app.cli.streams import write_json
+from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.json import is_object
+from cellblock.base.settings.plain_state_dir import default_state_dir, plain_state_dir
+from cellblock.serve.http.address import config_mark
+from cellblock.serve.stdio.connect import relay_stdio
+from cellblock.serve.stdio.daemon import Daemon, Link, local_address
+
+if TYPE_CHECKING:
+    from cellblock.base.settings.settings import Settings
+
+
+class Found(NamedTuple):
+    """Pairs a daemon with what tells the user what is wrong with the configuration."""
+
+    daemon: Daemon
+    warn: Callable[[], None]
+
+
+def url_of(parsed: argparse.Namespace) -> str:
+    """Returns where the daemon is that the options name."""
+    return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
+
+
+def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found:
+    """Returns the daemon that the options name.
+
+    Args:
+        parsed: The options.
+        config: As for `Daemon`.
+
+    Raises:
+        ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
+    """
+    url, given = url_of(parsed), parsed.token_file
+
+    def warn_all() -> None:
+        if parsed.config is not None:
+            warn(*_needed(parsed)[1])
+
+    # Another machine's, whose token is given, needs no state directory of this one.
+    known = state_dir_of(parsed) if given is None or local_address(url) is not None else None
+    daemon = Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
+    return Found(daemon, warn_all)
+
+
+def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
+    from cellblock.app.cli.config_needed import load_needed
+
+    return load_needed(
+        parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
+    )
+
+
+def state_dir_of(parsed: argparse.Namespace) -> Path:
+    """Returns the state directory that the options, or else the configuration, name for the daemon.
+
+    Raises:
+        ConfigError: The configuration cannot be read.
+    """
+    folder: Path | None = parsed.state_dir
+    if folder is None:
+        folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
+    return _needed(parsed)[0].state_dir if folder is None else folder.absolute()
+
+
+def daemon_of(parsed: argparse.Namespace) -> Daemon:
+    """Returns the daemon that the options name, and tells the user at once what is wrong with the configuration."""
+    found = found_daemon(parsed)
+    found.warn()
+    return found.daemon
+
+
+def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Looks for the daemon that the options name. Returns what relays until the client closes standard input."""
+    given = parsed.config is not None and Path(parsed.config) != default_file()
+    config = config_mark(parsed.config) if given and not parsed.no_start else None
+
+    def find() -> Found:
+        return found_daemon(parsed, config)
+
+    try:
+        return _connect(parsed, find, find())
+    except ConfigError as error:
+        # The client is told, too.
+        return _connect(parsed, find, error)
+
+
+async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first: Found | ConfigError) -> int:
+    """Relays between the client and the daemon. What is wrong with the configuration is looked for when the client has
+    its first answer, or when all is over.
+    """
+    looking: list[asyncio.Future[None]] = []
+
+    def look() -> None:
+        if not looking and isinstance(first, Found):
+            looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
+
+    def answered(link: Link) -> None:
+        look()
+        if link.facts is not None:
+            _tell_of(link.facts)
+        elif isinstance(first, Found):
+            looking.append(asyncio.ensure_future(tell_not_started(first.daemon)))
+
+    def found() -> Daemon:
+        if isinstance(first, ConfigError):
+            raise first
+        return first.daemon
+
+    async def start() -> Link:
+        from cellblock.app.cli.start_daemon import DaemonStart
+
+        assert address is not None  # looked at below
+        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), lambda: find().daemon)()
+
+    address = None if parsed.no_start else local_address(url_of(parsed))
+    try:
+        await relay_stdio(found, None if address is None else start, answered)
+    finally:
+        look()
+        await asyncio.gather(*looking)
+    return EXIT_OK
+
+
+def _tell_of(facts: dict[str, Any]) -> None:
+    """Tells what a daemon has said of itself that a person should know."""
+    not_started = facts.get("not_started")
+    if is_object(not_started):
+        _warn_not_started(not_started)
+    if (version := facts.get("version")) != __version__:
+        warn(
+            f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "
+            "version: `systemctl --user restart cellblock` for a service; another one ends when no editor is connected."
+        )
+
+
+def _options(parsed: argparse.Namespace) -> list[str]:
+    """Returns the options that `serve` has, too; it runs in another folder."""
+    files = (("--config", parsed.config), ("--token-file", parsed.token_file))
+    return [word for name, file in files if file for word in (name, str(Path(file).expanduser().absolute()))]
+
+
+@reading(daemon_of)
+async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
+    """Prints the URL of the dashboard, and opens it unless told otherwise."""
+    answer: Any = await daemon.ask("POST", "/dashboard/code")
+    url = urljoin(daemon.url, answer["path"])
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    await tell_not_started(daemon)
+    if not parsed.no_open and sys.stdout.isatty():
+        # A browser of the console would take the terminal for itself.
+        await asyncio.to_thread(webbrowser.open, url)
+    return EXIT_OK
+
+
+@reading(daemon_of)
+async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
+    """Shows the daemon until the user has seen enough."""
+    from cellblock.app.cli.top import render, watch
+    from cellblock.base.terminal import Painter
+
+    if parsed.json and not parsed.once:
+        raise ConfigError("--json is of use only with --once.", hint="Add --once.")
+
+    async def ask() -> Any:
+        return await daemon.ask("GET", "/dashboard/state")
+
+    if parsed.once:
+        await tell_not_started(daemon)
+    if parsed.json:
+        write_json(await ask())
+    elif parsed.once or not sys.stdout.isatty():
+        width = max(40, shutil.get_terminal_size((120, 24)).columns)
+        lines = render(await ask(), width, 0, Painter(sys.stdout))
+        sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
+    else:
+        await watch(ask)
+    return EXIT_OK
+
+
+async def tell_not_started(daemon: Daemon) -> None:
+    """Tells which servers the daemon does not start, since its environment lacks what their entries refer to."""
+    # Who may not know, and a daemon of another version, are told nothing.
+    with contextlib.suppress(CellblockError):
+        answer: Any = await daemon.ask("GET", "/servers/", absent=True)
+        if answer is not None:
+            _warn_not_started(answer["not_started"])
+
+
+def _warn_not_started(servers: Mapping[str, str]) -> None:
+    for name, why in servers.items():
+        warn(
+            f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
+            "start the daemon anew."
+        )

@@ -1,0 +1,148 @@
+"""Config_file changes a configuration file in place: whole or not at all, with a copy of the old one beside it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.config.edit import EditFault, KeyPath, edited, format_of, read
+from cellblock.app.config.whole_file import NotRead, text_of
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
+from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.settings.syntax import SyntaxFault
+from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import stamp_of, write_private
+
+_PAIR: Final = re.compile(
+    r"""(["']?(?<![\w.-])([\w.-]++)["']?\s*+[:=]\s*+["']?)([^"',{}\[\]\s][^"',{}\]]*)"""
+)
+"""Matches a key and its value in JSON, TOML or YAML."""
+_QUOTED: Final = re.compile(r'"([^"]{8,})"')
+
+
+class UnreadableFile(ConfigError):
+    """Tells that a configuration file cannot be read; `why` is the reason without the file's name."""
+
+    def __init__(self, path: Path, why: str, hint: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}.", hint=hint)
+        self.why: Final = why
+
+
+class ConfigFile:
+    """Holds a configuration file as it was read, Cellblock's own or a client's; it need not be there.
+
+    Args:
+        path: The file. A link of someone who manages their files elsewhere stays one.
+
+    Raises:
+        UnreadableFile: It cannot be read, or is not in the format that its name says.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = real_path(path)
+        self._format: Final = format_of(path.name)
+        self._stamp: Final = stamp_of(self.path)
+        self._old: Final = _text_of(self.path)
+        self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
+        self.text = (self._old or "").removeprefix(self._mark)
+        """Holds what the file will say, without a byte order mark: so far what it says."""
+        self.data: Final[dict[str, Any]] = self._parsed()
+        """Holds the file's content, parsed."""
+
+    def _parsed(self) -> dict[str, Any]:
+        try:
+            data = read(self.text, self._format)
+        except SyntaxFault as error:
+            why = f"line {error.position.line}, column {error.position.column}: {error.message}"
+            raise UnreadableFile(self.path, why, "Mend it, then try again.") from None
+        except EditFault as error:
+            raise UnreadableFile(self.path, str(error).removesuffix("."), "Mend it first.") from None
+        if data is not None and not is_object(data):
+            raise UnreadableFile(self.path, "it holds no object", "Mend it, then try again.")
+        return data or {}
+
+    def change(self, changes: Mapping[KeyPath, Any]) -> None:
+        """Changes the file's `text` as `edited` does; nothing is written yet.
+
+        Raises:
+            ConfigError: That is not possible without a change to something else.
+        """
+        try:
+            self.text = edited(self.text, self._format, changes)
+        except EditFault as error:
+            raise ConfigError(f"{self.path} was left as it is: {error}", hint="Edit it by hand.") from None
+
+    @property
+    def changed(self) -> bool:
+        return self._mark + self.text != (self._old or "")
+
+    def difference(self, shown: str) -> list[str]:
+        """Returns the lines of a unified difference, without what looks like a secret; `shown` names the file in it."""
+        old, new = (self._old or "").removeprefix(self._mark).splitlines(), self.text.splitlines()
+        before = shown if self._old is not None else "/dev/null"
+        return [_masked(line) for line in difflib.unified_diff(old, new, before, shown, n=2, lineterm="")]
+
+    def write(self, *, private: bool = False) -> Path | None:
+        """Writes the file, with the permissions that it had; a new one is the user's alone.
+
+        Args:
+            private: Makes an old one the user's alone, too: what is new in it may be a secret.
+
+        Returns:
+            The copy of the old file, or None when there was none.
+
+        Raises:
+            ConfigError: The file has changed since it was read, or cannot be written.
+        """
+        try:
+            if _text_of(self.path) != self._old:
+                raise self._changed()
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mode = 0o600 if private or self._old is None else stat.S_IMODE(self.path.stat().st_mode)
+            copy: Path | None = None
+            with Folder.named(self.path.parent) as folder:
+                if self._old is not None:
+                    stamp = time.strftime("%Y%m%d-%H%M%S")
+                    copy = self.path.with_name(f"{self.path.name}.{stamp}-{secrets.token_hex(2)}.bak")
+                    write_private(folder, copy.name, self._old.encode())
+                text = (self._mark + self.text).encode()
+                if not write_private(
+                    folder, self.path.name, text, mode=mode, replace=self._old is not None, only=self._stamp
+                ):
+                    raise self._changed()
+        except (OSError, InTheWay) as error:
+            why = error.strerror or str(error)
+            raise ConfigError(f"Cannot write {self.path}: {why}.", hint="See whose file it is.") from None
+        return copy
+
+    def _changed(self) -> ConfigError:
+        return ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _masked(line: str) -> str:
+    """Returns a line without what looks like a secret: other servers' entries stand beside the one that changes."""
+    line = _PAIR.sub(lambda found: found[1] + "…" if looks_secret(found[2], found[3]) else found[0], line)
+    return _QUOTED.sub(lambda found: '"…"' if looks_secret("", found[1]) else found[0], line)
+
+
+def real_path(path: Path) -> Path:
+    """Returns where links lead. A link that leads to itself stays, and whoever opens it is told."""
+    return Path(os.path.realpath(path.expanduser()))  # `resolve` raises of such a link before Python 3.13
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return text_of(path)
+    except NotRead as error:
+        raise UnreadableFile(path, str(error), error.hint) from None

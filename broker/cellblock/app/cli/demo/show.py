@@ -1,0 +1,60 @@
+"""Show runs the command `demo`: a real script against two real servers, shown step by step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from cellblock import Broker, LogEntry, Observer, TraceEntry
+from cellblock.app.cli.demo.team import capacity, finish_date
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.config.load import parse_settings
+
+SCRIPT = Path(__file__).parent / "plan_week.js"
+
+
+async def run(parsed: argparse.Namespace) -> int:
+    """Runs the demo and prints it. Logs go to a temporary directory unless `--state-dir` is given."""
+    if parsed.state_dir is not None:
+        return await _show(parsed.state_dir)
+    with tempfile.TemporaryDirectory(prefix="cellblock-demo-") as temporary:
+        return await _show(Path(temporary))
+
+
+async def _show(state_dir: Path) -> int:
+    config = {
+        "mcpServers": {
+            "tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]}
+        }
+    }
+    settings = parse_settings(config).with_state_dir(state_dir)
+    code = SCRIPT.read_text(encoding="utf-8")
+    _heading("The script")
+    print(code)
+    async with Broker(settings, tools=[capacity, finish_date]) as broker:
+        await broker.settled()
+        _heading("Servers")
+        for server in broker.catalog.servers.values():
+            tools = ", ".join(tool.export_name for tool in server.tools)
+            print(f"  @codemode/servers/{server.server_id}: {tools}")
+        _heading("Live")
+        response = await broker.run(code, observer=Observer(on_log=_print_log, on_call=_print_call))
+    _heading("The response")
+    print(json.dumps(response.as_json(), indent=2))
+    return EXIT_OK if response.ok else EXIT_NO
+
+
+def _heading(text: str) -> None:
+    print(f"\n── {text} {'─' * (70 - len(text))}")
+
+
+def _print_call(entry: TraceEntry) -> None:
+    outcome = "ok" if entry.ok else f"failed: {entry.error}"
+    print(f"  call  {entry.server_id}.{entry.tool_name}  {entry.duration_ms} ms  {outcome}", flush=True)
+
+
+def _print_log(entry: LogEntry) -> None:
+    print(f"  {entry.level:5} {entry.message}", flush=True)

@@ -1,0 +1,231 @@
+"""Doctor runs the command `doctor`: what is in force on this machine, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
+
+from cellblock import __version__
+from cellblock.app.broker import Broker
+from cellblock.app.cli import checkups
+from cellblock.app.cli.config_check import Checked, check_config
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.cli.loading import config_used, reading
+from cellblock.app.cli.overlay_faults import overlay_faults
+from cellblock.app.cli.streams import write_json
+from cellblock.base.errors import ConfigError, HostUnavailable
+from cellblock.base.settings.settings import Settings
+from cellblock.base.state_dir import LOGS, check_state_dir
+from cellblock.base.terminal import Painter
+from cellblock.serve.http.address import Address
+from cellblock.tools.catalog.naming import module_paths
+from cellblock.tools.upstream.stderr_log import upstream_log
+from cellblock.types.check import compiler
+
+PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
+PROBE_RESULT: Final = 42
+TYPE_PROBE: Final = "nothingOfThisName;"
+VERSION_BOUND_SECONDS: Final = 10.0
+
+LARGE_BODIES_CAPPED: Final = "processes that read large bodies: a cgroup each, of its task's memory"
+LARGE_BODIES_UNCAPPED: Final = (
+    "processes that read large bodies: no memory cgroup; "
+    "their data is bounded, and nothing else of their memory"
+)
+"""Says what is around the broker's own processes, beside the workers."""
+
+
+@dataclass(slots=True)
+class Report:
+    """A report has `problems`, which keep Cellblock or a server from working, `missing`, which only weakens it, and
+    `warnings`, which are about tools of servers that work."""
+
+    versions: dict[str, str]
+    config: str
+    state_dir: str
+    isolation: str
+    layers: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=list[str])
+    typecheck: str = ""
+    daemon: str = ""
+    servers: dict[str, str] = field(default_factory=dict[str, str])
+    warnings: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
+
+    def note(self, problem: str | None, *warnings: str | None) -> None:
+        self.problems += [problem] if problem else []
+        self.warnings += [warning for warning in warnings if warning]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ok": not self.problems} | {to_camel(name): value for name, value in asdict(self).items()}
+
+    def as_text(self, paint: Painter) -> str:
+        parts = [
+            [paint("Versions", "bold"), *(f"  {name} {version}" for name, version in self.versions.items())],
+            [f"Configuration: {self.config}", f"State directory: {self.state_dir}"],
+            [
+                paint(f"Around each worker (isolation = {self.isolation})", "bold"),
+                *(f"  {paint('in force', 'green')}  {layer}" for layer in self.layers),
+                *(f"  {paint('missing', 'yellow')}   {layer}" for layer in self.missing),
+            ],
+            [f"Type checking of scripts: {self.typecheck}"],
+        ]
+        if self.daemon:
+            parts.append([f"Daemon: {self.daemon}"])
+        if self.servers:
+            states = (
+                f"  {name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
+                for name, state in self.servers.items()
+            )
+            parts.append([paint("Servers", "bold"), *states])
+        if self.warnings:
+            parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
+        verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
+        parts.append([paint(verdict[0], "bold", verdict[1]), *(f"  {text}" for text in self.problems)])
+        return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _examined(parsed: argparse.Namespace) -> Checked | None:
+    return None if parsed.config is None else check_config(parsed.config)
+
+
+@reading(_examined)
+async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
+    """Prints the report on this machine.
+
+    Raises:
+        ConfigError: The configuration has errors, or the address cannot be used.
+    """
+    settings, warnings = Settings(), list[str]()
+    if checked is not None:
+        warnings = checked.sentences()
+        if parsed.json and checked.errors:
+            write_json({"ok": False, "problems": warnings})
+        settings = checked.usable()
+    broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
+    where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
+    report = await examine(
+        broker, config_used(parsed), warnings=warnings, address=f"{where.host}:{where.port}", tls=tls
+    )
+    if parsed.json:
+        write_json(report.as_json())
+    else:
+        sys.stdout.write(report.as_text(Painter(sys.stdout)) + "\n")
+    return EXIT_NO if report.problems else EXIT_OK
+
+
+async def examine(
+    broker: Broker,
+    config: str,
+    *,
+    warnings: Sequence[str] = (),
+    address: str | None = None,
+    tls: tuple[Path | None, Path | None] = (None, None),
+) -> Report:
+    """Starts the broker, connects to every server, and runs one script.
+
+    Args:
+        broker: Not yet entered; closed again afterwards.
+        config: The file that its settings are from, for people.
+        warnings: What is known already.
+        address: Where a daemon usually is, as `HOST:PORT`; None does not look.
+        tls: The certificate and the key that a daemon is to serve with.
+    """
+    settings = broker.settings
+    section, state_dir = settings.cellblock, settings.state_dir
+    versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
+    report = Report(
+        versions, config, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck)
+    )
+    report.warnings += warnings
+    if address is not None:
+        report.daemon, warning = await asyncio.to_thread(checkups.daemon_state, address)
+        report.note(None, warning)
+    report.note(*checkups.certificate_state(*tls))
+    trouble = checkups.state_dir_trouble(state_dir)
+    report.note(trouble)
+    if trouble is not None:
+        return report
+    report.note(checkups.token_trouble(state_dir), check_state_dir(state_dir), checkups.low_disk(state_dir))
+    deno = checkups.deno_trouble()
+    report.note(deno)
+    if deno is not None:
+        return report  # nothing could start
+    enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
+    names = {path: name for name, path in module_paths(enabled).items()}
+    try:
+        async with broker:
+            await broker.settled()
+            for hello in broker.hosts:
+                report.layers = hello.layers
+                report.missing = [_with_fix(layer) for layer in hello.missing]
+                versions["Deno"] = _deno_version(hello.deno)
+            if section.isolation.mode != "off":
+                if broker.apart.caps_memory:
+                    report.layers.append(LARGE_BODIES_CAPPED)
+                else:
+                    report.missing.append(LARGE_BODIES_UNCAPPED)
+            for server in broker.catalog.servers.values():
+                left_out = f", {len(server.withheld)} left out" if server.withheld else ""
+                report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"
+                report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
+            for server_id, reason in broker.catalog.unavailable.items():
+                report.servers[server_id] = f"not connected: {reason}"
+                name = names.get(server_id, server_id)
+                fix = checkups.fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
+                why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+                report.problems.append(f"Server {server_id} is not connected: {why}")
+            report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
+            response = await broker.run(PROBE)
+            if response.result != PROBE_RESULT:
+                found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
+                report.problems.append(f"A script that only computes does not run: {found}")
+            if compiler.why_absent() is None and section.typecheck != "off":
+                report.typecheck += await _failed_check(broker)
+    except (HostUnavailable, ConfigError) as error:
+        # The hint of the one is to run this very command.
+        trouble = (
+            str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
+        )
+        report.problems.append(_with_fix(trouble))
+    return report
+
+
+def _with_fix(trouble: str) -> str:
+    fix = checkups.isolation_fix(trouble)
+    return f"{trouble.removesuffix('.')}. {fix}" if fix else trouble
+
+
+def _typecheck(mode: str) -> str:
+    if mode == "off":
+        return "off, by the configuration"
+    absent = compiler.why_absent()
+    if absent is not None:
+        return f"off: {absent}. {compiler.FIX}"
+    return f"{mode} (TypeScript {compiler.version()})"
+
+
+async def _failed_check(broker: Broker) -> str:
+    """Returns what goes wrong when a script with a type error is checked, or nothing."""
+    response = await broker.run(TYPE_PROBE, typecheck="before")
+    missed = next((found for found in response.diagnostics if found.code == "TYPECHECK_UNAVAILABLE"), None)
+    return f", but a trial failed: {missed.message}" if missed else ""
+
+
+def _deno_version(binary: str) -> str:
+    try:
+        done = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=VERSION_BOUND_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    return done.stdout.partition("\n")[0].removeprefix("deno ") if done.returncode == 0 else "does not run"

@@ -1,0 +1,178 @@
+"""Edit_servers runs `add`, `remove`, `enable` and `disable`: one server in the configuration file, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.loading import warn
+from cellblock.app.cli.own_file import OwnFile
+from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.edit import REMOVED, KeyPath
+from cellblock.app.config.formats import ON_KEYS, value_at
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
+from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.settings.problems import SECTION_KEY, dotted
+from cellblock.base.settings.settings import PARTS_BY_SERVER
+from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.base.terminal import harmless
+
+SCHEMES: Final = ("http://", "https://")
+
+
+def add(parsed: argparse.Namespace) -> int:
+    """Writes a new server, or with --replace another one in its place.
+
+    Raises:
+        UsageError: The options make no server.
+        ConfigError: There is another server of this name, or the file would be wrong.
+    """
+    name: str = parsed.server
+    entry = _entry(parsed)
+    file = OwnFile(parsed.config)
+    present = file.servers.get(name)
+    if present == entry:
+        sys.stdout.write(harmless(f"{name} is in {shown_path(file.path)} already, as you have it.\n"))
+        return EXIT_OK
+    file.change({file.place(name): entry})
+    if present is not None and not parsed.replace:
+        lines = "".join(f"  {line}\n" for line in file.difference(shown_path(file.path))[2:])
+        raise ConfigError(
+            f"There is another server {name} in {shown_path(file.path)}:\n{lines}",
+            hint="Add --replace to have this one in its place, or give it another name.",
+        )
+    secret = _has_secret(entry)
+    _save(file, f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
+    if secret:
+        warn(
+            f"a secret is in {shown_path(file.path)} now. A reference keeps it out of the file and of your shell's "
+            "history: write '${env:NAME}' in its place, and set NAME in the environment of Cellblock."
+        )
+    command = entry.get("command")
+    if command is not None and shutil.which(command) is None:
+        warn(f"there is no program {command} on the PATH of this shell.")
+    return EXIT_OK
+
+
+def remove(parsed: argparse.Namespace) -> int:
+    """Takes a server out, with what the section says of it by its name. Raises ConfigError, as the others do."""
+    file = OwnFile(parsed.config)
+    name: str = parsed.server
+    sections = [(SECTION_KEY, part, "servers", name) for part in PARTS_BY_SERVER]
+    said = [path for path in sections if value_at(file.data, path) is not None]
+    file.change(dict.fromkeys([_known(file, name), *said], REMOVED))
+    also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""
+    _save(
+        file,
+        f"Removed: {name}{also}",
+        hint=f"Take {name} out of these patterns first, or put another name there.",
+    )
+    return EXIT_OK
+
+
+def enable(parsed: argparse.Namespace) -> int:
+    return _switch(parsed, disabled=False)
+
+
+def disable(parsed: argparse.Namespace) -> int:
+    return _switch(parsed, disabled=True)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _known(file: OwnFile, name: str) -> KeyPath:
+    """Returns the keys to a server that the file has.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    if name not in file.servers:
+        there = f"There are: {', '.join(file.servers)}." if file.servers else "There are none."
+        hint = did_you_mean(nearest_names(name, file.servers, 1), there)
+        raise ConfigError(f"There is no server {dotted([name])} in {shown_path(file.path)}.", hint=hint)
+    return file.place(name)
+
+
+def _save(file: OwnFile, done: str, *, private: bool = False, hint: str | None = None) -> None:
+    """Writes the file, unless the change makes something in it wrong; `hint` says what to do then.
+
+    Raises:
+        ConfigError: It does, or the file cannot be written.
+    """
+    told = file.check(hint)
+    copy = file.write(private=private)
+    sys.stdout.write(harmless(f"{done} ({shown_path(file.path)})\n"))
+    if copy is not None:
+        sys.stdout.write(f"The old file is {shown_path(copy)}\n")
+    sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
+    sys.stdout.flush()
+    warn(*(f"{problem.text(str(file.path))} {problem.hint}" for problem in told))
+
+
+def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
+    file = OwnFile(parsed.config)
+    path = _known(file, parsed.server)
+    word = "disabled" if disabled else "enabled"
+    if not is_object(value_at(file.data, path)):
+        raise ConfigError(f"The entry of {parsed.server} is no object.", hint="Correct it in the file.")
+    # What `normal` has read, whichever key says it.
+    if bool(file.servers[parsed.server].get("disabled", False)) is disabled:
+        sys.stdout.write(harmless(f"{parsed.server} is {word} already.\n"))
+        return EXIT_OK
+    keys = ("disabled", *ON_KEYS)
+    file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})
+    if not file.changed:
+        hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
+        raise ConfigError(f"{parsed.server} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
+    _save(file, f"{word.capitalize()}: {parsed.server}")
+    return EXIT_OK
+
+
+def _entry(parsed: argparse.Namespace) -> dict[str, Any]:
+    words: list[str] = parsed.program or []
+    if bool(words) is (parsed.url is not None):
+        raise UsageError("Give either a URL, or a command behind --.")
+    if parsed.url is not None:
+        if not parsed.url.startswith(SCHEMES):
+            raise UsageError(f"{parsed.url} is no http or https URL; a command is given behind --.")
+        if parsed.env:
+            raise UsageError("--env is of use only with a command.")
+        headers = _pairs(parsed.header, ":", "--header 'NAME: VALUE'")
+        return {"url": parsed.url, **({"headers": headers} if headers else {})}
+    if parsed.header:
+        raise UsageError("--header is of use only with a URL.")
+    env = _pairs(parsed.env, "=", "--env NAME=VALUE")
+    args = {"args": list(words[1:])} if len(words) > 1 else {}
+    return {"command": _program(words[0]), **args, **({"env": env} if env else {})}
+
+
+def _program(word: str) -> str:
+    """Returns a program by its absolute path where it is named by a path from here: the daemon runs elsewhere."""
+    return os.path.abspath(word) if os.sep in word and Path(word).exists() else word  # noqa: PTH100
+
+
+def _pairs(given: Sequence[str], sign: str, wanted: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, found, value = text.partition(sign)
+        if not found or not name.strip():
+            # What is given may be a secret, and is not quoted.
+            raise UsageError(f"Each is to be given as {wanted}.")
+        pairs[name.strip()] = value.strip() if sign == ":" else value
+    return pairs
+
+
+def _has_secret(entry: Mapping[str, Any]) -> bool:
+    both: list[Mapping[str, str]] = [entry.get("env", {}), entry.get("headers", {})]
+    pairs = [pair for named in both for pair in named.items()]
+    words = [entry.get("url", ""), *entry.get("args", ())]
+    return any(looks_secret(*pair) for pair in pairs) or any(looks_secret("", word) for word in words)

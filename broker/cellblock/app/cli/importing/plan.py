@@ -1,0 +1,283 @@
+"""Plan decides which servers an import takes, which not and why, and which secrets it leaves behind, and writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS
+from cellblock.app.cli.config_file import real_path
+from cellblock.app.cli.importing.clients import Found
+from cellblock.app.cli.importing.secrets import Secrets
+from cellblock.app.cli.install.clients import CLIENTS
+from cellblock.app.cli.own_file import OwnFile
+from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.edit import KeyPath
+from cellblock.app.config.entry_keys import slip_hint, slips
+from cellblock.app.config.references import input_variable
+from cellblock.base.json import is_array, is_object, mapped
+from cellblock.base.loopback import is_loopback
+from cellblock.base.secrets.named_secrets import NamedSecrets
+from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
+from cellblock.base.settings.server import SERVER_KEYS, ServerConfig
+
+Fate = Literal["added", "present", "conflict", "itself", "unusable"]
+
+Place = Literal["environment", "keyring", "file"]
+
+_INPUT: Final = re.compile(r"\$\{input:([^{}]+)\}")
+_PLACE: Final = re.compile(r"\$\{workspaceFolder(?:Basename)?\}")
+_OWN_PROGRAM: Final = re.compile(r"cellblock(?:[=@~<>!\[].*)?")
+_OWN_MODULE: Final = re.compile(r"cellblock(?:\.cli)?")
+_PYTHON: Final = re.compile(r"python[\d.]*|py")
+_RUNNERS: Final = {"uvx": (), "uv": ("tool", "run"), "pipx": ("run",)}
+"""Maps programs that start another one to the words that may stand before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step is what becomes of one server. `entry` is what is written, `secrets` the variables it then needs."""
+
+    found: Found
+    fate: Fate
+    why: str = ""
+    entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Says where the server comes from, for people."""
+        return f"{CLIENTS[self.found.client].title}, {shown_path(self.found.file)}"
+
+    @property
+    def reached(self) -> str:
+        """Returns the program or the host, without arguments, which may hold secrets."""
+        entry: object = self.found.entry
+        if not is_object(entry):
+            return "?"
+        command = entry.get("command")
+        if isinstance(command, str):
+            return PurePath(command).name or "?"
+        try:
+            return urlsplit(str(entry.get("url"))).hostname or "?"
+        except ValueError:
+            return "?"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the step for machines; no values."""
+        return {
+            "server": self.found.name,
+            "fate": self.fate,
+            "why": self.why,
+            "client": self.found.client,
+            "file": str(self.found.file),
+            "path": dotted(self.found.path),
+            "reached": self.reached,
+            "variables": list(self.secrets),
+            "restrictions": list(self.found.conversion.restrictions if self.fate == "added" else ()),
+            "left": self.found.conversion.left if self.fate == "added" else [],
+        }
+
+
+@dataclass(slots=True)
+class Plan:
+    """A plan has all steps, in the order of the search. `inputs` are variables that stand for what VS Code asks for and
+    for what a client keeps elsewhere; `values` are secrets for the keyring, by their names there."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    inputs: set[str] = field(default_factory=set[str])
+    values: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def added(self) -> dict[str, Mapping[str, Any]]:
+        return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
+
+    @property
+    def bounds(self) -> dict[str, Mapping[str, int]]:
+        """Returns the settings of `upstream.servers` to write."""
+        taken = (step.found for step in self.steps if step.fate == "added")
+        return {found.name: found.conversion.bounds for found in taken if found.conversion.bounds}
+
+    @property
+    def needed(self) -> dict[str, Step]:
+        """Returns the variables that have to be set for the new servers, each with the first that needs it."""
+        needed: dict[str, Step] = {}
+        for step in self.steps:
+            if step.fate == "added":
+                for name in step.secrets:
+                    needed.setdefault(name, step)
+        return needed
+
+    @property
+    def secrets(self) -> int:
+        """Counts the secrets that are left behind, or go into the keyring."""
+        return len(self.needed.keys() - self.inputs) + len(self.values)
+
+    def of_file(self, file: Path) -> Plan:
+        return Plan([step for step in self.steps if real_path(step.found.file) == file], self.inputs)
+
+
+def make_plan(
+    found: Sequence[Found],
+    present: Mapping[str, Any],
+    *,
+    secrets: Place = "environment",
+    kept: Callable[[str], str | None] = lambda _: None,
+    ignored: Collection[str] = (),
+) -> Plan:
+    """Decides what to do with each server that was found.
+
+    Args:
+        found: The servers; of one name the first is taken.
+        present: The entries that the configuration has already.
+        secrets: What is written in place of values that look like secrets; `file`: they themselves.
+        kept: Gives what the keyring has under a name already: another value gets another name.
+        ignored: Keys that the configuration says are another program's: none of them counts as a slip.
+    """
+    plan = Plan()
+    hidden_in = Secrets("keyring", kept) if secrets == "keyring" else Secrets()
+    taken: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for server in found:
+        entry = _usable(server, ignored)
+        if isinstance(entry, Step):
+            plan.steps.append(entry)
+            continue
+        name = server.name
+        before, first = taken.get(name, (None, ""))
+        if before is not None:
+            same = Step(server, "present", f"the same as that of {first}")
+            other = Step(server, "conflict", f"{first} has another server of this name")
+            plan.steps.append(same if before == entry else other)
+            continue
+        inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
+        inputs |= set(server.conversion.variables)
+        named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
+        hidden, variables = hidden_in.taken_out(name, named)
+        if name in present:
+            same = Step(server, "present", "it is in the configuration already")
+            other = Step(server, "conflict", "the configuration has another server of this name")
+            plan.steps.append(same if present[name] in (entry, named, hidden) else other)
+            continue
+        taken[name] = (entry, CLIENTS[server.client].title)
+        plan.inputs |= inputs
+        if secrets == "keyring":
+            plan.values |= {variable: hidden_in.variables[variable] for variable in variables}
+        needed = dict.fromkeys((*(variables if secrets == "environment" else ()), *sorted(inputs)), None)
+        plan.steps.append(Step(server, "added", "", named if secrets == "file" else hidden, tuple(needed)))
+    return plan
+
+
+def runs_cellblock(entry: Mapping[str, Any]) -> bool:
+    """Says whether an entry runs Cellblock, which must not be behind itself."""
+    args = entry.get("args")
+    words = [
+        word for word in (entry.get("command"), *(args if is_array(args) else [])) if isinstance(word, str)
+    ]
+    try:
+        parts = urlsplit(str(entry.get("url", "")))
+        port = parts.port
+    except ValueError:
+        return False
+    here = is_loopback(parts.hostname) and port == int(DEFAULT_ADDRESS.rpartition(":")[2])
+    return here or _starts_cellblock(words)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _starts_cellblock(words: Sequence[str]) -> bool:
+    """Says whether a command is Cellblock: its program, or what a runner, `env` or `python -m` starts. Any other word
+    may be a folder of the name."""
+    program = PurePath(words[0]).name if words else ""
+    if program == "env":
+        rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+        return _starts_cellblock(rest)
+    if _PYTHON.fullmatch(program):
+        return any(option == "-m" and _OWN_MODULE.fullmatch(module) for option, module in pairwise(words[1:]))
+    if program not in _RUNNERS:
+        return _OWN_PROGRAM.fullmatch(program) is not None
+    before = ""
+    for word in words[1:]:
+        if _OWN_PROGRAM.fullmatch(word):
+            return True
+        # What stands behind an option may be its value.
+        if not word.startswith("-") and not before.startswith("-") and word not in _RUNNERS[program]:
+            return False
+        before = word
+    return False
+
+
+def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
+    """Returns the keys that Cellblock reads, with paths as they are where the entry is, or why they are of no use."""
+    raw: object = server.entry
+    if not is_object(raw):
+        return Step(server, "unusable", "its entry is no object")
+    if not server.name.strip():
+        return Step(server, "unusable", "it has no name")
+    if runs_cellblock(raw):
+        return Step(server, "itself", "it is Cellblock itself")
+    if server.conversion.trouble:
+        return Step(server, "unusable", server.conversion.trouble)
+    for key, meant in slips(raw, SERVER_KEYS).items():
+        if key not in ignored:
+            return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
+    entry = {key: value for key, value in raw.items() if key in SERVER_KEYS}
+    if (folder := server.project) is not None:
+        places = {"${workspaceFolderBasename}": folder.name, "${workspaceFolder}": str(folder)}
+        entry = mapped(entry, lambda text: _PLACE.sub(lambda found: places[found[0]], text))
+        if "command" in entry:
+            # Clients start a project's servers in its folder.
+            entry["cwd"] = str(folder / entry.get("cwd", ""))
+    if isinstance(file := entry.get("envFile"), str) and "${" not in file:
+        entry["envFile"] = str((server.project or server.file.parent) / Path(file).expanduser())
+    try:
+        ServerConfig.model_validate(entry)
+    except ValidationError as error:
+        problem = of_validation(error, ServerConfig)[0]
+        return Step(server, "unusable", f"{problem.place or 'its entry'}: {problem.message}")
+    return entry
+
+
+def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
+    """Puts environment variables in place of VS Code's inputs: the file that names them is left behind."""
+
+    def variable(found: re.Match[str]) -> str:
+        wanted = inputs.get(found[1])
+        default = wanted.get("default") if is_object(wanted) else None
+        name = input_variable(found[1])
+        usable = isinstance(default, str) and "}" not in default
+        return f"${{{name}:-{default}}}" if usable else f"${{env:{name}}}"
+
+    return _INPUT.sub(variable, text)
+
+
+_BOUNDS: Final = (SECTION_KEY, "upstream", "servers")
+
+
+def add_servers(target: OwnFile, plan: Plan) -> Path | None:
+    """Writes the file with the servers of a plan, and its secrets into the keyring before that.
+
+    Returns:
+        The copy of the old file, or None when there was none.
+
+    Raises:
+        ConfigError: What is added makes the file wrong, it has changed since it was read, or cannot be written.
+        KeyringError: The keyring does not keep a secret; the file is left as it was.
+    """
+    changes: dict[KeyPath, Any] = {target.place(name): entry for name, entry in plan.added.items()}
+    for name, bounds in plan.bounds.items():
+        changes |= {(*_BOUNDS, name, setting): value for setting, value in bounds.items()}
+    target.change(changes)
+    target.check()
+    if plan.values:
+        secrets = NamedSecrets()
+        for name, value in plan.values.items():
+            secrets.put(name, value)
+    return target.write(private=True)

@@ -1,0 +1,112 @@
+"""Loading reads what commands have in common: the settings, before the command's loop runs, and the catalog in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.streams import say
+
+if TYPE_CHECKING:
+    from cellblock.app.broker import Broker
+    from cellblock.base.settings.settings import Settings
+    from cellblock.base.store import Store
+    from cellblock.tools.catalog.model import Catalog
+
+Input = TypeVar("Input")
+
+Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def reading(
+    read: Callable[[argparse.Namespace], Input],
+) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
+    """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
+    return lambda work: lambda parsed: work(parsed, read(parsed))
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """Returns the settings that `--config` and `--state-dir` name, and tells what is let pass in them.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    # Not at the top: `connect` is to start at once, and the models cost 0.1 s.
+    from cellblock.app.config.load import load_settings
+
+    settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
+    warn(*settings.warnings)
+    # Named, since commands share it: a broker of a program that names none has one of its own.
+    return settings.with_state_dir(settings.state_dir)
+
+
+def with_state_dir(parsed: argparse.Namespace) -> Settings:
+    """Returns the settings for commands that keep something in the state directory, which is looked at.
+
+    Raises:
+        ConfigError: They or the directory cannot be used.
+    """
+    from cellblock.base.state_dir import check_state_dir
+
+    settings = settings_of(parsed)
+    warn(check_state_dir(settings.state_dir))
+    return settings
+
+
+def store_to_read(settings: Settings) -> Store:
+    """Returns where the brokers of a configuration keep things, with small things as they are now.
+
+    Raises:
+        ConfigError: PostgreSQL cannot be used.
+    """
+    from cellblock.app.assembly import store_of
+    from cellblock.base.database import StoreError
+    from cellblock.base.errors import ConfigError
+    from cellblock.base.store import LocalStore
+
+    store = store_of(settings)
+    if isinstance(store, LocalStore):
+        return store
+    try:
+        store.rows.read()
+    except StoreError as error:
+        raise ConfigError(f"What brokers share cannot be read: {error}.", hint="Check state.url.") from None
+    finally:
+        # What is written later has a connection of its own: nobody says when the last one is.
+        store.server.close()
+    return store
+
+
+def config_used(parsed: argparse.Namespace) -> str:
+    """Returns the configuration file that a command uses, for people; where there is none, where it would be."""
+    if parsed.config is not None:
+        return str(Path(parsed.config).expanduser().absolute())
+    return f"none (no --config, and no {default_file()})"
+
+
+def no_secrets_known(parsed: argparse.Namespace) -> str | None:
+    """Returns the warning of a command that shows what scripts saw, and has no configuration with its secrets."""
+    if parsed.config is not None or default_file().exists():
+        return None
+    return f"no configuration is read (no --config, and no {default_file()}), so no secret of one is hidden"
+
+
+def warn(*sentences: str | None) -> None:
+    for sentence in sentences:
+        if sentence is not None:
+            say(f"warning: {sentence}")
+
+
+async def catalog_of(settings: Settings) -> tuple[Catalog, Broker]:
+    """Connects to all servers once. Returns their catalog, and the closed broker, which knows their outputs."""
+    from cellblock.app.broker import Broker
+
+    async with Broker(settings.without_workers()) as broker:
+        await broker.settled()
+        catalog = broker.catalog
+    for server_id, reason in catalog.unavailable.items():
+        say(f"server {server_id} is not connected: {reason}")
+    return catalog, broker

@@ -1,0 +1,64 @@
+"""Main runs one command: arguments to an exit code. Standard output carries answers and nothing else.
+
+Exit codes: 0 all went well; 1 the script ended with an error diagnostic; 2 wrong usage or configuration; 3 Cellblock
+itself could not start, or its output be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pkgutil
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from cellblock.app.cli.arguments import UsageError, default_file
+from cellblock.app.cli.help import EXIT_UNAVAILABLE, EXIT_USAGE
+from cellblock.app.cli.parser import make_parser
+from cellblock.app.cli.signals import ended_by_signals
+from cellblock.app.cli.streams import say, with_streams
+from cellblock.base.errors import CellblockError, Fault
+
+OWN_CONFIG: Final = ("import", "install", "config", "demo", "add", "remove", "enable", "disable")
+"""Names the commands that say for themselves what no --config means; for others it is the user's own file."""
+
+COMPLETING: Final = "_ARGCOMPLETE"
+"""Names the variable that a shell sets to ask what an unfinished command line can become."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns the exit code."""
+    if COMPLETING in os.environ:
+        from cellblock.app.cli.completion import complete
+
+        complete(make_parser())
+    return with_streams(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    logging.basicConfig(
+        level=os.environ.get("CELLBLOCK_LOG", "ERROR").upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+    )
+    parsed = make_parser().parse_args(arguments)
+    if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
+        default = default_file()
+        parsed.config = str(default) if default.is_file() else None
+    try:
+        # Signals have their default effect until the loop runs: what is read here may be a pipe, and wait.
+        code: Coroutine[Any, Any, int] | int = pkgutil.resolve_name(f"cellblock.app.cli.{parsed.work}")(
+            parsed
+        )
+        return code if isinstance(code, int) else asyncio.run(ended_by_signals(code))
+    except (UsageError, CellblockError) as error:
+        say(str(error))
+        wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
+        return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT

@@ -1,0 +1,115 @@
+"""Reload has a serving daemon follow its configuration file: by looking at it, and at SIGHUP.
+
+A broken file changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Final
+
+from cellblock.app.broker import Broker
+from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.signals import Hangups
+from cellblock.app.cli.streams import say
+from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.settings.settings import Settings
+from cellblock.base.tasks import at_most, beside
+from cellblock.base.threads import start_daemon
+
+CHECK_SECONDS: Final = 2.0
+"""Passes between two looks at the configuration file; one takes some 20 microseconds. inotify would need a library, and
+misses network file systems."""
+
+SETTLE_SECONDS: Final = 0.2
+"""Bounds the time in which a file that changes is still being written."""
+
+SETTLE_LOOKS: Final = 25
+"""Bounds the looks after which a file is read that never comes to rest."""
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+@contextlib.asynccontextmanager
+async def following(
+    broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
+) -> AsyncGenerator[None]:
+    """Takes over changes of the file while the block runs. Without one, it is the user's own once that is made."""
+    file = default_file() if parsed.config is None else Path(parsed.config)
+    # A pipe has said what it had to say.
+    if parsed.config is not None and not file.is_file():
+        why = f"{file} is no regular file"
+        hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
+        yield
+        return
+    watch = _Watch(file, broker, load)
+    hangups.obey(watch.wanted.set)
+    async with beside(watch.run(), name="config watch"):
+        yield
+
+
+class _Watch:
+    """Looks at a configuration file and at the files that its references name."""
+
+    def __init__(self, path: Path, broker: Broker, load: Callable[[], Settings]) -> None:
+        self._path = path
+        self._files = broker.settings.files
+        self._broker = broker
+        self._load = load
+        self.wanted = asyncio.Event()
+        """Has the file read at once, changed or not; for SIGHUP."""
+        self._seen = self._stamp()
+
+    async def run(self) -> None:
+        while True:
+            async with at_most(CHECK_SECONDS):
+                await self.wanted.wait()
+            wanted = self.wanted.is_set()
+            self.wanted.clear()
+            if wanted or self._stamp() != self._seen:
+                await self._at_rest()
+                await self._reload(wanted)
+
+    async def _at_rest(self) -> None:
+        for _ in range(SETTLE_LOOKS):
+            before = self._stamp()
+            await asyncio.sleep(SETTLE_SECONDS)
+            if self._stamp() == before:
+                return
+
+    async def _reload(self, wanted: bool) -> None:
+        # Before it is read: what is written meanwhile is noticed at the next look.
+        self._seen = self._stamp()
+        try:
+            # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
+            if self._path.exists() and not self._path.is_file():
+                raise ConfigError(f"{self._path} is no regular file any more.", hint="Put the file back.")
+            # A keyring that a reference names may take seconds.
+            settings = await asyncio.wrap_future(start_daemon("cellblock-reload", self._load))
+            changes = self._broker.reconfigure(settings)
+        except (CellblockError, OSError) as error:
+            say(f"the configuration is not taken over, and the old one stays in force: {error}")
+            return
+        if settings.files != self._files:
+            self._files = settings.files
+            self._seen = self._stamp()
+        for sentence in changes:
+            say(f"configuration: {sentence}")
+        if wanted and not changes:
+            say("configuration: nothing has changed")
+
+    def _stamp(self) -> Stamp:
+        return tuple(_stamp_of(file) for file in (self._path, *self._files))
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - half the time of Path.stat
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,178 @@
+"""Start_daemon starts a daemon for `connect` where none runs: one, however many editors want it at once.
+
+A lock file of the address is held by whoever starts a daemon, and then by the daemon itself, which inherits it: so it
+is free exactly when no daemon of that address starts, runs or ends, whoever was killed when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import DAEMON_LOG, LOGS, in_the_way, prepare_state_dir
+from cellblock.serve.stdio.daemon import Daemon, DaemonUnavailable, Link, NoSocket, NotThere, is_taken
+from cellblock_worker.base.folders import Folder, InTheWay
+
+START_SECONDS: Final = 60.0
+"""Bounds the time until a daemon serves, which takes a second, or until one that ends has ended."""
+
+LOOK_SECONDS: Final = 0.05
+"""Passes between two looks whether the daemon serves."""
+
+MAX_TAKEN: Final = 20
+"""Bounds the looks at which somebody listens at the address, and no daemon of ours on its socket: one that is just
+killed may leave it so for a moment."""
+
+SHOWN_BYTES: Final = 2_000
+"""Caps what is shown of the log of a daemon that does not come up."""
+
+_DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
+"""Starts a program as nobody's child: editors end what they have started with all below it."""
+
+
+class DaemonStart:
+    """Has a daemon run.
+
+    Args:
+        address: `HOST:PORT`, of the loopback.
+        state_dir: Its state directory, which has its lock and its log.
+        options: Further options of `serve`.
+        find: Says where it is, and with which token.
+    """
+
+    def __init__(
+        self, address: str, state_dir: Path, options: Sequence[str], find: Callable[[], Daemon]
+    ) -> None:
+        self._address, self._state_dir = address, state_dir
+        self._options, self._find = options, find
+
+    async def __call__(self) -> Link:
+        """Returns a connection with a daemon that serves, and has taken us.
+
+        Raises:
+            DaemonUnavailable: It does not come up, or something else has its address.
+            ConfigError: The state directory, or the daemon that runs there, cannot be used.
+        """
+        prepare_state_dir(self._state_dir)
+        began: int | None = None
+        taken = 0
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while True:
+                    lock = self._taken()
+                    try:
+                        return await self._find().linked()
+                    except NoSocket:
+                        # A daemon listens on its socket before it does so at its address, and after.
+                        if await is_taken(self._address):
+                            taken += 1
+                            if taken > MAX_TAKEN:
+                                raise await self._find().socketless() from None
+                        elif lock is not None and began is not None:
+                            raise self._failed("did not come up", began) from None
+                        elif lock is not None:
+                            began = self._start(lock)
+                    except NotThere:
+                        pass
+                    finally:
+                        if lock is not None:
+                            os.close(lock)
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise self._failed(f"does not serve after {START_SECONDS:g} s", began) from None
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _taken(self) -> int | None:
+        """Takes the lock of starting a daemon; None while a daemon has it, or is given it."""
+        name = f"daemon-{self._address.replace(':', '-')}.lock"
+        try:
+            with Folder.named(self._state_dir) as folder:
+                lock = folder.open(name, os.O_RDWR | os.O_CREAT)
+        except InTheWay as error:
+            raise in_the_way(error) from None
+        except OSError as error:
+            raise ConfigError(
+                f"No daemon can be started: {self._state_dir / name}: {error.strerror}.",
+                hint="Use another --state-dir, or start it yourself with `cellblock serve --http`.",
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except OSError as error:
+            os.close(lock)
+            raise ConfigError(
+                f"No daemon can be started: {self._state_dir / name} cannot be locked: {error.strerror}.",
+                hint="Use a --state-dir on a local disk, or start it yourself with `cellblock serve --http`.",
+            ) from None
+        return lock
+
+    def _start(self, lock: int) -> int:
+        """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "cellblock.cli",
+            "serve",
+            "--http",
+            self._address,
+            "--until-idle",
+        ]
+        words += ["--state-dir", str(self._state_dir), *self._options]
+        try:
+            with Folder.inside(self._state_dir / LOGS) as folder:
+                log = folder.open(DAEMON_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
+            try:
+                began = os.fstat(log).st_size
+                home = Path.home()
+                subprocess.run(
+                    [*_DETACHED, *words],
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    # Not the editor's, which may be an archive's that goes.
+                    cwd=home if home.is_dir() else "/",
+                    pass_fds=[lock],
+                    start_new_session=True,
+                    timeout=START_SECONDS,
+                )
+            finally:
+                os.close(log)
+        except InTheWay as error:
+            raise in_the_way(error) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DaemonUnavailable(
+                f"No daemon can be started: {error}.", hint="Start it yourself with `cellblock serve --http`."
+            ) from None
+        return began
+
+    def _failed(self, what: str, began: int | None) -> DaemonUnavailable:
+        said = "" if began is None else self._said(began)
+        log = self._state_dir / LOGS / DAEMON_LOG
+        return DaemonUnavailable(
+            f"The daemon for {self._address} {what}{': ' if said else '.'}{said}",
+            hint=f"Its log is {log}.",
+        )
+
+    def _said(self, began: int) -> str:
+        """Returns the end of the daemon's log."""
+        try:
+            with Folder.inside(self._state_dir / LOGS) as folder:
+                log = folder.open(DAEMON_LOG, os.O_RDONLY)
+            with os.fdopen(log, "rb") as file:
+                size = os.fstat(log).st_size
+                file.seek(max(began if began <= size else 0, size - SHOWN_BYTES))
+                return file.read(SHOWN_BYTES).decode("utf-8", "replace").strip().removeprefix("cellblock: ")
+        except OSError:
+            return ""

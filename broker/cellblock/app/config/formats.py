@@ -1,0 +1,266 @@
+"""Reads the formats of other MCP clients as one.
+
+Claude Code and Desktop, Cursor and Windsurf keep `mcpServers`; VS Code keeps `servers` with `inputs`, in a file of
+their own or under `mcp` of its settings; Claude Code also keeps servers of single projects in `~/.claude.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.config.removed import without_removed
+from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.positions import Path as KeyPath
+from cellblock.base.settings.problems import SECTION_KEY, Problem, nearest
+
+SERVERS_KEY: Final = "mcpServers"
+VSCODE_KEY: Final = "servers"
+PROJECTS_KEY: Final = "projects"
+
+NEAR_MISS: Final = 0.8
+"""Sets the similarity from which a key that other clients may well use is taken for a slip of the pen."""
+
+URL_KEYS: Final = ("serverUrl", "httpUrl")
+"""Names what Windsurf and Gemini call `url`."""
+
+TOOL_KEYS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("includeTools", "enabled_tools", "available_tools"), "enabledTools"),
+    **dict.fromkeys(("excludeTools", "disabled_tools"), "disabledTools"),
+    "alwaysAllow": "autoApprove",
+}
+"""Maps what clients call their lists of tools to what we do: Gemini and Amp, Codex, goose, Roo Code; ours are the words
+of Kiro and Cline. All mean the tools' own names; wildcards are Amp's."""
+
+ON_KEYS: Final = ("enabled", "isActive")
+"""Names what Codex, Zed, opencode and others write for the opposite of `disabled`."""
+
+APPROVALS: Final = ("default_tools_approval_mode", "tools")
+"""Names where Codex says which tools it asks about. A list under `tools` is Copilot's, of the only tools there are."""
+
+_MODES: Final = ("auto", "approve", "prompt", "writes", None)
+"""Names what Codex may say of its questions; None is nothing."""
+
+_MODES_HINT: Final = "Write auto, approve, prompt or writes; or use askTools."
+
+_ASKING: Final = ("prompt", "writes")
+"""Names Codex's modes that ask; `writes` does about tools that do not say that they only read, and here about all."""
+
+
+@dataclass(slots=True)
+class Normal:
+    """Holds a configuration in our own format. `origins` says where each server's entry stands in the file."""
+
+    servers: object = None
+    section: object = None
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    origins: dict[str, KeyPath] = field(default_factory=dict[str, KeyPath])
+    renamed: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """Maps a server's name and one of our keys to the key that stands for it in the file."""
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def entries(self) -> dict[str, Any]:
+        """Returns the servers' entries by name; none when they are no object."""
+        return self.servers if is_object(self.servers) else {}
+
+    def as_settings(self) -> dict[str, Any]:
+        """Returns the data for `Settings.model_validate`."""
+        both = {SERVERS_KEY: self.servers, SECTION_KEY: self.section}
+        return {key: value for key, value in both.items() if value is not None}
+
+    def path_in_file(self, path: KeyPath) -> KeyPath:
+        """Returns where in the file something of `as_settings` stands."""
+        if len(path) >= 2 and path[0] == SERVERS_KEY and path[1] in self.origins:
+            server, keys = path[1], path[2:]
+            if keys and isinstance(keys[0], str):
+                keys = (self.renamed.get((server, keys[0]), keys[0]), *keys[1:])
+            return (*self.origins[path[1]], *keys)
+        return path
+
+
+def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
+    """Returns a parsed file of any of the clients as one of ours; its servers for `project` go before others."""
+    section, removed = without_removed(raw.get(SECTION_KEY), (SECTION_KEY,))
+    made = Normal(section=section, problems=[*misspelt_top_level(raw), *removed])
+    groups: list[tuple[KeyPath, Any]] = []
+    if SERVERS_KEY in raw:
+        groups.append(((SERVERS_KEY,), raw[SERVERS_KEY]))
+    if VSCODE_KEY in raw:
+        groups.append(((VSCODE_KEY,), raw[VSCODE_KEY]))
+        made.inputs |= _inputs(raw.get("inputs"))
+    settings = raw.get("mcp")
+    if is_object(settings) and VSCODE_KEY in settings:
+        groups.append((("mcp", VSCODE_KEY), settings[VSCODE_KEY]))
+        made.inputs |= _inputs(settings.get("inputs"))
+    for path, servers in groups:
+        _take(made, path, servers)
+    if project is not None:
+        for folder, servers in project_servers(raw).items():
+            if Path(folder) == project:
+                _take(made, (PROJECTS_KEY, folder, SERVERS_KEY), servers, instead=True)
+    for name in _switched_off(raw, made.entries(), project):
+        entry = made.entries()[name]
+        if is_object(entry):
+            made.entries()[name] = {**entry, "disabled": True}
+    return made
+
+
+def project_servers(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the servers of single projects in `~/.claude.json`, by the project's folder."""
+    projects = raw.get(PROJECTS_KEY)
+    found: dict[str, dict[str, Any]] = {}
+    if is_object(projects):
+        for folder, project in projects.items():
+            servers = project.get(SERVERS_KEY) if is_object(project) else None
+            if is_object(servers) and servers:
+                found[folder] = servers
+    return found
+
+
+def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
+    """Finds keys that were meant to be ours. All others at the top level are other programs' own."""
+    found: list[Problem] = []
+    for key in raw:
+        if key not in (SERVERS_KEY, SECTION_KEY, VSCODE_KEY, *_GEMINI_LISTS):
+            near = nearest(key, (SERVERS_KEY, SECTION_KEY), NEAR_MISS)
+            if near is not None:
+                found.append(Problem((key,), "unknown key", f"Did you mean {near}?", at_key=True))
+    return found
+
+
+def value_at(value: object, path: KeyPath) -> object:
+    """Returns what stands in plain data at a path; None when nothing does."""
+    for key in path:
+        if is_object(value) and isinstance(key, str):
+            value = value.get(key)
+        elif is_array(value) and isinstance(key, int):
+            value = value[key] if key < len(value) else None
+        else:
+            return None
+    return value
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+_GEMINI_LISTS: Final = ("allowMCPServers", "excludeMCPServers")
+
+
+def _switched_off(raw: Mapping[str, Any], names: Collection[str], project: Path | None) -> list[str]:
+    """Returns the servers that a client's own file says elsewhere are not to be used: Gemini's `mcp` or its older keys,
+    and what Claude Code keeps of a project."""
+    settings = raw.get("mcp")
+    gemini = settings if is_object(settings) else {}
+    allowed = gemini.get("allowed", raw.get(_GEMINI_LISTS[0]))
+    lists = [gemini.get("excluded"), raw.get(_GEMINI_LISTS[1])]
+    projects = raw.get(PROJECTS_KEY)
+    for folder, one in projects.items() if is_object(projects) and project is not None else ():
+        if Path(folder) == project and is_object(one):
+            lists.append(one.get("disabledMcpServers"))
+    return [
+        name
+        for name in names
+        if (is_array(allowed) and name not in allowed)
+        or any(is_array(listed) and name in listed for listed in lists)
+    ]
+
+
+def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -> None:
+    if not is_object(servers):
+        # Said by the validation, which knows what it should be.
+        if made.servers is None:
+            made.servers = servers
+        return
+    into = made.servers = made.entries()
+    for name, entry in servers.items():
+        if name in into and not instead:
+            hint = "Rename one of them."
+            problem = Problem(
+                (*path, name), f"a server of this name is under {made.origins[name][0]} too", hint
+            )
+            made.problems.append(problem)
+            continue
+        made.origins[name] = (*path, name)
+        into[name] = _entry(made, name, entry)
+
+
+def _entry(made: Normal, name: str, entry: Any) -> Any:
+    """Returns an entry with our keys for those of other clients that we read."""
+    if not is_object(entry):
+        return entry
+    has_transport = "url" in entry or "command" in entry
+    written: dict[str, Any] = {}
+
+    def put(key: str, value: Any, origin: str) -> None:
+        if key in written:
+            hint = f"Keep one of {made.renamed.get((name, key), key)} and {origin}."
+            problem = Problem((*made.origins[name], origin), "this is said twice", hint, at_key=True)
+            made.problems.append(problem)
+        written[key] = value
+        if key != origin:
+            made.renamed[name, key] = origin
+
+    for key, value in entry.items():
+        if key in URL_KEYS and not has_transport:
+            put("url", value, key)
+        elif key in TOOL_KEYS or key in TOOL_KEYS.values():
+            if value is not None:
+                put(TOOL_KEYS.get(key, key), value, key)
+        elif key in ON_KEYS:
+            if not isinstance(value, bool):
+                problem = Problem((*made.origins[name], key), "true or false is needed", "Correct it.")
+                made.problems.append(problem)
+            elif not value:
+                written["disabled"] = True
+        elif key == "disabled":
+            written[key] = value if written.get(key) is not True else True
+        elif key == "tools" and is_array(value):
+            put("enabledTools", value, key)
+        elif key not in APPROVALS:
+            written[key] = value
+    _take_approvals(made, name, entry, written)
+    return written
+
+
+def _take_approvals(made: Normal, name: str, entry: Mapping[str, Any], written: dict[str, Any]) -> None:
+    mode, tools = entry.get("default_tools_approval_mode"), entry.get("tools")
+    modes: dict[str, Any] = {}
+    for tool, value in tools.items() if is_object(tools) else ():
+        if is_object(value) and value.keys() <= {"approval_mode"}:
+            modes[tool] = value.get("approval_mode")
+        else:
+            message = "this may restrict the tool, and Cellblock does not know how"
+            path = (*made.origins[name], "tools", tool)
+            made.problems.append(Problem(path, message, "Use disabledTools or askTools.", at_key=True))
+    if tools is not None and not is_object(tools) and not is_array(tools):
+        path = (*made.origins[name], "tools")
+        made.problems.append(Problem(path, "a list of tools is needed", "Use enabledTools.", at_key=True))
+    for tool, one in modes.items():
+        if one not in _MODES:
+            path = (*made.origins[name], "tools", tool)
+            made.problems.append(Problem(path, "this approval mode is not known", _MODES_HINT, at_key=True))
+    if mode not in _MODES:
+        made.problems.append(Problem(made.origins[name], "its approval mode is not known", _MODES_HINT))
+    asked = [tool for tool, one in modes.items() if one in _ASKING]
+    free = [tool for tool, one in modes.items() if one not in (*_ASKING, None)]
+    if mode in _ASKING and free:
+        _add_names(written, "autoApprove", free)
+    elif mode in _ASKING:
+        asked = ["*"]
+    if asked:
+        _add_names(written, "askTools", asked)
+
+
+def _add_names(written: dict[str, Any], key: str, names: Sequence[str]) -> None:
+    """Adds names to a list of tools; what is no list is left for the validation to refuse."""
+    before = written.get(key, [])
+    if is_array(before):
+        written[key] = [*before, *names]
+
+
+def _inputs(raw: Any) -> dict[str, Any]:
+    if not is_array(raw):
+        return {}
+    return {one["id"]: one for one in raw if is_object(one) and isinstance(one.get("id"), str)}

@@ -1,0 +1,241 @@
+"""Reads a configuration: the `mcpServers` JSON that MCP clients use, with Cellblock's own settings under a top-level
+`"cellblock"` key, or the same as TOML.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from cellblock.app.config.client_permissions import ClientPermissions, client_of
+from cellblock.app.config.entry_keys import entry_problems, places_of_slipped_transports
+from cellblock.app.config.formats import PROJECTS_KEY, SERVERS_KEY, Normal, normal, value_at
+from cellblock.app.config.references import Resolver
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
+from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Problem, Source, of_validation
+from cellblock.base.settings.server import SERVER_KEYS
+from cellblock.base.settings.settings import PARTS_BY_SERVER, Settings, misplaced
+from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
+
+
+def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
+    """Returns the problems of exceptions for servers in data that are no settings: pydantic looks at the whole only
+    when every part is sound."""
+    servers = plain.get(SERVERS_KEY, {})
+    if not is_object(servers):
+        return []
+    named = {
+        part: exceptions
+        for part in PARTS_BY_SERVER
+        if is_object(exceptions := value_at(plain, (SECTION_KEY, part, "servers")))
+    }
+    programs = {name for name, entry in servers.items() if is_object(entry) and "command" in entry}
+    return misplaced(named, servers, programs)
+
+
+FIRST_LINE: Final = 'Start with {"mcpServers": {…}}.'
+
+
+def load_settings(path: str | os.PathLike[str] | None) -> Settings:
+    """Reads a configuration file; None gives the defaults without servers. `Settings.warnings` has what is let pass.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        ConfigProblems: It is not valid, or says something that cannot be used; with all places, as file:line:column.
+    """
+    if path is None:
+        return Settings()
+    source = read_source(path)
+    return _settings(parse_source(source), source)
+
+
+def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration") -> Settings:
+    """Makes Settings from a parsed configuration.
+
+    Keys of clients beside `mcpServers` and `cellblock` are left alone.
+
+    Raises:
+        ConfigProblems: Something in it cannot be used; the message names every place.
+    """
+    return _settings(raw, Source(source))
+
+
+def read_source(path: str | os.PathLike[str]) -> Source:
+    """Returns the text of a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    file = Path(path)
+    try:
+        # Some editors on Windows begin a file with a byte order mark.
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is no UTF-8 text"
+        raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check --config.") from None
+    return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
+
+
+def parse_source(source: Source) -> dict[str, Any]:
+    """Returns the object that a configuration's text says.
+
+    Raises:
+        ConfigProblems: It is not valid, or no object.
+    """
+    try:
+        raw: object = parse(source.text or "", toml=source.toml)
+    except SyntaxFault as error:
+        kind = "TOML" if source.toml else "JSON"
+        fault = Problem((), f"not valid {kind}: {error.message}", "Correct the file there.")
+        if not (source.text or "").strip():
+            fault = replace(fault, message="the file is empty", hint=FIRST_LINE)
+        raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
+    if not is_object(raw):
+        fault = Problem((), "the file holds no object", FIRST_LINE)
+        raise ConfigProblems(source.name, source.placed([fault]))
+    return raw
+
+
+def read_settings(
+    raw: Mapping[str, Any], source: Source, environment: Mapping[str, str] | None = None
+) -> tuple[Settings | None, list[Problem], Normal]:
+    """Returns settings (None when there are errors), all problems with their positions, and the file in our own format.
+
+    A reference that stands for nothing here is a warning in a server's entry, which is then not started, and an error
+    in the `cellblock` section, where it may be a restriction. Variables are `environment`'s; None: this process's.
+    """
+    made = as_normal(raw)
+    file = Path(source.name) if source.text is not None else None
+    permissions = _with_permissions(made, file)
+    variables = os.environ if environment is None else environment
+    resolver = Resolver(file, made.inputs, variables)
+    plain, secrets, missing = _resolved(made, resolver)
+    settings, problems = validated(plain, made, resolver.problems)
+    failed = any(problem.severity == "error" for problem in problems)
+    for lacks in missing.values():
+        problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
+    problems = source.placed(problems)
+    if settings is None or failed:
+        return None, problems, made
+    for name, values in secrets.items():
+        whys = dict.fromkeys(why for _, why in missing.get(name, ()))
+        settings.servers[name].hold(values, "; ".join(whys) or None)
+    warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
+    settings.hold([*resolver.files, *permissions], warnings)
+    return settings, problems, made
+
+
+def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
+    """Adds to the servers of a client's own file what that client's permission files come to.
+
+    Returns:
+        The files that were looked for.
+    """
+    found = None if file is None else client_of(file.absolute())
+    if found is None:
+        return []
+    client, project = found
+    permissions = ClientPermissions(client, project or Path.cwd())
+    for name, entry in made.entries().items():
+        origin = made.origins[name]
+        of_project = project is not None or origin[0] == PROJECTS_KEY
+        one = permissions.restricted(name, entry, of_project=of_project)
+        made.entries()[name] = one.entry
+        if one.told:
+            message = f"by the client's own settings it is {', '.join(one.told)}"
+            hint = "Take the rule out there, or add the server to a file of your own."
+            made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
+    return permissions.files
+
+
+def as_normal(raw: Mapping[str, Any]) -> Normal:
+    """Returns a parsed file in our own format."""
+    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
+    return normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+
+
+def validated(
+    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem] | None = None
+) -> tuple[Settings | None, list[Problem]]:
+    """Returns the settings that plain data say, if they can be used, and what is wrong with the file.
+
+    Args:
+        plain: The data of `made`.
+        made: The file.
+        unresolved: The problems of references; None: none is resolved, and one that stands in `plain` may be anything.
+    """
+    problems = [*made.problems]
+    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved or ()]
+    problems += entry_problems(made, SERVER_KEYS)
+    try:
+        return Settings.model_validate(plain), problems
+    except ValidationError as error:
+        # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
+        reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        for problem in dict.fromkeys([*of_validation(error, Settings), *_misplaced_in(plain)]):
+            value = value_at(plain, problem.path) if unresolved is None else None
+            path = made.path_in_file(problem.path)
+            if path not in reported and not (isinstance(value, str) and "${" in value):
+                problems.append(replace(problem, path=path))
+        return None, problems
+
+
+_Missing = dict[str, list[tuple[Problem, str]]]
+"""Maps servers to the references in their entries that stand for nothing, each with why."""
+
+
+def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]], _Missing]:
+    """Returns the configuration with references resolved, the secrets that each server was given by them, and what is
+    missing."""
+    plain = made.as_settings()
+    secrets: dict[str, frozenset[str]] = {}
+    missing: _Missing = {}
+    if SECTION_KEY in plain:
+        plain[SECTION_KEY] = resolver.resolve(plain[SECTION_KEY], (SECTION_KEY,))
+        # What restricts must not be left out because a variable is not there.
+        resolver.problems = resolver.faults
+    servers = plain.get(SERVERS_KEY)
+    if not is_object(servers):
+        return plain, secrets, missing
+    resolved: dict[str, Any] = {}
+    for name, entry in servers.items():
+        resolved[name] = entry
+        if is_object(entry) and entry.get("disabled") is not True:
+            before, resolver.secrets, resolver.missing = resolver.secrets, set(), []
+            # What other clients keep there is not ours to look up.
+            ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
+            resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
+            if isinstance(file := resolved[name].get("envFile"), str) and "${" not in file:
+                given = resolved[name].get("env", {})
+                if is_object(given):
+                    variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
+                    resolved[name]["env"] = variables | given
+            secrets[name] = frozenset(resolver.secrets)
+            resolver.secrets |= before
+            if resolver.missing:
+                until = f"Until then the server {name} is not started."
+                missing[name] = [
+                    (replace(problem, hint=f"{problem.hint} {until}", severity="warning"), why)
+                    for problem, why in resolver.missing
+                ]
+                # `type` and `disabled` are no texts; what is not started needs neither.
+                lacking = {problem.path[2] for problem, _ in resolver.missing}
+                for key in lacking - {"command", "url"}:
+                    del resolved[name][key]
+                if any(str(key).endswith(("Tools", "Approve")) for key in lacking):
+                    resolved[name]["disabledTools"] = ["*"]
+    plain[SERVERS_KEY] = resolved
+    return plain, secrets, missing
+
+
+def _settings(raw: Mapping[str, Any], source: Source) -> Settings:
+    settings, problems, _ = read_settings(raw, source)
+    if settings is None:
+        raise ConfigProblems(source.name, [problem for problem in problems if problem.severity == "error"])
+    return settings

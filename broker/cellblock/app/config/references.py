@@ -1,0 +1,236 @@
+"""Replaces references in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`,
+`${keyring:NAME}`, and what VS Code and Cursor know. What they stand for is a secret from then on, wherever it is
+quoted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.config.env_file import variables_of
+from cellblock.base.errors import CellblockError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.secrets.secret_values import ORDINARY
+from cellblock.base.settings.positions import Path as KeyPath
+from cellblock.base.settings.problems import Problem
+
+MAX_FILE_BYTES: Final = 64 * 1024
+"""Caps a file that a reference names; a private key has 4 KiB."""
+
+EDITOR_FOLDERS: Final = (".vscode", ".cursor")
+"""Names folders whose parent is an editor's `${workspaceFolder}`."""
+
+_REFERENCE: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?", re.S)
+_KIND: Final = re.compile(r"[A-Za-z]+:")
+
+_KNOWN: Final = (
+    "Use ${env:NAME}, ${NAME:-default}, ${file:/path} or ${keyring:NAME}; $${…} stands for itself."
+)
+
+WHERE_STARTED: Final = "where Cellblock is started"
+"""Says in hints where a variable is to be set."""
+
+
+class _Unresolved(Exception):
+    """Tells that a reference stands for nothing; `why` has no full stop. What is `unknown` cannot stand for anything,
+    wherever Cellblock is started."""
+
+    def __init__(self, why: str, hint: str, *, unknown: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.hint = hint
+        self.unknown = unknown
+
+
+@dataclass(slots=True)
+class Resolver:
+    """Puts values in place of references.
+
+    Args:
+        file: The configuration file; paths are relative to its folder. None: relative to the working directory.
+        inputs: VS Code's `inputs` by their ids.
+        environment: Variables.
+
+    `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
+    why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
+    `env:TOKEN`.
+    """
+
+    file: Path | None
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    problems: list[Problem] = field(default_factory=list[Problem])
+    missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
+    secrets: set[str] = field(default_factory=set[str])
+    files: list[Path] = field(default_factory=list[Path])
+    names: list[str] = field(default_factory=list[str])
+    _keyring_fault: CellblockError | None = None
+
+    @property
+    def faults(self) -> list[Problem]:
+        """Returns all references that were left as they stood."""
+        return [*self.problems, *(problem for problem, _ in self.missing)]
+
+    def resolve(self, value: Any, path: KeyPath) -> Any:
+        """Returns JSON data with every string resolved; keys are left alone."""
+        if isinstance(value, str):
+            return self._text(value, path) if "${" in value else value
+        if is_array(value):
+            return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
+        if is_object(value):
+            return {key: self.resolve(item, (*path, key)) for key, item in value.items()}
+        return value
+
+    def variables(self, name: str, path: KeyPath) -> dict[str, str]:
+        """Returns the variables of an `envFile`; none, and a word in `missing`, when it cannot be read."""
+        try:
+            return variables_of(self._content(name))
+        except _Unresolved as error:
+            self.missing.append((Problem(path, error.why, error.hint), error.why))
+        except ValueError as error:
+            why = f"{name}: {error}"
+            self.missing.append((Problem(path, why, "Correct the file."), why))
+        return {}
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _text(self, text: str, path: KeyPath) -> str:
+        def put_in(found: re.Match[str]) -> str:
+            if found[1]:
+                return found[0][1:]
+            try:
+                value = self._value(found[2])
+            except _Unresolved as error:
+                problem = Problem(path, f"{found[0]}: {error.why}", error.hint)
+                if error.unknown:
+                    self.problems.append(problem)
+                else:
+                    self.missing.append((problem, error.why))
+                return found[0]
+            return found[0] if value is None else value
+
+        return _REFERENCE.sub(put_in, text)
+
+    def _value(self, inner: str) -> str | None:
+        """Returns what a reference stands for; None when it is none."""
+        if inner.startswith("file:"):
+            return self._secret(inner, self._content(inner[len("file:") :].strip()))
+        if inner.startswith("keyring:"):
+            return self._secret(inner, self._kept(inner[len("keyring:") :]))
+        if inner.startswith("input:"):
+            return self._input(inner[len("input:") :])
+        if (own := self._of_editor(inner)) is not None:
+            return own
+        found = _VARIABLE.fullmatch(inner)
+        if found is None:
+            if _KIND.match(inner):
+                raise _Unresolved("this is nothing that Cellblock can look up", _KNOWN, unknown=True)
+            return None
+        name, default = found[1], found[3]
+        value = self.environment.get(name)
+        if found[2] and not value:
+            return default
+        if value is None:
+            raise _Unresolved(
+                f"the environment variable {name} is not set",
+                f"Set {name} {WHERE_STARTED}, or write ${{{name}:-default}}.",
+            )
+        return value if name in ORDINARY else self._secret(f"env:{name}", value)
+
+    def _secret(self, name: str, value: str) -> str:
+        self.names.append(name)
+        if value:
+            self.secrets.add(value)
+        return value
+
+    def _content(self, name: str) -> str:
+        file = Path(name).expanduser()
+        if not file.is_absolute() and self.file is not None:
+            file = self.file.parent / file
+        try:
+            # Not a fifo or a device: those would be waited for, or have no end.
+            if file.exists() and not file.is_file():
+                raise _Unresolved(f"{file} is no regular file", "Name a file with the secret in it.")
+            with file.open("rb") as opened:
+                data = opened.read(MAX_FILE_BYTES + 1)
+            text = data.decode("utf-8")
+        except OSError as error:
+            # It is looked at again once it is there.
+            self.files.append(file)
+            raise _Unresolved(
+                f"{file} cannot be read: {error.strerror}", "Make the file, or name another."
+            ) from None
+        except UnicodeDecodeError:
+            raise _Unresolved(f"{file} is no UTF-8 text", "Name a text file.") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise _Unresolved(f"{file} is over {MAX_FILE_BYTES} bytes", "Name a file with the secret alone.")
+        self.files.append(file)
+        return text.removesuffix("\n").removesuffix("\r")
+
+    def _kept(self, name: str) -> str:
+        # Only where a reference names it: a keyring takes long to be found.
+        from cellblock.base.secrets.keyrings import KEYRING_SECONDS, KeyringError
+        from cellblock.base.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+
+        if NAME.fullmatch(name) is None:
+            raise _Unresolved("this is no name of a secret", NAME_RULE, unknown=True)
+        self.files.append(mark_of(name))
+        value: str | None = None
+        if self._keyring_fault is None:
+            try:
+                value = NamedSecrets(KEYRING_SECONDS).get(name)
+            except KeyringError as error:
+                self._keyring_fault = error
+        if self._keyring_fault is not None:
+            message = self._keyring_fault.message.removesuffix(".")
+            raise _Unresolved(message[0].lower() + message[1:], self._keyring_fault.hint)
+        if value is None:
+            raise _Unresolved(f"the keyring has no secret {name}", f"Run: cellblock secret set {name}.")
+        return value
+
+    def _input(self, wanted: str) -> str:
+        name = input_variable(wanted)
+        value = self.environment.get(name)
+        if value is not None:
+            return self._secret(f"env:{name}", value)
+        asked_for = self.inputs.get(wanted)
+        default = asked_for.get("default") if is_object(asked_for) else None
+        if isinstance(default, str):
+            return default
+        raise _Unresolved(
+            "an editor asks for it, and Cellblock has nobody to ask",
+            f"Set the environment variable {name} {WHERE_STARTED}.",
+        )
+
+    def _of_editor(self, inner: str) -> str | None:
+        if inner == "userHome":
+            return str(Path.home())
+        if inner in ("pathSeparator", "/"):
+            return os.sep
+        if inner not in ("workspaceFolder", "workspaceFolderBasename"):
+            return None
+        folder = self.file.absolute().parent if self.file else None
+        if folder is not None and folder.name in EDITOR_FOLDERS:
+            folder = folder.parent
+        elif self.file is None or self.file.name != ".mcp.json":
+            folder = None
+        if folder is None:
+            raise _Unresolved("this file belongs to no workspace", "Write the folder itself.")
+        return str(folder) if inner == "workspaceFolder" else folder.name
+
+
+def input_variable(wanted: str) -> str:
+    """Returns the environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
+    return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"
+
+
+def names_in(text: str, kind: str) -> list[str]:
+    """Returns the names that a text refers to with references of one kind, such as `keyring`."""
+    found = (one[2] for one in _REFERENCE.finditer(text) if not one[1])
+    return [inner[len(kind) + 1 :] for inner in found if inner.startswith(f"{kind}:")]

@@ -1,0 +1,317 @@
+"""Parts is the composition root: the only place that constructs and closes what a broker is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from cellblock.app.assembly import (
+    catalog_before_start,
+    front_config,
+    policy_of,
+    start_executor,
+    start_reach,
+    store_of,
+    tools_of,
+)
+from cellblock.app.machine import check_descriptors, unavailable
+from cellblock.app.private_state import BrokerState, StateDir
+from cellblock.base.callbacks import Listeners
+from cellblock.base.errors import CellblockError, HostUnavailable
+from cellblock.base.internal import internal
+from cellblock.base.settings.settings import Settings
+from cellblock.base.tasks import TaskSet
+from cellblock.run.caller import EMBEDDER, Caller
+from cellblock.run.events import RunEvents
+from cellblock.run.policy.counts import Counts
+from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.run.response import RunResponse
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
+
+if TYPE_CHECKING:
+    from cellblock.base.offload.pool import Apart
+    from cellblock.fleet.presence import Presence
+    from cellblock.observe.view import BrokerFacts
+    from cellblock.pool.start import Workers
+    from cellblock.record.journal import Journal
+    from cellblock.record.keeper import Keeper
+    from cellblock.record.parked_runs import ParkedRuns
+    from cellblock.run.executor import Executor
+    from cellblock.tools.upstream.registry import Registry
+    from cellblock.types.learning.learner import Learner
+    from cellblock.types.learning.outputs import KnownOutputs
+    from cellblock_worker.wire import protocol
+
+T = TypeVar("T")
+
+logger = logging.getLogger("cellblock")
+
+LEARN_BOUND_SECONDS: Final = 5.0
+"""Bounds the wait for the store of observed schemas; it opens in milliseconds."""
+
+HOST_START_BOUND_SECONDS: Final = 15.0
+"""Bounds the wait for the worker host's greeting before the embedding API goes on without it; it takes about 0.3 s."""
+
+
+@internal
+class Parts:
+    """Makes a broker's parts in order, ends them in the reverse order, and gives them to front-ends and commands
+    meanwhile. The arguments are as for `Broker`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        state_dir: StateDir = None,
+    ) -> None:
+        self._state = BrokerState(state_dir)
+        settings = self._state.named_in(settings)
+        self._settings: Settings = settings
+        self.front_config = front_config(settings)
+        self._tools = tools_of(settings.cellblock.tools, tools)
+        self.store = store_of(settings)
+        self.tokens = NamedTokens(self.store)
+        self.counts = Counts(self.store)
+        self.policy = policy_of(settings, self.tokens, self.counts)
+        self._stack = contextlib.AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._apart: Apart | None = None
+        self._executor: Executor | None = None
+        self._registry: Registry | None = None
+        self._workers: Workers | None = None
+        self._learner: Learner | None = None
+        self._outputs: KnownOutputs | None = None
+        self._keeper: Keeper | None = None
+        self._parked: ParkedRuns | None = None
+        self.presence: Presence | None = None
+        self._releases = TaskSet()
+        self._changed = Listeners()
+        self._before_start = catalog_before_start(self.front_config.servers, local=bool(self._tools))
+        self.events: Final = RunEvents()
+        """Tells watchers of all runs while they run; add one to see them."""
+
+    async def __aenter__(self) -> Self:
+        """Starts the worker host and begins to connect to every server.
+
+        Raises:
+            HostUnavailable: The worker host refuses to serve, or the machine has no file descriptor or disk space left.
+            ConfigError: The state directory cannot be used, or two tools share a name.
+            CellblockError: It runs already. Once it has ended, it can be entered again.
+        """
+        await self._begin()
+        try:
+            async with asyncio.timeout(HOST_START_BOUND_SECONDS):
+                await self.host_started()
+        except TimeoutError:
+            # A busy machine: runs wait for it within their own bound.
+            logger.warning("the worker host has not started within %g s", HOST_START_BOUND_SECONDS)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    @contextlib.asynccontextmanager
+    async def begun(self) -> AsyncGenerator[None]:
+        """Runs the broker inside the block, as `async with` of itself, but its entry waits for no other process."""
+        await self._begin()
+        try:
+            yield
+        finally:
+            await self._stack.aclose()
+
+    async def _begin(self) -> None:
+        if self._loop is not None:
+            raise CellblockError("This broker is running already.", hint="Make a second Broker.")
+        self._loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._forget)
+            try:
+                check_descriptors()
+                self._state.make(self._settings.state_dir, stack)
+                await self._start(stack)
+            except OSError as error:
+                raise unavailable(error) from None
+            self._stack = stack.pop_all()
+
+    async def host_started(self) -> None:
+        """Waits for the local worker host, where there is one.
+
+        Raises:
+            HostUnavailable: It refuses to serve.
+        """
+        if self._workers is not None:
+            await asyncio.shield(self._workers.ready)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stops everything, within bounds: runs end, sessions close, workers and hosts are killed.
+
+        Raises:
+            CellblockError: It was entered in another event loop, where it goes on running.
+        """
+        self._check_loop()
+        await self._stack.aclose()
+
+    async def run_request(
+        self,
+        request: Mapping[str, Any],
+        caller: Caller = EMBEDDER,
+        *,
+        journal: Journal | None = None,
+        run_id: str = "",
+        script_name: str = "",
+    ) -> RunResponse:
+        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
+
+        A large result is a `RawJson`, to be passed on. `journal` records the run or goes on with another, whose request
+        is given then (`journal.request`), `run_id` names a new run, and `script_name` names the script in the places
+        that are told.
+        """
+        if self._executor is None:
+            raise not_running()
+        self._check_loop()
+        return await self._executor.run(
+            request, caller, journal=journal, run_id=run_id, script_name=script_name
+        )
+
+    async def call_tool(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        caller: Caller,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
+        running."""
+        if self._executor is None:
+            raise not_running()
+        return await self._executor.call(server, tool, arguments, caller, used)
+
+    @property
+    def registry(self) -> Registry:
+        """Gives the sessions with servers. Raises HostUnavailable: The broker is not running."""
+        return _running(self._registry)
+
+    @property
+    def apart(self) -> Apart:
+        """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
+        return _running(self._apart)
+
+    @property
+    def keeper(self) -> Keeper:
+        """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
+        return _running(self._keeper)
+
+    @property
+    def parked_runs(self) -> ParkedRuns:
+        """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
+        return _running(self._parked)
+
+    def facts(self) -> BrokerFacts:
+        """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
+        if self._workers is None or self._registry is None or self._outputs is None:
+            raise not_running()
+        from cellblock.observe.view import BrokerFacts
+
+        return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
+
+    @property
+    def hosts(self) -> list[protocol.Hello]:
+        """Gives what the connected worker hosts said of themselves."""
+        return self._workers.pool.hosts if self._workers else []
+
+    @property
+    def is_warm(self) -> bool:
+        """Says whether a connected host has a worker that waits, or keeps none."""
+        return self._workers is not None and self._workers.pool.is_warm
+
+    @property
+    def hosts_endpoint(self) -> str | None:
+        """Says where worker hosts on other machines connect, or None."""
+        return self._workers.remote.endpoint if self._workers and self._workers.remote else None
+
+    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
+        return None if self._outputs is None else self._outputs.observed(server, tool)
+
+    async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+        """Waits until all results so far are looked at, at most `bound` seconds."""
+        self._check_loop()
+        if self._learner is not None:
+            await self._learner.wait_for_looks(bound)
+
+    # ---- inside: construction, in the order of destruction reversed ----------------------------------
+
+    def _check_loop(self) -> None:
+        """Raises CellblockError in another event loop, or in none, while the broker runs: its sockets and futures would
+        wait there for ever."""
+        if self._loop is None:
+            return
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            raise CellblockError(
+                "This broker runs in another event loop.",
+                hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
+            )
+
+    def _forget(self) -> None:
+        """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
+        outputs can still be asked."""
+        self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
+            self.presence
+        ) = None
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        notify = self._changed.tell
+        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
+        self.counts.start()
+        stack.push_async_callback(self.counts.close)
+        self._registry, self._workers = reach.registry, reach.workers
+        self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
+        self._keeper, self.presence = reach.keeper, reach.presence
+        notify()
+        executor = self._executor = await start_executor(
+            self._settings, reach, self.policy, self.events, stack
+        )
+        from cellblock.record.parked_runs import ParkedRuns
+
+        parked = self._parked = ParkedRuns(
+            reach.journals, reach.keeper, reach.owner, executor, reach.registry
+        )
+        stack.push_async_callback(parked.going_on.close)
+        stack.push_async_callback(self._stop_executor, executor)
+        parked.going_on.start()
+        stack.push_async_callback(parked.going_on.stop_looking)
+        # The registry closes what they would have closed.
+        stack.callback(self._releases.cancel)
+
+    async def _stop_executor(self, executor: Executor) -> None:
+        self._executor = None
+        # Nobody waits any more for a process, so that no run's end has to.
+        self.apart.refuse_all()
+        await executor.close()
+
+
+def not_running() -> HostUnavailable:
+    return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+
+
+def _running(part: T | None) -> T:
+    if part is None:
+        raise not_running()
+    return part

@@ -1,0 +1,178 @@
+"""Replay runs a recording again, in a broker of its own that has no server and no tool, and tells in what the response
+is not the recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cellblock.app.broker import Broker
+from cellblock.app.config.load import parse_settings
+from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.sections import LimitSettings
+from cellblock.base.settings.settings import Settings
+from cellblock.base.versions import installed
+from cellblock.record.journal import Journal
+from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.run.caller import Caller
+from cellblock.run.journaled import STOPPED
+from cellblock.run.policy.asking import COMMAND_LINE, Grantee
+from cellblock.run.response import RunResponse
+
+MAX_DIFFERENCES: Final = 20
+"""Bounds the differences that are told: the first ones say enough."""
+
+PARTS: Final = ("logs", "result", "diagnostics", "toolTrace")
+"""Names the parts of a response that a replay must give again to the byte; `usage` is of the machine and the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Holds what came of a replay.
+
+    Args:
+        response: The response, as a run gives it.
+        differences: The first places at which it is not the recorded one: `path`, `recorded`, `replayed`. None where
+            there is nothing to compare with: another script, a stop before a call, a recording of a run that goes on.
+        trace: The script's requests, each with its place in the script.
+        missed: The ids of those that had no recorded answer, and were made (`Live`).
+        reason: The versions that the run was recorded and replayed with, where the replay is not the recorded run and
+            they are not the same.
+    """
+
+    response: RunResponse
+    differences: list[dict[str, Any]] | None
+    trace: list[tuple[RecordedCall, str | None]] = field(
+        default_factory=list[tuple[RecordedCall, str | None]]
+    )
+    missed: tuple[int, ...] = ()
+    reason: str | None = None
+
+    @property
+    def same(self) -> bool | None:
+        """Says whether the response is the recorded one; None where there is nothing to compare with."""
+        return None if self.differences is None else not self.differences
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Says how calls of another script are made that have no recorded answer.
+
+    Args:
+        settings: Of the broker that makes them.
+        grantee: For whom; its user is asked before each call.
+        asks: Whether the user is asked; False where that was done.
+    """
+
+    settings: Settings
+    grantee: Grantee
+    asks: bool = True
+
+
+async def replay(
+    recording: Recording,
+    *,
+    script: str | None = None,
+    until: int | None = None,
+    live: Live | None = None,
+    script_name: str = "",
+) -> Replayed:
+    """Runs a recording again: offline, under the limits that it was made with; its calls are answered from it.
+
+    Args:
+        recording: What to run.
+        script: Another script, to be run in place of the recorded one: its calls get the recorded answers by tool and
+            input.
+        until: Number of the call, from 1, to stop before.
+        live: Makes the calls of another script that have no recorded answer; None: they end the run.
+        script_name: What places in another script are told by; empty: it is no file.
+
+    Raises:
+        ConfigError: The limits of the recording are none.
+        UnreadableRecording: Another release has made it, which has other limits.
+        HostUnavailable: The worker host cannot be started.
+    """
+    on_miss = "no" if live is None else "asks" if live.asks else "yes"
+    journal = Journal.replaying_offline(recording, other_script=script, until=until, live_on_miss=on_miss)
+    async with Broker(_settings(recording) if live is None else live.settings) as broker:
+        if live is not None:
+            await broker.settled()
+        grantee = Grantee(COMMAND_LINE) if live is None else live.grantee
+        response = await broker.run_request(
+            journal.request, Caller(grantee=grantee), journal=journal, script_name=script_name
+        )
+    compared = None
+    if script is None and until is None and recording.response is not None:
+        own = None if journal.lost is not None else journal.snapshot().response
+        compared = differences(recording.response, own or response.as_json())
+    is_another = script is None and (
+        compared or any(one.code == "REPLAY_DIVERGED" for one in response.diagnostics)
+    )
+    reason = _other_versions(recording) if is_another else None
+    return Replayed(response.decoded(), compared, journal.trace, tuple(journal.missed), reason)
+
+
+def is_well(found: Replayed, recording: Recording) -> bool:
+    """Says whether a replay came to the recorded response, as far as that can be said; or another script to its end."""
+    codes = {diagnostic.code for diagnostic in found.response.diagnostics}
+    if found.same is None:
+        return found.response.ok or STOPPED in codes
+    return found.same or (not recording.exact and not any(code.startswith("REPLAY_") for code in codes))
+
+
+def _other_versions(recording: Recording) -> str | None:
+    """Says that other versions have made a recording; None where that is not known, or not so."""
+    packages = {"Cellblock": recording.made_by, "Deno": recording.deno}
+    here = {name: installed(name.lower()) for name in packages}
+    if not any(there and there != here[name] for name, there in packages.items()):
+        return None
+    made, replays = (
+        " with ".join(f"{name} {version or 'of an unknown version'}" for name, version in versions.items())
+        for versions in (packages, here)
+    )
+    return f"Recorded by {made}; replayed by {replays}. Another Deno has another V8, which may compute something else."
+
+
+def _settings(recording: Recording) -> Settings:
+    if unknown := sorted(recording.limits.keys() - LimitSettings.model_fields.keys()):
+        raise UnreadableRecording(
+            f"Cellblock {recording.made_by} has made the recording; this release has no limit {unknown[0]!r}.",
+            hint="Replay it with the release that made it, or record the run again.",
+        )
+    section = {
+        "limits": recording.limits,
+        "max_message_bytes": recording.message_bytes,
+        "frontend": {"strict": not recording.conventions},
+        "typecheck": "off",
+    }
+    return parse_settings({"cellblock": section}, source="the recording").for_one_run()
+
+
+def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Lists the first places at which two responses differ: a JSON pointer, and what is there in each."""
+    found: list[dict[str, Any]] = []
+    for part in PARTS:
+        _compare(recorded.get(part), replayed.get(part), f"/{part}", found)
+    return found[:MAX_DIFFERENCES]
+
+
+def _compare(before: Any, after: Any, path: str, found: list[dict[str, Any]]) -> None:
+    if len(found) >= MAX_DIFFERENCES:
+        return
+    already = len(found)
+    if is_object(before) and is_object(after):
+        for name in [*before, *(name for name in after if name not in before)]:
+            _compare(before.get(name), after.get(name), f"{path}/{name}", found)
+        if len(found) == already and list(before) != list(after):
+            # The same members in another order, or a null in place of none, are other bytes.
+            found.append({"path": path, "recorded": list(before), "replayed": list(after)})
+    elif is_array(before) and is_array(after):
+        for index in range(max(len(before), len(after))):
+            one, other = (items[index] if index < len(items) else None for items in (before, after))
+            _compare(one, other, f"{path}/{index}", found)
+        if len(found) == already and len(before) != len(after):
+            found.append({"path": path, "recorded": before, "replayed": after})
+    elif repr(before) != repr(after):
+        # Equal numbers may have other bytes: 1 and 1.0, 0.0 and -0.0.
+        found.append({"path": path, "recorded": before, "replayed": after})

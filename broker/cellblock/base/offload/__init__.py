@@ -1,0 +1,1 @@
+"""Processes for work that would hold the loop."""

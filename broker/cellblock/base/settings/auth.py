@@ -1,0 +1,122 @@
+"""Settings of OAuth logins to upstream HTTP servers say what `cellblock auth login` and the daemon need to know."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.sections import HttpUrl, Section
+
+Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
+
+KeyAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+
+MAX_SECRET_CHARS: Final = 16 * 1024
+"""Caps what is read of a file with a client secret."""
+
+
+class ServerAuthSettings(Section):
+    """Configures OAuth for one upstream server. None of it is needed where the authorization server registers clients
+    itself.
+    """
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Says who logs in: a person in a browser (`cellblock auth login`), or Cellblock itself with the client's
+    secret."""
+
+    issuer: HttpUrl | None = None
+    """Names the authorization server that the client is registered with; its secret goes to no other. Needed with
+    one."""
+
+    client_id: str | None = None
+    """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
+
+    client_secret: SecretStr | None = None
+    client_secret_env: str | None = None
+    client_secret_file: Path | None = None
+    """Holds the client's secret: itself, or the environment variable or file that holds it. One of the three. With
+    `private_key_jwt` it is the client's private key (PEM)."""
+
+    client_auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = (
+        "client_secret_basic"
+    )
+    """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
+
+    client_key_algorithm: KeyAlgorithm = "RS256"
+    """Names what the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
+
+    client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
+    """Names a client id metadata document by its URL, which is the client id where the authorization server takes
+    such."""
+
+    redirect_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
+    """Sets the port of the redirect to this machine, where the registered client names one; absent: any free one."""
+
+    scopes: list[Scope] = Field(default_factory=list[Scope])
+    """Lists the scopes to ask for beside those that the server asks for."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ServerAuthSettings:
+        secrets = [self.client_secret, self.client_secret_env, self.client_secret_file]
+        given = sum(value is not None for value in secrets)
+        if given > 1:
+            raise ValueError("give one of `client_secret`, `client_secret_env` and `client_secret_file`")
+        if given and (self.client_id is None or self.issuer is None):
+            raise ValueError("a client secret needs `client_id`, and `issuer`: whom it may be shown to")
+        if self.grant == "client_credentials" and not given:
+            raise ValueError("the grant client_credentials needs `client_id`, `issuer` and a client secret")
+        if self.client_auth_method == "private_key_jwt" and self.grant != "client_credentials":
+            raise ValueError("private_key_jwt needs the grant client_credentials")
+        if self.client_id is not None and self.client_metadata_url is not None:
+            raise ValueError("`client_id` and `client_metadata_url` exclude each other")
+        return self
+
+    def secret(self) -> str | None:
+        """Returns the client's secret, read where it is kept; None without one.
+
+        Raises:
+            ConfigError: The variable is not set, or the file cannot be read.
+        """
+        if self.client_secret is not None:
+            return self.client_secret.get_secret_value()
+        if self.client_secret_env is not None:
+            value = os.environ.get(self.client_secret_env)
+            if not value:
+                name = self.client_secret_env
+                raise ConfigError(
+                    f"The environment variable {name} is not set.", hint=f"Set {name} to the client's secret."
+                )
+            return value
+        if self.client_secret_file is not None:
+            try:
+                with self.client_secret_file.expanduser().open(encoding="utf-8") as opened:
+                    return opened.read(MAX_SECRET_CHARS).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"The client secret cannot be read: {type(error).__name__} at {self.client_secret_file}.",
+                    hint="Correct client_secret_file in the configuration.",
+                ) from None
+        return None
+
+
+class AuthSettings(Section):
+    """Sets how Cellblock logs in to upstream servers."""
+
+    keyring: Literal["auto", "off"] = "auto"
+    """Says where tokens are kept. `auto` uses the system's keyring where there is one, else files of the state
+    directory that only their owner can read. `off` uses those files."""
+
+    servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
+    """Holds settings of single servers, by their names in `mcpServers`."""
+
+    def for_server(self, server: str) -> ServerAuthSettings:
+        return self.servers.get(server, DEFAULT_SERVER_AUTH)
+
+
+DEFAULT_SERVER_AUTH: Final = ServerAuthSettings()

@@ -1,0 +1,93 @@
+"""Settings of hosts say where scripts run: in a worker host on this machine, on others, on a Ray cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from cellblock.base.settings.sections import Section
+from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tcp
+
+
+class RaySettings(Section):
+    """Starts worker hosts as actors on a Ray cluster, as many as runs need. It requires `cellblock[ray]`, `listen` at
+    an address that the cluster's nodes reach, and the same version of Cellblock in their Python. Brokers with the
+    same values and one `key` share the hosts. Each host has `pool.capacity` and `pool.warm`; there is one for each
+    three quarters of that capacity of runs that run or wait."""
+
+    address: str = "auto"
+    """Names the cluster, as for `ray.init`: `auto` is the one of this machine."""
+
+    connect: list[str] = Field(default_factory=list[str])
+    """Names where hosts find the brokers, as in their `--connect`: `tcp://HOST:PORT`, `dns://NAME:PORT`. Absent: they
+    find only this broker, at `listen`. If that is any address of this machine, they use the address by which Ray
+    knows the machine."""
+
+    min: Annotated[int, Field(ge=0, le=10_000)] = 1
+    """Sets the least number of hosts."""
+
+    max: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Sets the greatest number of hosts."""
+
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=lambda: {"CPU": 2.0})
+    """Sets what Ray reserves for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
+
+    runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
+    Cellblock."""
+
+    @field_validator("connect")
+    @classmethod
+    def _are_names(cls, connect: list[str]) -> list[str]:
+        check_names(connect)
+        return connect
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RaySettings:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is over max {self.max}")
+        return self
+
+
+class HostSettings(Section):
+    """Sets where scripts run: in a worker host on this machine, in hosts on other machines that connect by TCP, or in
+    both."""
+
+    local: bool = True
+    """Says whether a worker host is started on this machine."""
+
+    listen: str | None = None
+    """Names the address that hosts on other machines connect to, `tcp://ADDRESS:PORT`. Absent: nothing listens."""
+
+    key: Path | None = None
+    """Names the file of the broker's key pair, which `cellblock keygen` makes. `listen` requires it."""
+
+    allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
+        default_factory=dict[str, str]
+    )
+    """Lists the public keys of the hosts that may connect, each under a name of your choice. `listen` requires it."""
+
+    ray: RaySettings | None = None
+    """Starts hosts on a Ray cluster (docs/howto-ray.md); none when absent."""
+
+    @model_validator(mode="after")
+    def _only_with_keys(self) -> HostSettings:
+        if self.listen is None:
+            if self.key is not None or self.allowed_keys or self.ray is not None:
+                raise ValueError("`key`, `allowed_keys` and `ray` are of use only with `listen`")
+            if not self.local:
+                raise ValueError("`local` is false and there is no `listen`: no script could run")
+            return self
+        try:
+            check_tcp(self.listen)
+        except EndpointError as error:
+            raise ValueError(f"`listen`: {error}") from None
+        if self.ray is not None:
+            return self
+        if self.key is None:
+            raise ValueError("`listen` needs `key`: make one with `cellblock keygen FILE`")
+        if not self.allowed_keys:
+            raise ValueError("`listen` needs `allowed_keys`: the public key of each host, by a name")
+        return self

@@ -1,0 +1,88 @@
+"""Settings of the HTTP front-end say what one client, and all together, may take of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cellblock.base.settings.sections import MIB, HttpUrl, Positive, Section
+
+
+class OAuthSettings(Section):
+    """Serves teams with tokens of an authorization server, in place of the token in the token file."""
+
+    issuer: HttpUrl
+    """Names the issuer of accepted tokens: their claim `iss`, character by character."""
+
+    audience: HttpUrl
+    """Names the audience of accepted tokens: their claim `aud`. It is the URL at which clients reach this front-end
+    (RFC 8707)."""
+
+    jwks_url: HttpUrl
+    """Names the URL at which the issuer publishes its public keys."""
+
+    scopes: list[str] = Field(default_factory=list[str])
+    """Lists the scopes that a token must have, all of them."""
+
+
+class HttpSettings(Section):
+    """Bounds the resources that clients of `cellblock serve --http` may use."""
+
+    max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
+    """Caps one request's body, in bytes. The largest script is 1 MiB, and takes six times that if every character is
+    escaped."""
+
+    max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
+    """Caps the broker's memory for all requests that are being read, wait or run, in bytes. A client may have a
+    quarter. With several principals (`oauth`, named tokens) one may have half. Further requests get 429."""
+
+    max_connections: Positive = 256
+    """Caps the open connections. A new one beyond that closes an idle one, first of those that have shown no token; a
+    quarter of the places is kept for these. With several principals one may have half of the places. A client holds
+    two or three."""
+
+    max_sessions: Positive = 128
+    """Caps the MCP sessions at the same time. With several principals one may have half of them. A further session
+    gets 503. An editor holds one."""
+
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
+    """Caps the HTTP requests of one client in the long run, at over twice what two processors can run. Further
+    requests get 429. A client is an MCP session. Requests without a session count for the pair of authenticated
+    principal and address."""
+
+    burst: Positive = 400
+    """Caps the requests of one client at once, after a pause."""
+
+    session_idle_ms: Positive = 30 * 60 * 1000
+    """Bounds how long a session without any request or open stream is kept, in milliseconds."""
+
+    header_timeout_ms: Positive = 10_000
+    """Bounds the time from the start of a connection to the end of a request's headers, in milliseconds. Clients need
+    one packet."""
+
+    body_timeout_ms: Positive = 30_000
+    """Bounds the time for a request's body, in milliseconds: 8 MiB at 2.2 Mbit/s."""
+
+    stall_timeout_ms: Positive = 60_000
+    """Bounds how long a client may stop reading an answer, in milliseconds."""
+
+    drain_ms: Annotated[int, Field(ge=0)] = 30_000
+    """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
+
+    idle_stop_ms: Positive = 30 * 60 * 1000
+    """Bounds how long a daemon that `connect` has started runs without a client, in milliseconds. Each `connect` that
+    may start a daemon counts as a client; it sends a sign of life every 20 s."""
+
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
+    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
+    the names by which clients or a proxy know this machine."""
+
+    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
+        default_factory=list[str]
+    )
+    """Lists the `Origin` headers that are accepted in addition to the daemon's own. No answer carries CORS headers,
+    so pages of other origins still cannot read any."""
+
+    oauth: OAuthSettings | None = None
+    """Has only tokens of this authorization server accepted when given, and the token file not used."""

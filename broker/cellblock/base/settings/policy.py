@@ -1,0 +1,162 @@
+"""Settings of the policy say what the scripts of one client may call, and what the user is asked about first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+MAX_PATTERN_CHARS: Final = 600
+"""Bounds `server.tool` of the longest names there can be."""
+
+MAX_PATTERNS: Final = 500
+"""Caps one list of patterns; a request may bring lists of its own."""
+
+DEFAULT: Final = "default"
+"""Names, among quotas, those of each client without its own."""
+
+PROVEN: Final = "oauth:"
+NAMED: Final = "token:"
+CLAIMED: Final = "stdio:"
+PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
+"""Matches clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
+everybody. `token:NAME` is who shows a named token, `oauth:SUBJECT` the subject of a token, `stdio:NAME` what a client
+at our own pipes calls itself."""
+
+KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
+"""Names kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
+
+
+def is_of_embedder(name: str) -> bool:
+    """Says whether a name is one that a program gives its own clients: `KIND:NAME`, of a kind of the program's."""
+    kind, colon, own = name.partition(":")
+    return bool(kind and colon and own) and kind not in KINDS
+
+
+def check_clients(names: Iterable[str]) -> None:
+    """Raises ValueError for a name that can be no client's: what is said of it would hold for nobody."""
+    from cellblock.base.settings.problems import nearest
+
+    for name in names:
+        named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, NAMED, CLAIMED))
+        # A misspelt kind must not pass for an embedder's own: its restriction would hold for nobody.
+        own = is_of_embedder(name) and nearest(name.partition(":")[0], KINDS) is None
+        if name not in PLAIN_NAMES and not named and not own:
+            raise ValueError(
+                f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {NAMED}NAME, {PROVEN}SUBJECT, "
+                f"{CLAIMED}NAME, or KIND:NAME for the clients of a program that embeds Cellblock"
+            )
+
+
+def check_pattern(pattern: str) -> str:
+    """Returns a valid pattern as it is. Raises ValueError with what is wrong and what is meant."""
+    if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
+        raise ValueError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters")
+    server, dot, tool = pattern.partition(".")
+    if pattern != "*" and not (server and dot and tool):
+        raise ValueError(f"{pattern[:100]!r} is no pattern: write server.tool, server.* or *")
+    return pattern
+
+
+Pattern = Annotated[StrictStr, AfterValidator(check_pattern)]
+"""Names tools as `server.tool`; `*` stands for any characters within either part. The server is the id that scripts
+import, the tool its name at the server or its function's name."""
+
+Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
+
+
+class Grant(BaseModel):
+    """A grant says what scripts may call. A request's own grant has the same fields, in camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    tools: Patterns | None = None
+    """Lists the tools that scripts can see; absent: every one."""
+
+    read_only: StrictBool = False
+    """Leaves only tools that are known to change nothing. The user's own statement about a tool counts first, else
+    the server's annotation. A tool without either is left out."""
+
+    budgets: Annotated[
+        dict[Pattern, Annotated[StrictInt, Field(ge=0, le=1_000_000)]], Field(max_length=MAX_PATTERNS)
+    ] = {}
+    """Caps the calls in one run, of all tools together that a pattern fits."""
+
+    arguments: Annotated[dict[Pattern, dict[str, Any] | StrictBool], Field(max_length=MAX_PATTERNS)] = {}
+    """Holds the JSON Schemas that inputs must fit, in addition to the tool's own."""
+
+    approve: Patterns = []
+    """Lists the tools that the user is asked about before each call."""
+
+    destructive: Literal["allow", "approve", "deny"] = "allow"
+    """Says what happens to tools that destroy something, by the server's statement or the user's: `allow` treats them
+    as others, `approve` asks the user, `deny` leaves them out."""
+
+
+class Quota(BaseModel):
+    """Caps the calls of one client in a period of time, of all its runs at all brokers that share a state."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    calls: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)]
+    """Sets the number of calls, of all tools together that the pattern fits."""
+
+    per_ms: Annotated[StrictInt, Field(ge=1_000, le=31 * 86_400_000)]
+    """Sets the length of the period, in milliseconds. Periods follow each other from 1970 on: a day begins at
+    midnight UTC."""
+
+    strict: StrictBool = False
+    """Asks the database before each call, which takes a few milliseconds, and denies the call while the database
+    cannot be reached. Otherwise brokers tell each other once a second, and continue with what they know while it
+    cannot be reached. All together may then exceed the quota by the calls of that time."""
+
+
+Reuse = Literal["never", "principal"]
+"""Says whether each run has a process of its own, or one principal's runs have one after the other."""
+
+
+class PolicySettings(BaseModel):
+    """Sets grants by client. Without any, every client may call every tool."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    default: Grant = Grant()
+    """Applies to clients without an entry of their own."""
+
+    clients: dict[str, Grant] = {}
+    """Holds grants for single clients, in place of the default. Names are `cli`, `embedding`, `token`, `anybody`,
+    `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a program calls its own clients, such as `team:readers`."""
+
+    quotas: dict[str, Annotated[dict[Pattern, Quota], Field(max_length=MAX_PATTERNS)]] = {}
+    """Holds, by the same names, the calls that a client may make in a period. `default` applies to each client
+    without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
+    directory."""
+
+    reuse: dict[str, Reuse] = {}
+    """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
+
+    retry: Patterns = []
+    """Lists tools that a run which continues in another process may call again, if nobody knows whether the first
+    call has run. An overlay's `retry` does the same for one tool. A server's own statement is never enough."""
+
+    approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
+    """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied. The clock of one
+    run stands still for answers up to five times as long in all, and a run may ask 20 questions."""
+
+    @field_validator("clients", "reuse", "quotas")
+    @classmethod
+    def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        check_clients(name for name in clients if (info.field_name, name) != ("quotas", DEFAULT))
+        return clients

@@ -1,0 +1,300 @@
+"""Sections holds sections of the configuration: every cap and bound with its unit, default and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+
+from cellblock.base.json import is_object
+from cellblock.base.settings.policy import Reuse
+
+MIB = 1024 * 1024
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+
+
+class Section(BaseModel):
+    """A section of the configuration has known keys, and its values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _without_required(schema: JsonDict) -> None:
+    """Tells editors that `LimitSettings` fills in what a range leaves out."""
+    del schema["required"]
+
+
+class LimitRange(Section):
+    """A per-run limit has what a run gets when it asks for nothing, and the most that it may ask for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
+
+    default: Annotated[int, Field(ge=0)]
+    """Sets the limit of a run that asks for none."""
+
+    maximum: Annotated[int, Field(ge=0)]
+    """Bounds the limit that a run may ask for."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> LimitRange:
+        if self.default > self.maximum:
+            raise ValueError(f"default {self.default} is over maximum {self.maximum}")
+        return self
+
+
+def _with_short_forms(schema: JsonDict) -> None:
+    """Tells editors what `LimitSettings` reads besides whole ranges."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    for one in properties.values():
+        assert isinstance(one, dict)
+        one["anyOf"] = [{"$ref": one.pop("$ref")}, {"type": "integer", "minimum": 0}]
+
+
+class LimitSettings(Section):
+    """Sets the per-run limits (Code Mode specification, section 3.2.4). A number alone is the default. A range may
+    leave out one of its two values: it is then as here, moved only as far as the given value requires."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
+
+    timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
+    """Bounds the wall time in milliseconds, from the moment a worker has the script."""
+
+    max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
+    """Caps the CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
+
+    max_memory_bytes: LimitRange = LimitRange(default=256 * MIB, maximum=256 * MIB)
+    """Caps the memory over an idle worker's, in bytes. The maximum also sizes V8's heap, so raising it makes V8
+    collect garbage later in every run."""
+
+    max_log_bytes: LimitRange = LimitRange(default=64 * 1024, maximum=4 * MIB)
+    """Caps the console output in UTF-8 bytes: it ends up in a model's context."""
+
+    max_tool_calls: LimitRange = LimitRange(default=200, maximum=10_000)
+    """Caps the tool calls of one run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, data: Any) -> Any:
+        if not is_object(data):
+            return data
+        whole = dict(data)
+        for name, given in data.items():
+            field = cls.model_fields.get(name)
+            said = {"default": given} if isinstance(given, int) and not isinstance(given, bool) else given
+            if field is None or not is_object(said) or not said.keys() < {"default", "maximum"}:
+                continue
+            standard: LimitRange = field.default
+            number = next(iter(said.values()), None)
+            if isinstance(number, int):
+                highest, least = max(standard.maximum, number), min(standard.default, number)
+                whole[name] = {"default": least, "maximum": highest} | said
+        return whole
+
+
+class PoolSettings(Section):
+    """Sets up workers on this machine and the queue in front of them."""
+
+    warm: Annotated[int, Field(ge=0, le=1024)] = 4
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. After a burst as
+    many more are kept for five minutes as it took, up to twice this number in all."""
+
+    idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Sets how many workers are kept booted when no run has come for a minute. Absent: as many as `warm`. The first run
+    after such a pause finds fewer of them, and the host boots the others at once."""
+
+    capacity: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Caps the runs at the same time; more wait in the queue."""
+
+    queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
+    """Caps the runs that may wait; one more is refused at once. One client may have half of them."""
+
+    reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Keeps so many places for clients without a running run, so that one client's long runs cannot keep all others
+    out. Absent: one in sixteen of all places."""
+
+    queue_wait_ms: Positive = 30_000
+    """Bounds the wait for a place, in milliseconds; then the run is refused."""
+
+    reuse: Reuse = "never"
+    """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
+    context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
+
+    total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
+    """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
+    one. Absent: capacity × `limits.max_memory_bytes.maximum`, plus 64 MiB for each worker, plus 256 MiB."""
+
+
+PassedOn = Literal["elicitation", "sampling", "roots"]
+
+
+class UpstreamServerSettings(Section):
+    """Sets other bounds for one server; what is absent is as for all."""
+
+    call_timeout_ms: Positive | None = None
+    max_concurrent_calls: Positive | None = None
+    """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
+    call's time. Absent: only each run's own bound holds."""
+
+
+class UpstreamSettings(Section):
+    """Bounds what upstream servers may take, in milliseconds and bytes."""
+
+    connect_timeout_ms: Positive = 30_000
+    """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
+
+    call_timeout_ms: Positive = 30_000
+    """Bounds one tool call, in milliseconds, of an upstream server or of a Python tool. Without it, the SDK's client
+    would wait forever for an answer that cannot be parsed."""
+
+    startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
+    """Bounds how long runs wait, after the start of Cellblock, for servers that are still connecting and that they
+    import or request."""
+
+    list_wait_ms: Annotated[int, Field(ge=0)] = 500
+    """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
+
+    passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
+    """Names what servers may ask of the client whose call they serve. Servers are told that the others are not
+    available."""
+
+    servers: dict[str, UpstreamServerSettings] = {}
+    """Holds other values for single servers, by their names in `mcpServers`."""
+
+    max_concurrent_calls: Positive = 32
+    """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
+
+    def for_server(self, server: str) -> UpstreamSettings:
+        own = self.servers.get(server)
+        if own is None:
+            return self
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
+        return self.model_copy(update=given)
+
+
+Reaction = Literal["off", "warn", "quarantine"]
+"""Reacts to a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
+
+
+class PinSettings(Section):
+    """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved
+    last."""
+
+    reaction: Reaction = "warn"
+    """Sets the reaction for every server. `warn` keeps a changed tool usable and warns. `quarantine` leaves it out
+    until it is approved, and also leaves out tools that are new since the first list. `off` keeps no pins."""
+
+    servers: dict[str, Reaction] = {}
+    """Sets other reactions for single servers, by their names in `mcpServers`."""
+
+    def for_server(self, server: str) -> Reaction:
+        return self.servers.get(server, self.reaction)
+
+
+Profile = Literal["default", "extended", "proxy"]
+ToolName = Literal["codemode.run", "codemode_run", "auto"]
+IsError = Literal["never", "diagnostics"]
+
+
+class FrontendSettings(Section):
+    """Sets what clients are shown."""
+
+    profile: Profile = "default"
+    """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
+    `inspect_tool` and `list_servers`, which show the current knowledge; a client reads its list of tools only once.
+    `proxy` runs no scripts. It passes on the servers' own tools as `mcp__SERVER__TOOL`, and resources and prompts of
+    servers that the client is given whole. It does not conform to section 2.1 of the Code Mode specification."""
+
+    tool_name: ToolName = "auto"
+    """Sets the tool's name in lists: `codemode.run`, as in the Code Mode specification, or `codemode_run`. `auto`
+    shows the name without a dot to clients that are known not to accept one, by the name in their `initialize`
+    (docs/clients.md). Clients can always call both names."""
+
+    is_error: IsError = "never"
+    """Says when the outer tool's result is marked as an error: `never`, as the specification requires; or
+    `diagnostics`, when the run failed, for clients that show their model only that mark. A malformed request is
+    marked in any case."""
+
+    strict: bool = False
+    """Switches off everything that the specification does not have: results that a script exports or returns instead
+    of assigning them, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a
+    result."""
+
+    declaration_chars: Annotated[int, Field(ge=0)] = 16_000
+    """Caps the characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's
+    context. Servers that the client has used come first; the others share the rest. Functions that do not fit appear
+    by name; 0 shows names only."""
+
+
+IsolationMode = Literal["required", "auto", "off"]
+
+
+class IsolationSettings(Section):
+    """Sets the isolation of each worker, and of the type checker's compiler. A string in place of the section is the
+    `mode`."""
+
+    mode: IsolationMode = "auto"
+    """Says whether bubblewrap puts namespaces around each worker. `auto` uses them where the machine offers them;
+    `required` does not start without them. Both use cgroups where they can, one for each worker and one around all,
+    but require none; without cgroups, a script's data is still capped. `off` uses neither namespaces nor cgroups."""
+
+    seccomp: Literal["enforce", "log"] = "enforce"
+    """Sets what happens at a system call that Deno was not seen to need. `enforce` refuses it. `log` allows it and
+    has the kernel log it, to find what is missing after a change of Deno. Both refuse calls that no worker ever
+    needs."""
+
+
+def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Returns what reads a section of which a word alone is the `mode`."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in words:
+            raise ValueError(f"Input should be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}")
+        return {"mode": value}
+
+    return read
+
+
+Isolation = Annotated[
+    IsolationSettings,
+    BeforeValidator(
+        of_word(get_args(IsolationMode)), json_schema_input_type=IsolationMode | IsolationSettings
+    ),
+]
+
+
+PREVIEW_BYTES: Final = 2_000
+"""Caps the preview of an output, beside the rest of the response: about 500 tokens."""
+
+
+class OutputSettings(Section):
+    """Sets how a front-end treats large results and logs. It is off unless `inline_bytes` is given."""
+
+    inline_bytes: Annotated[int, Field(ge=1024)] | None = None
+    """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
+    preview of what is larger, and an MCP resource has the whole. Absent: responses are whole, whatever their size."""
+
+    expire_ms: Annotated[int, Field(ge=100, le=7 * 24 * 3_600_000)] = 30 * 60_000
+    """Bounds how long an output is kept, in milliseconds."""
+
+    total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
+    """Caps the disk space of all clients together, over all processes that serve with one state directory, in bytes.
+    The oldest outputs are removed first. One client may have a quarter."""
+
+    @property
+    def shown_bytes(self) -> int:
+        """Returns the size of one preview."""
+        return min(PREVIEW_BYTES, (self.inline_bytes or 2 * PREVIEW_BYTES) // 2)
+
+    @property
+    def client_bytes(self) -> int:
+        """Returns what the outputs of one client, as `cellblock.policy` knows clients, may take on disk."""
+        return self.total_bytes // 4

@@ -1,0 +1,204 @@
+"""The models of a whole configuration, without its file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.hosts import HostSettings
+from cellblock.base.settings.http import HttpSettings
+from cellblock.base.settings.journal import Journal, JournalSettings
+from cellblock.base.settings.observe import (
+    AuditSettings,
+    DashboardSettings,
+    LogSettings,
+    MetricsSettings,
+    TraceSettings,
+)
+from cellblock.base.settings.plain_state_dir import default_state_dir
+from cellblock.base.settings.policy import PolicySettings
+from cellblock.base.settings.problems import SECTION_KEY, Faults, Problem, nearest
+from cellblock.base.settings.schemas import SchemaSettings
+from cellblock.base.settings.sections import (
+    MIB,
+    FrontendSettings,
+    Isolation,
+    IsolationSettings,
+    LimitSettings,
+    OutputSettings,
+    PinSettings,
+    PoolSettings,
+    Profile,
+    Section,
+    UpstreamSettings,
+)
+from cellblock.base.settings.server import ServerConfig
+from cellblock.base.settings.state import StateSettings
+
+TypecheckMode = Literal["off", "after", "before"]
+
+
+class RunSettings(Section):
+    """Holds the part of the `"cellblock"` section that single runs go by."""
+
+    limits: LimitSettings = LimitSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    frontend: FrontendSettings = FrontendSettings()
+    policy: PolicySettings = PolicySettings()
+    typecheck: TypecheckMode = "after"
+    """Says when a script is checked against the known types of tools. `after` checks it beside its run, to warn.
+    `before` checks it before it starts, and type errors refuse it. `off` starts no compiler. A request may choose its
+    own value."""
+
+    typecheck_timeout_ms: Annotated[int, Field(ge=1)] | None = None
+    """Bounds how long a script that is checked `before` it starts waits for its check, or a response for the check
+    beside the run, in milliseconds. Absent: 500 and 30. Later findings come with the same client's next response."""
+
+    max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
+    """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for answers
+    are decoded up to so many bytes at a time. Four times as many may wait; the broker does not make a call beyond
+    that."""
+
+
+class CellblockSettings(RunSettings):
+    """Holds the `"cellblock"` section of a configuration."""
+
+    pool: PoolSettings = PoolSettings()
+    auth: AuthSettings = AuthSettings()
+    pins: PinSettings = PinSettings()
+    http: HttpSettings = HttpSettings()
+    outputs: OutputSettings = OutputSettings()
+    hosts: HostSettings = HostSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
+    dashboard: DashboardSettings = DashboardSettings()
+    schemas: SchemaSettings = SchemaSettings()
+    isolation: Isolation = IsolationSettings()
+    journal: Journal = JournalSettings()
+    state: StateSettings = StateSettings()
+
+    state_dir: Path | None = None
+    """Names the folder where logs and stores live; the platform's state directory when absent."""
+
+    ignored_server_keys: list[str] = Field(default_factory=list[str])
+    """Lists keys that another program reads in the entries of servers, in addition to keys that are known to be other
+    clients'."""
+
+    tools: list[str] = Field(default_factory=list[str])
+    """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
+    functions, or single functions (`package.module:function`)."""
+
+
+class Settings(BaseModel):
+    """Holds a whole configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
+    """Holds the MCP servers, by names of your choice."""
+
+    cellblock: CellblockSettings = CellblockSettings()
+    """Holds Cellblock's own settings."""
+
+    _files: tuple[Path, ...] = PrivateAttr(default=())
+
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Returns the files that references such as `${file:/path}` have named."""
+        return self._files
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Returns what is let pass, a sentence each, with its place: references that stand for nothing, for example."""
+        return self._warnings
+
+    def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
+        """Notes the files and the warnings of a configuration; for who reads it."""
+        self._files = tuple(files)
+        self._warnings = tuple(warnings)
+
+    @model_validator(mode="after")
+    def _exceptions_of_known_servers(self) -> Settings:
+        named = {part: getattr(self.cellblock, part).servers for part in PARTS_BY_SERVER}
+        programs = {name for name, server in self.servers.items() if server.url is None}
+        if found := misplaced(named, self.servers, programs):
+            raise Faults(found)
+        return self
+
+    @property
+    def state_dir(self) -> Path:
+        """Returns the folder where everything that outlives a run is kept."""
+        # Absolute: worker hosts are told of it, and do not run in this process's folder.
+        return (self.cellblock.state_dir or default_state_dir()).absolute()
+
+    @property
+    def overlay_dir(self) -> Path:
+        """Returns the folder of the user's overlay files."""
+        return self.cellblock.schemas.overlays or self.state_dir / "overlays"
+
+    def with_state_dir(self, path: Path | None) -> Settings:
+        """Returns the same settings with another state directory, or unchanged for None."""
+        return self if path is None else self._with(state_dir=path)
+
+    def for_service(self) -> Settings:
+        """Returns the same settings with an audit log, unless they say otherwise: others use the daemon."""
+        if self.cellblock.audit.enabled is not None:
+            return self
+        return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
+
+    def without_workers(self) -> Settings:
+        """Returns the same settings for a process that runs no script: it starts no worker host and no compiler."""
+        return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
+
+    def for_one_run(self) -> Settings:
+        """Returns the same settings for a process that runs one script: it boots no others."""
+        section = self.cellblock
+        warm = min(1, section.pool.warm)
+        pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
+        return self._with(pool=pool)
+
+    def with_profile(self, profile: Profile | None) -> Settings:
+        """Returns the same settings with another front-end profile, or unchanged for None."""
+        if profile is None:
+            return self
+        return self._with(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
+
+    def _with(self, **changed: Any) -> Settings:
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
+
+
+PARTS_BY_SERVER: Final = ("pins", "upstream", "auth", "schemas")
+"""Names the parts of the section that have exceptions for single servers, under `servers`."""
+
+
+def misplaced(
+    named: Mapping[str, Iterable[str]], servers: Collection[str], programs: Collection[str]
+) -> list[Problem]:
+    """Returns the problems of exceptions for servers: those that there are not, and logins to programs.
+
+    Args:
+        named: The servers that are named in a part of the section, by its key.
+        servers: All servers.
+        programs: Those without a URL.
+    """
+    found: list[Problem] = []
+    for part, names in named.items():
+        known = [*servers, *(["local"] if part == "schemas" else [])]
+        for name in names:
+            path = (SECTION_KEY, part, "servers", name)
+            if name not in known:
+                near = nearest(name, known)
+                hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
+                found.append(Problem(path, "no such server in mcpServers", hint, at_key=True))
+            elif part == "auth" and name in programs:
+                hint = "Take it out: programs are given their secrets in env."
+                found.append(Problem(path, "this server has no url to log in to", hint, at_key=True))
+    return found

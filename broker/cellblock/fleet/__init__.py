@@ -1,0 +1,1 @@
+"""Several machines and several brokers: PostgreSQL, CURVE hosts, Ray."""

@@ -1,0 +1,175 @@
+"""An actor starts hosts where Ray has room, and ends them, as the brokers of a plan report their runs."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cellblock.fleet.ray.host import HostActor, HostState
+from cellblock.fleet.ray.plan import NAMESPACE, ORPHAN_SECONDS, Plan, the_ray
+from cellblock.fleet.ray.scale import Scale
+
+TEND_SECONDS: Final = 0.9
+"""Sets the interval of looking at the hosts, however many brokers report every second."""
+
+ANSWER_SECONDS: Final = 1.0
+"""Bounds the wait for what hosts say; one whose node is gone says nothing."""
+
+SHARED: Final = {"namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+"""Has Ray keep an actor by its name, whoever has made it."""
+
+
+@dataclass(slots=True)
+class _Host:
+    handle: Any
+    state: HostState | None = None
+    asked: Any = None
+    is_draining: bool = False
+
+
+def the_fleet(plan: Plan) -> Any:
+    """Returns the handle of the actor of a plan, which is started where there is none."""
+    ray = the_ray()
+    options: dict[str, Any] = {"name": plan.name, "num_cpus": 0, "max_restarts": -1, **SHARED}
+    if plan.runtime_env:
+        options["runtime_env"] = dict(plan.runtime_env)
+    return ray.remote(Fleet).options(**options).remote(plan)
+
+
+class Fleet:
+    """Owns the hosts of a plan: no other starts or ends one.
+
+    It remembers nothing: when its node is killed, Ray starts it again elsewhere, and it finds the hosts by their names.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        ray = the_ray()
+        self._ray = ray
+        self._plan = plan
+        self._me: Any = ray.get_runtime_context().current_actor
+        self._heard = self._tended = time.monotonic()
+        self._hosts: dict[int, _Host] = {}
+        for name in ray.util.list_named_actors():
+            fleet, _, number = name.rpartition("/")
+            if fleet == plan.name:
+                self._hosts[int(number)] = _Host(ray.get_actor(name))
+        self._requested = -1
+        self._said = ""
+        self._scale = Scale(
+            least=plan.least,
+            most=plan.most,
+            capacity=plan.capacity,
+            shrink_seconds=plan.shrink_seconds,
+            have=len(self._hosts),
+            now=time.monotonic(),
+        )
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def report(self, broker: str, load: int) -> str:
+        """Takes a broker's report, and says how the hosts are."""
+        now = self._heard = time.monotonic()
+        self._scale.note(broker, load, now)
+        if now - self._tended >= TEND_SECONDS or not self._said:
+            self._tended = now
+            self._tend(now)
+        return self._said
+
+    def states(self) -> list[HostState]:
+        """Returns the state of each host that has answered."""
+        return [host.state for host in self._hosts.values() if host.state is not None]
+
+    def leave(self, broker: str) -> None:
+        """Takes note that a broker stops; with the last one all hosts end."""
+        self._scale.leave(broker)
+        if not self._scale.brokers(time.monotonic()):
+            self._end()
+            self._ray.actor.exit_actor()
+
+    def _tend(self, now: float) -> None:
+        wanted = self._scale.wanted(now)
+        self._look()
+        serving = [number for number, host in self._hosts.items() if not host.is_draining]
+        for _ in range(wanted - len(serving)):
+            self._start()
+        # Those that wait for room go first, then the youngest.
+        serving.sort(key=lambda number: (self._hosts[number].state is None, -number))
+        for number in serving[: max(0, len(serving) - wanted)]:
+            self._drain(number)
+        self._request(wanted)
+        self._said = self._described(wanted)
+
+    def _start(self) -> None:
+        number = min(set(range(len(self._hosts) + 1)) - self._hosts.keys())
+        made = self._ray.remote(HostActor).options(
+            name=f"{self._plan.name}/{number}",
+            scheduling_strategy="SPREAD",
+            # An answer comes while the host is told to end.
+            max_concurrency=2,
+            **self._plan.options,
+            **SHARED,
+        )
+        self._hosts[number] = _Host(made.remote(self._plan))
+
+    def _drain(self, number: int) -> None:
+        host = self._hosts[number]
+        if host.state is None:
+            self._ray.kill(self._hosts.pop(number).handle)
+            return
+        host.is_draining = True
+        host.handle.drain.remote()
+
+    def _look(self) -> None:
+        """Asks each host for its state. One question at a time: a host that waits for room answers when it has
+        some."""
+        for host in self._hosts.values():
+            host.asked = host.asked or host.handle.tend.remote()
+        asked = [host.asked for host in self._hosts.values()]
+        if not asked:
+            return
+        answered, _ = self._ray.wait(asked, num_returns=len(asked), timeout=ANSWER_SECONDS)
+        for number, host in list(self._hosts.items()):
+            if host.asked not in answered:
+                continue
+            question, host.asked = host.asked, None
+            try:
+                state: HostState = self._ray.get(question)
+            except self._ray.exceptions.ActorDiedError:
+                # It was drained, or its node is gone, or something has killed it.
+                del self._hosts[number]
+            except self._ray.exceptions.ActorUnavailableError:
+                continue
+            else:
+                host.state, host.is_draining = state, host.is_draining or state["is_draining"]
+
+    def _request(self, wanted: int) -> None:
+        """Tells Ray's autoscaler for how many hosts there must be room."""
+        if wanted == self._requested:
+            return
+        sdk: Any = importlib.import_module("ray.autoscaler.sdk")
+        sdk.request_resources(bundles=[dict(self._plan.resources)] * wanted)
+        self._requested = wanted
+
+    def _described(self, wanted: int) -> str:
+        hosts = list(self._hosts.values())
+        states = [host.state for host in hosts if host.state is not None and not host.is_draining]
+        failed = [state for state in states if state["why"]]
+        without, ending = sum(host.state is None for host in hosts), sum(host.is_draining for host in hosts)
+        said = f"{wanted} wanted, {len(states) - len(failed)} there"
+        said += f", {without} without a node yet" if without else ""
+        said += f", {ending} ending" if ending else ""
+        return f"{said}; on {failed[0]['node']}: {failed[0]['why']}" if failed else said
+
+    def _end(self) -> None:
+        for host in self._hosts.values():
+            self._ray.kill(host.handle)
+        self._request(0)
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._heard < ORPHAN_SECONDS:
+            time.sleep(TEND_SECONDS)
+        # The hosts end by themselves: if Ray has started this actor elsewhere meanwhile, they are that one's.
+        self._request(0)
+        self._ray.kill(self._me, no_restart=True)

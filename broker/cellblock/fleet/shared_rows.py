@@ -1,0 +1,236 @@
+"""Shared_rows are small things that brokers share in a PostgreSQL, sealed: pins, tokens, logins.
+
+Each broker holds them all in memory as they last were, so whoever asks waits for nobody, also while PostgreSQL is away.
+A thread looks whether somebody has written, when that is announced and now and then. Writes block, and are for threads
+beside the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cellblock.base.database import Away, StoreError
+from cellblock.base.state_keys import StateKeys, WrongSeal
+from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
+
+if TYPE_CHECKING:
+    from cellblock.fleet.postgresql import Connection
+
+KIND: Final = "shared"
+
+MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE shared (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version BIGINT NOT NULL,
+        body BYTEA NOT NULL,
+        PRIMARY KEY (kind, name)
+    );
+    ALTER TABLE shared ALTER body SET STORAGE EXTERNAL;
+    """,
+)
+
+LOOK_SECONDS: Final = 5.0
+"""Passes between two looks where nothing is announced: earlier releases write without a word."""
+
+FIRST_SECONDS: Final = 3.0
+"""Bounds the wait for what there is, at a broker's start; it takes milliseconds."""
+
+Row = tuple[str, str]
+"""Names a row: its kind and its name."""
+
+
+class SharedRows:
+    """Holds the rows of one broker. Owns a thread between `start` and `close`.
+
+    Args:
+        server: Where they are.
+        keys: Seal them.
+        hold: Returns when they may be used; blocks. Raises StoreError.
+    """
+
+    def __init__(
+        self, server: PostgresServer, keys: StateKeys, hold: Callable[[], object] = lambda: None
+    ) -> None:
+        self.server: Final = server
+        self._keys, self._hold = keys, hold
+        self._rows: dict[Row, tuple[int, bytes]] = {}
+        self._seen = 0
+        self._turn = threading.Lock()
+        self._known = threading.Event()
+        self._closing = threading.Event()
+        self._announced = threading.Event()
+
+    def start(self) -> None:
+        """Starts the thread that follows what other brokers write."""
+        self._closing.clear()
+        threading.Thread(target=self._follow, name="cellblock-shared", daemon=True).start()
+
+    def close(self) -> None:
+        """Stops following what other brokers write."""
+        self._closing.set()
+        self.look()
+
+    def look(self) -> None:
+        """Has the thread look at once."""
+        self._announced.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing.is_set()
+
+    @property
+    def is_known(self) -> bool:
+        return self._known.is_set()
+
+    def wait(self) -> None:
+        """Waits until the rows were read once; blocks. Raises Away: They are not soon."""
+        if not self._known.wait(FIRST_SECONDS):
+            raise Away("what brokers share has not been read yet: PostgreSQL has not answered")
+
+    # ---- what is known -----------------------------------------------------------------------------------
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(name for of, name in self._rows.copy() if of == kind)
+
+    def version(self, kind: str, name: str) -> int | None:
+        """Returns the version of a row, another number after each write; None where there is no such row."""
+        found = self._rows.get((kind, name))
+        return None if found is None else found[0]
+
+    def body(self, kind: str, name: str) -> bytes | None:
+        """Returns the opened bytes of a row; None where there is no such row. Raises WrongSeal."""
+        found = self._rows.get((kind, name))
+        return None if found is None else self._keys.opened((kind, name), found[1])
+
+    # ---- what blocks -------------------------------------------------------------------------------------
+
+    def put(
+        self, kind: str, name: str, body: bytes, *, replace: bool = True, only: int | None = None
+    ) -> bool:
+        """Writes a row.
+
+        Args:
+            kind: Its kind.
+            name: Its name.
+            body: What it is to hold.
+            replace: Whether it may take the place of another one.
+            only: The version that it may replace; None: any.
+
+        Returns:
+            False where nothing is written: there is one, and `replace` is false, or it is another version.
+
+        Raises:
+            StoreError: Nothing was written.
+        """
+        sealed = self._keys.sealed((kind, name), body)
+        with self._writing() as (database, version):
+            found = database.rows("SELECT version FROM shared WHERE kind = ? AND name = ?", kind, name)
+            is_fit = replace and only in (None, found[0][0]) if found else only is None
+            if is_fit:
+                database.execute(
+                    "INSERT INTO shared VALUES (?, ?, ?, ?) ON CONFLICT (kind, name) "
+                    "DO UPDATE SET version = excluded.version, body = excluded.body",
+                    *(kind, name, version, sealed),
+                )
+        if is_fit:
+            self._wrote((kind, name), (version, sealed))
+        else:
+            self.read()
+        return is_fit
+
+    def remove(self, kind: str, name: str) -> bool:
+        """Removes a row, and says whether there was one. Raises StoreError: Nothing was removed."""
+        with self._writing() as (database, _):
+            found = database.execute("DELETE FROM shared WHERE kind = ? AND name = ?", kind, name)
+        self._wrote((kind, name), None)
+        return found > 0
+
+    def lock(self, name: str, bound: float) -> Connection:
+        """Waits until nobody else has the lock of a name, and returns the connection that holds it until its end.
+
+        Raises:
+            StoreError: Somebody has held it for `bound` seconds, or PostgreSQL is away.
+        """
+        self._hold()
+        connection = self.server.connect()
+        connection.silence += bound
+        try:
+            with named_errors(connection):
+                connection.execute(
+                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
+                )
+                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def read(self) -> None:
+        """Reads the rows that other brokers have written. Raises StoreError."""
+        with self._turn:
+            database = self._database()
+            changes = database.changes()
+            if self.is_known and changes == self._seen:
+                return
+            held = self._rows
+            listed = {
+                (kind, name): version
+                for kind, name, version in database.rows("SELECT kind, name, version FROM shared")
+            }
+            rows = {row: held[row] for row, version in listed.items() if held.get(row, (0,))[0] == version}
+            for row in listed.keys() - rows.keys():
+                # It may have gone since: then the count is another one at the next look.
+                for version, body in database.rows(
+                    "SELECT version, body FROM shared WHERE kind = ? AND name = ?", *row
+                ):
+                    rows[row] = version, bytes(body)
+            self._rows, self._seen = rows, changes
+            self._known.set()
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _database(self) -> PostgresDatabase:
+        self._hold()
+        # One for each use: it belongs to one thread.
+        return PostgresDatabase(self.server, KIND, MIGRATIONS, counted=True)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Generator[tuple[PostgresDatabase, int]]:
+        database = self._database()
+        # One writer at a time: versions are in the order of their commits.
+        with database.transaction(KIND):
+            yield database, database.changes() + 1
+
+    def _wrote(self, row: Row, held: tuple[int, bytes] | None) -> None:
+        """Takes over what was written or, with None, removed; and what others wrote, now or with the next look."""
+        with self._turn:
+            kept = {one: value for one, value in self._rows.items() if one != row}
+            self._rows = kept if held is None else {**kept, row: held}
+            self._seen = -1
+        with contextlib.suppress(StoreError):
+            self.read()
+
+    def _follow(self) -> None:
+        is_anew = False
+        while not self._closing.is_set():
+            self._announced.clear()
+            # Who keeps watch over PostgreSQL has told it.
+            with contextlib.suppress(StoreError):
+                self.read()
+                if not is_anew:
+                    self._seal_anew()
+                    is_anew = True
+            self._announced.wait(LOOK_SECONDS)
+
+    def _seal_anew(self) -> None:
+        """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their
+        key, one after the other, would go on undoing it. Raises StoreError."""
+        for (kind, name), (version, sealed) in self._rows.copy().items():
+            if not self._keys.is_newest(sealed):
+                with contextlib.suppress(WrongSeal):
+                    self.put(kind, name, self._keys.opened((kind, name), sealed), only=version)

@@ -1,0 +1,1 @@
+"""Log, audit, metrics and traces, from a run's events."""

@@ -1,0 +1,1 @@
+"""Turns, leases and the local worker host."""

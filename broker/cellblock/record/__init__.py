@@ -1,0 +1,1 @@
+"""Recordings, replay, and runs that wait for a person or go on after a loss."""

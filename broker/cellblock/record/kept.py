@@ -1,0 +1,290 @@
+"""Kept watches one run, and has the journals write it down on its way, when it is parked, and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+
+from cellblock.base.database import StoreError
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.offload.raw import RawJson
+from cellblock.base.settings.journal import JournalMode, JournalSettings
+from cellblock.record import pieces
+from cellblock.record.held_calls import HeldCalls
+from cellblock.record.journal import Journal
+from cellblock.record.journals import SMALL_BYTES, Journals
+from cellblock.record.owner import RunOwner
+from cellblock.record.parked import LOST, Parked
+from cellblock.record.recording import RecordedCall, Recording
+from cellblock.record.rows import AnyPiece, Head, Piece, sent_piece
+from cellblock.record.steps import Steps
+from cellblock.run.board import LiveRun, whole_run
+from cellblock.run.events import CallFacts, RunFacts
+from cellblock.run.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.run.outcome import end_not_written
+from cellblock.run.questions import OpenQuestion
+from cellblock.run.response import RunResponse
+
+logger = logging.getLogger("cellblock.journal")
+
+
+class Kept(KeptRun):
+    """Watches one run, and has it written at its end, when it is parked, and, where it is durable, on its way."""
+
+    keeps: JournalMode = "all"
+
+    def __init__(
+        self,
+        journals: Journals,
+        settings: JournalSettings,
+        principal: str,
+        owner: RunOwner,
+        journal: Journal,
+        held: HeldCalls,
+        head: Head | None = None,
+    ) -> None:
+        self._journals = journals
+        self._settings = settings
+        self._use(journal)
+        self.principal = principal
+        self._owner = owner
+        self._held = held
+        self._head = head
+        self._is_written = self._was_written = head is not None
+        self.run_id = "" if head is None else head.id
+        self._begun: Future[bool] | None = None
+        self._writing: Future[bool] | None = None
+        self._events = 0
+        self._steps = Steps()
+
+    def run_accepted(self, run: RunFacts) -> None:
+        self.run_id = run.id
+        if self._head is None:
+            self._head = Head(run.id, self.principal, run.accepted_at, state="running")
+
+    def run_started(self, run: RunFacts) -> None:
+        # Of one that is written down already, others are told before its next call that they cannot go on with it.
+        if self.is_durable and (self._is_written or self.journal.lost is None):
+            if not self._is_written:
+                begun = self.journal.snapshot()
+                self._write(lambda: _recorded(lambda: begun), len(begun.body))
+                self._begun = self._writing
+            self._is_written = True
+            self.journal.on_change = self._changed
+
+    def run_ended(self, run: RunFacts) -> None:
+        self.journal.on_change = None
+        # What is still to be written of it has them; a large input would stay as long as anybody knows of the run.
+        self._steps = Steps()
+        is_parked = run.response is not None and run.response.parked
+        is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
+        is_nothing = not self._is_written and (run.leased is None or not is_kept)
+        if is_parked or self._head is None or self.is_left or is_nothing:
+            self.journal.forget()
+            return
+        if self._was_written and run.outcome in REFUSED_FOR_NOW:
+            # It is tried again: by this broker, or by another one when this dies first.
+            return
+        calls = len(run.calls)
+        self._head = replace(
+            self._head, ended=time.time(), outcome=run.outcome, calls=calls, state="ended", expires=None
+        )
+        # What is large is made in the thread.
+        size = self.journal.size + len(run.code)
+        if run.response is not None and isinstance(run.response.result, RawJson):
+            size += len(run.response.result.raw)
+        journal = self.journal
+        writing = self._write(partial(_of_ended, run, self.principal, journal), size)
+        writing.add_done_callback(lambda _: journal.forget())
+
+    async def before_call(self, call_id: int) -> None:
+        await self._certainly(partial(pieces.sending_piece, call_id))
+
+    async def sends(self, call_id: int) -> None:
+        await self._certainly(partial(sent_piece, call_id))
+
+    async def _certainly(self, step: Callable[[], Piece]) -> None:
+        """Writes a step that must be known before the call goes on. Raises ToolCallError: That is not certain."""
+        if self.journal.on_change is None:
+            return
+        if self.journal.lost is None:
+            self._write_steps(step)
+            if await self._is_done():
+                return
+            if self._begun is not None and self._begun.done() and not self._begun.result():
+                # Nothing of it is in the file, so nobody goes on with it.
+                self._end_journal()
+                return
+        elif await self._is_given_up():
+            # It holds too much to be recorded: it ends with its process from now on.
+            self._end_journal()
+            return
+        raise _not_written("the run is durable, and it could not be written down that the call is made")
+
+    def _end_journal(self) -> None:
+        self.is_durable, self.journal.on_change, self._steps = False, None, Steps()
+
+    async def _is_given_up(self) -> bool:
+        """Says whether no broker goes on with the run from its journal, in which it then counts as lost."""
+        try:
+            return await self._journals.asked(
+                lambda store: store.give_up(self.run_id, self._owner.name, LOST), default=True
+            )
+        except StoreError:
+            return False
+
+    async def named(self, response: RunResponse) -> RunResponse:
+        head = self._head
+        if head is None or not (response.parked or head.ended is not None):
+            return response
+        if response.parked or await self._is_done():
+            usage = response.usage.model_copy(update={"run_id": head.id})
+            return response.model_copy(update={"usage": usage})
+        began = self._begun is None or not self._begun.done() or self._begun.result()
+        if self.is_durable and self._is_written and began:
+            told = [*response.diagnostics, end_not_written(head.id)]
+            return response.model_copy(update={"diagnostics": told})
+        return response
+
+    def park(
+        self,
+        recording: Recording,
+        parked: Parked,
+        calls: Sequence[asyncio.Task[None]],
+        asked: Sequence[OpenQuestion],
+    ) -> Awaitable[bool]:
+        assert self._head is not None
+        self._head = replace(
+            self._head,
+            state="parked",
+            turn=self.turn + 1,
+            expires=time.time() + self._settings.expire_ms / 1000,
+            calls=len(recording.calls),
+            is_answered=False,
+            owner=None,
+        )
+        try:
+            # Before it is written: others are to see whether the broker of its calls lives.
+            self._head = replace(self._head, owner=self._owner.name if calls else None)
+        except OSError as error:
+            logger.warning("a run cannot be parked: %s", error)
+            return self._is_ended()
+        self._write(
+            lambda: [*_recorded(lambda: recording), Piece("parked", parked.pack())],
+            self.journal.size + len(recording.body),
+        )
+        if calls:
+            self._held.hold(self.run_id, self.resumed, calls, asked)
+        return self._is_parked()
+
+    async def _is_parked(self) -> bool:
+        return await self._is_done() or await self._is_ended()
+
+    async def _is_ended(self) -> bool:
+        """Ends a run that could not be parked; a slow disk may write the park later, which is ended behind it."""
+        assert self._head is not None
+        self._head = replace(self._head, state="running", owner=None, expires=None)
+        self.take_back(LOST)
+        return False
+
+    def take_back(self, outcome: str) -> None:
+        run_id = self.run_id
+        self._journals.do(lambda store: store.end(run_id, outcome))
+        self._held.cancel(run_id)
+
+    def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
+        self._held.came(self.run_id, call_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+
+    def asks(self, question: OpenQuestion) -> None:
+        self._held.asks(self.run_id, question)
+
+    def asks_no_more(self, question: OpenQuestion) -> None:
+        self._held.asks_no_more(self.run_id, question)
+
+    def goes_on(self, recording: Recording) -> None:
+        if self.journal.on_change is not None:
+            # What was noted since the last step: the next one is of another journal.
+            events, _ = self.journal.events_from(self._events)
+            self._write_steps(partial(pieces.events_piece, events), len(events))
+        self.journal.let_go()
+        self._use(Journal.resuming(recording, self.client))
+        self._events = 0
+        self.resumed += 1
+        if self._head is not None:
+            self._head = replace(self._head, resumed=self.resumed)
+
+    def _use(self, journal: Journal) -> None:
+        # What is larger could never be written, and each call of a durable run would wait for it.
+        journal.most_bytes = min(journal.most_bytes, self._settings.total_bytes)
+        self.journal = journal
+
+    def parked(self) -> None:
+        head, used = self._head, self.earlier_cpu_ms
+        assert head is not None
+        self._journals.do(lambda store: store.set_cpu(head.id, head.turn, used))
+
+    def _changed(self, call: RecordedCall) -> None:
+        """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
+        events, self._events = self.journal.events_from(self._events)
+        if call.ok is None:
+            self._steps.add(partial(pieces.request_piece, call, events), len(call.input) + len(events))
+        else:
+            self._write_steps(partial(pieces.answer_piece, call, events), len(call.answer) + len(events))
+
+    def _write_steps(self, last: Callable[[], Piece], size: int = 0) -> None:
+        """Writes a step of the run, behind the steps that are not written yet."""
+        steps, taken = self._steps, 0
+        steps.add(last, size)
+
+        def take() -> list[AnyPiece]:
+            nonlocal taken
+            taken, found = steps.unwritten()
+            return [*found]
+
+        def written(writing: Future[bool]) -> None:
+            if writing.result():
+                steps.written(taken)
+
+        self._write(take, steps.size).add_done_callback(written)
+
+    def _write(self, make: Callable[[], list[AnyPiece]], size: int = 0) -> Future[bool]:
+        assert self._head is not None
+        owner = self._owner.name if self._is_written or self._head.state == "running" else None
+        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
+        return self._writing
+
+    async def _is_done(self) -> bool:
+        return self._writing is not None and await self._journals.is_written(self._writing)
+
+
+def _not_written(why: str) -> ToolCallError:
+    return ToolCallError(
+        f"The call was not made: {why}.",
+        hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script without "
+        "durable.",
+        certainty=Certainty.NOT_STARTED,
+        summary="not written down",
+    )
+
+
+def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[AnyPiece]:
+    facts = {**whole_run(LiveRun(run)), "kept": True, "principal": principal, "script": run.code}
+    if run.response is not None:
+        facts["logs"] = [entry.model_dump(by_alias=True) for entry in run.response.logs]
+        facts["diagnostics"] = [entry.as_json() for entry in run.response.diagnostics]
+    return [Piece("facts", json.dumps(facts).encode()), *_recorded(lambda: journal.snapshot(decoded=False))]
+
+
+def _recorded(snapshot: Callable[[], Recording]) -> list[AnyPiece]:
+    try:
+        return pieces.whole(snapshot())
+    except ValueError as error:
+        # It was too large, or its script has texts without UTF-8: what a person looks at is kept all the same.
+        logger.info("a run is kept without a recording: %s", error)
+        return []

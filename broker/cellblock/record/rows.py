@@ -1,0 +1,176 @@
+"""Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, Literal, NamedTuple, get_args
+
+from cellblock.base.database import StoreError
+from cellblock.base.json import is_object
+from cellblock.base.questions import Given, ParkedQuestion, QuestionId
+from cellblock.record.parked import Parked
+
+Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
+"""Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
+call as it was known when the piece was written, `parked` is what a parked run waits for, `asked` what a server has
+asked since, `sent` which call has gone on with its answers, `answers` what was said to it, `cancel` that the broker
+that has it is to end it."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+WAITING: Final[tuple[Kind, ...]] = ("parked", "asked", "sent", "answers")
+"""Names the pieces that say what a parked run waits for."""
+
+RunState = Literal["running", "parked", "ended"]
+"""Says in which state a run is that is written down. One that is `running` has an owner, and is taken from one that
+has died; a `parked` one waits for a person. Each becomes the other or `ended`."""
+
+
+class Piece(NamedTuple):
+    """Holds one piece of a run's journal, not encrypted."""
+
+    kind: Kind
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of its body."""
+        return len(self.body)
+
+
+class LatePiece(NamedTuple):
+    """Stands for a large piece until it is written: it is made then, so that one after the other is in memory."""
+
+    kind: Kind
+    size: int
+    make: Callable[[], bytes]
+
+    @property
+    def body(self) -> bytes:
+        """Makes the body of the piece, each time anew."""
+        return self.make()
+
+
+AnyPiece = Piece | LatePiece
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Tells of one run what a list of runs shows. Times are Unix time in seconds; `ended` and `outcome` are None until
+    the end is written, and stay so when the broker is lost."""
+
+    id: str
+    principal: str
+    began: float
+    ended: float | None = None
+    outcome: str | None = None
+    calls: int = 0
+    bytes: int = 0
+    """Says how many bytes the run's pieces take on disk."""
+
+    state: RunState = "ended"
+    turn: int = 0
+    """Counts the rounds in which the run was parked."""
+
+    expires: float | None = None
+    """Says until when a parked run waits."""
+
+    is_answered: bool = False
+    """Says whether there is an answer to all that a parked run waits for."""
+
+    cpu_ms: int = 0
+    """Says how much CPU time the script had used when the run was parked."""
+
+    resumed: int = 0
+    """Counts how often the run has gone on in another process."""
+
+    changed: float | None = None
+    """Says when the run's row was last written; None before the first time."""
+
+    owner: str | None = None
+    """Names the broker that has the run; of a parked one, the broker that has calls whose servers wait for answers."""
+
+    adopted: int = 0
+    """Counts how often the run's broker was lost."""
+
+
+class OneRunFailed(StoreError):
+    """Tells that one run cannot be written or read; the others can."""
+
+
+class WrongPiece(OneRunFailed):
+    """Tells that a piece was changed, is another run's, or was written with another key."""
+
+
+class Foreign(WrongPiece):
+    """Tells that a run was written with another key than the one in use or by a newer release, or needs a server that
+    is not here; whoever has that can go on with it."""
+
+
+class TakenAway(OneRunFailed):
+    """Tells that a run is another broker's by now, which took this one for dead; nothing more of it may be done
+    here."""
+
+
+class TooLarge(OneRunFailed):
+    """Tells that a run is larger than all that may be kept."""
+
+
+def answers_piece(answers: Mapping[QuestionId, Given]) -> Piece:
+    """Returns the piece of answers, by their questions."""
+    return Piece("answers", json.dumps({str(question): one for question, one in answers.items()}).encode())
+
+
+def asked_piece(question: ParkedQuestion) -> Piece:
+    """Returns the piece of a question that came when its run was parked."""
+    return Piece("asked", json.dumps(asdict(question)).encode())
+
+
+def sent_piece(call_id: int) -> Piece:
+    """Returns the piece which says that a call goes on with the answers to its questions."""
+    return Piece("sent", str(call_id).encode())
+
+
+def waiting_in(pieces: Sequence[Piece]) -> tuple[Parked, dict[QuestionId, Given]]:
+    """Returns what a parked run waits for, and the answers that were given. Raises WrongPiece: The run is not parked,
+    or cannot be read by this release."""
+    bodies = [piece.body for piece in pieces if piece.kind == "parked"]
+    if not bodies:
+        raise WrongPiece("the run waits for nobody")
+    answers: dict[QuestionId, Given] = {}
+    try:
+        for piece in pieces:
+            if piece.kind == "answers":
+                given: object = json.loads(piece.body)
+                if is_object(given):
+                    answers |= {QuestionId.parse(name): one for name, one in given.items()}
+        parked = Parked.unpack(bodies[-1])
+        questions = list(parked.questions)
+        for piece in pieces:
+            if piece.kind == "asked":
+                questions.append(ParkedQuestion(**json.loads(piece.body)))
+            elif piece.kind == "sent":
+                # What it has asked before was answered to the server, which may have done what it was to do.
+                call = int(piece.body)
+                questions = [replace(one, round="") if one.call == call else one for one in questions]
+        return replace(parked, questions=tuple(questions)), answers
+    except (TypeError, KeyError, ValueError) as error:
+        # It is as it was written: its seal is whole.
+        raise Foreign(f"another release has written down what the run waits for ({error})") from error
+
+
+def open_questions(head: Head, parked: Parked, known: Collection[QuestionId]) -> tuple[ParkedQuestion, ...]:
+    """Returns the questions that are not known to be answered: what a server asks is over where no broker has its
+    call, unless it asks in rounds."""
+    return tuple(
+        question
+        for question in parked.questions
+        if question.id not in known and not (question.holds_call and head.owner is None)
+    )
+
+
+def parked_questions(head: Head, pieces: Sequence[Piece]) -> tuple[ParkedQuestion, ...]:
+    """Returns what a parked run still waits for. Raises WrongPiece: The run is not parked."""
+    return open_questions(head, *waiting_in(pieces))

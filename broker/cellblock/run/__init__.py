@@ -1,0 +1,1 @@
+"""One run of a script, from its request to its response."""

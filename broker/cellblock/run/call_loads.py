@@ -1,0 +1,91 @@
+"""Bounds how much of one run's calls is held in memory, and with them of its client's.
+
+A worker's own cap does not hold here: what it has sent is no longer in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from cellblock.base.offload.budget import OverBudget
+from cellblock.base.offload.light import LIGHT_BYTES
+from cellblock.base.offload.share import Share
+
+WAITING_FACTOR: Final = 4
+"""Says how many times as many bytes of inputs may wait undecoded as may be decoded at once."""
+
+
+class CallLoads:
+    """Bounds the memory that one run's unanswered tool calls hold.
+
+    Args:
+        most: Bytes of JSON whose calls may be decoded and unanswered at the same time; one call may always be.
+        share: Of the client, whose runs together may have so many bytes of large inputs; None for no such bound.
+    """
+
+    def __init__(self, most: int, share: Share | None = None) -> None:
+        self._most = most
+        self._share = share
+        self._decoded = 0
+        self._held = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def hold(self, size: int) -> bool:
+        """Takes an input in, undecoded; False: with those that are held already it would be too much."""
+        if self._held and self._held + size > WAITING_FACTOR * self._most:
+            return False
+        if size > LIGHT_BYTES and self._share is not None:
+            try:
+                self._share.take(size)
+            except OverBudget:
+                return False
+        self._held += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Lets go of an input that `hold` has taken in."""
+        self._held -= size
+        if size > LIGHT_BYTES and self._share is not None:
+            self._share.give_back(size)
+
+    def enters(self, size: int) -> bool:
+        """Enters an input that may be decoded at once; if not, says so, and `enter` waits for it."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._decoded += size
+        return True
+
+    async def enter(self, size: int) -> None:
+        """Waits until an input may be decoded, first come, first served; `leave` must follow a wait that has ended
+        well."""
+        if self.enters(size):
+            return
+        place = (size, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        try:
+            await place[1]
+        except asyncio.CancelledError:
+            # Not whether it still waits: one that was cancelled may have been passed over before its turn came.
+            if not place[1].cancelled():
+                self.leave(size)
+            elif place in self._waiting:
+                self._waiting.remove(place)
+                self._let_in()
+            raise
+
+    def leave(self, size: int) -> None:
+        """Notes that a call is over, and lets in those inputs that wait."""
+        self._decoded -= size
+        self._let_in()
+
+    def _fits(self, size: int) -> bool:
+        return self._decoded == 0 or self._decoded + size <= self._most
+
+    def _let_in(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, future = self._waiting.popleft()
+            if not future.done():
+                self._decoded += size
+                future.set_result(None)

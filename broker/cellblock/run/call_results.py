@@ -1,0 +1,91 @@
+"""Makes of a tool's result what a script gets, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import mcp_types as types
+
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.offload.light import is_small
+from cellblock.base.offload.pool import OnBill
+from cellblock.run import payload
+from cellblock.run.unwrap import encoded, kind_of, unwrap
+from cellblock.tools.catalog.model import ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.heavy import heavy_value
+from cellblock.types.learning.sample import UNREAD
+
+
+class FoundResult(NamedTuple):
+    """Holds what the script gets, which rule gave it, and what the JSON was made of, where that is here."""
+
+    body: bytes
+    kind: ResultKind
+    value: Any
+
+
+async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
+    """Makes the JSON for the script; of large data, which a Python tool gave, in a thread beside the loop.
+
+    Args:
+        result: A `CallToolResult`, or the plain data that a Python tool gave.
+        server: The server's id.
+        tool: The tool.
+        max_bytes: Cap of the JSON.
+
+    Raises:
+        ToolCallError: The result is an error, has no JSON form, or is over the cap.
+    """
+    kind: ResultKind = "value"
+    value = result
+    if isinstance(result, types.CallToolResult):
+        heavy = heavy_value(result)
+        if heavy is not None:
+            if heavy.no_form is not None:
+                raise _no_form(tool, heavy.no_form)
+            return FoundResult(_capped(heavy.body, tool, max_bytes), heavy.kind, UNREAD)
+    try:
+        if isinstance(result, types.CallToolResult):
+            value = unwrap(
+                result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
+            )
+            kind = kind_of(result, value)
+        if is_small(value):
+            body = encoded(value)
+        else:
+            body, value = await asyncio.to_thread(_encoded_in_steps, value, max_bytes), UNREAD
+    except payload.PayloadError as error:
+        raise _no_form(tool, str(error)) from None
+    except payload.TooLong as error:
+        raise _too_large(tool, error.size, max_bytes) from None
+    return FoundResult(_capped(body, tool, max_bytes), kind, UNREAD if kind == "json" else value)
+
+
+def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:
+    with OnBill():
+        return payload.encode_in_steps(value, max_bytes)
+
+
+def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:
+    if len(body) > max_bytes:
+        raise _too_large(tool, len(body), max_bytes)
+    return body
+
+
+def _too_large(tool: ToolEntry, size: int, most: int) -> ToolCallError:
+    return ToolCallError(
+        f"{shown(tool.tool_name)} gave {size} bytes, over the maximum of {most}.",
+        hint="Ask for less at a time, for example with a limit or a filter.",
+        certainty=Certainty.COMPLETED,
+    )
+
+
+def _no_form(tool: ToolEntry, why: str) -> ToolCallError:
+    return ToolCallError(
+        f"{shown(tool.tool_name)} gave a result that has no JSON form: {why}.",
+        hint="The tool has run; report this to its authors.",
+        certainty=Certainty.COMPLETED,
+    )

@@ -1,0 +1,395 @@
+"""Makes the tool calls of one run: counted, bounded, traced, each executed at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+from cellblock.base.errors import (
+    AuthenticationFailed,
+    Certainty,
+    SchemaValidationError,
+    ScriptError,
+    ServerNotFound,
+    ToolCallError,
+    ToolNotFound,
+)
+from cellblock.base.offload.pool import paying
+from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.record.journal import Facts
+from cellblock.run.call_inputs import CallInputs
+from cellblock.run.call_loads import CallLoads
+from cellblock.run.call_results import FoundResult, result_of
+from cellblock.run.context import RunContext
+from cellblock.run.events import CallFacts
+from cellblock.run.parking import Parking
+from cellblock.run.questions import Questions
+from cellblock.run.replies import encode_error
+from cellblock.run.response import TraceEntry
+from cellblock.run.run_clock import RunClock
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.upstream.requester import CallOrigin
+
+logger = logging.getLogger("cellblock.run")
+
+CANCEL_BOUND_SECONDS: Final = 2.0
+"""Bounds the time from cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel
+notice in this time."""
+
+NOTED_ANSWERS: Final = 32
+"""Bounds the answers that a run keeps until who learns from them is told."""
+
+NOTED_BYTES: Final = 256 * 1024
+"""Bounds the bytes of the answers that a run keeps until who learns from them is told: one large answer is told of at
+once."""
+
+IN_FLIGHT: Final = "in flight when the run ended: may have run"
+
+
+class CallCounts(NamedTuple):
+    """Counts what is certain about a run's calls."""
+
+    completed: int
+    in_flight: int
+    not_started: int
+
+
+class _Answered(NamedTuple):
+    """Holds one successful answer, for who learns from it."""
+
+    server_id: str
+    config_name: str
+    tool: ToolEntry
+    found: FoundResult
+
+
+class ToolCalls:
+    """Makes all calls of one run.
+
+    Args:
+        context: What the run is made of.
+        reply: Sends an answer to the worker: call id, ok, JSON bytes.
+        room: Gives what to wait for where the script does not read its answers: no call is sent before it.
+        clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
+        parking: Hears which calls wait for people; None in a run that is never parked.
+        questions: Has what servers ask, and which logins calls need; None likewise.
+
+    Attributes:
+        calls: What is known of them, in the order in which they were made.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        reply: Callable[[int, bool, bytes], None],
+        room: Callable[[], Awaitable[object] | None],
+        clock: RunClock,
+        parking: Parking | None = None,
+        questions: Questions | None = None,
+    ) -> None:
+        self.calls: list[CallFacts] = []
+        self._parking, self._questions = parking, questions
+        self._context = context
+        self._watch = context.watch
+        self._reply = reply
+        self._room = room
+        self._clock = clock
+        self._variables = contextvars.copy_context()
+        self._variables.run(paying.set, context.share.bill)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._by_id: dict[int, asyncio.Task[None]] = {}
+        self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
+        self._turns = asyncio.Semaphore(context.concurrent_calls)
+        self._loads = CallLoads(context.max_message_bytes, context.share)
+        self._inputs = CallInputs(context.schemas, context.share, context.rules)
+        self._waiting_since: float | None = None
+        self._waited = 0.0
+        self.under_way = 0
+        """Counts the calls that have no answer yet."""
+
+        self._abandoned = False
+        self._noted: list[_Answered] = []
+        self._noted_bytes = 0
+
+    @property
+    def at_limit(self) -> bool:
+        """Says whether the next call would be over `maxToolCalls`."""
+        return len(self.calls) >= self._context.limits.max_tool_calls
+
+    @property
+    def wait_ms(self) -> int:
+        """Gives the time during which at least one call was under way, in milliseconds."""
+        running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
+        return int((self._waited + running) * 1000)
+
+    def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> CallFacts:
+        """Starts one call; its answer is sent when it comes."""
+        call = CallFacts(server_id, tool_name, time.monotonic())
+        self.calls.append(call)
+        held = self._loads.hold(len(body))
+        # A call belongs to the request that made the run, not to whoever brought the worker's message.
+        work = self._execute(call_id, call, body, held=held)
+        task = asyncio.create_task(work, context=self._variables.copy())
+        self._tasks.add(task)
+        if self._parking is not None:
+            self._by_id[call_id] = task
+        return call
+
+    def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
+        """Counts a call that is not made: a recording has its answer, or says that it had none."""
+        call = CallFacts(server_id, tool_name, time.monotonic(), duration_ms=facts.duration_ms)
+        call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
+        call.over = True
+        self.calls.append(call)
+        rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
+        if rules is not None and server is not None and call.certainty is not Certainty.NOT_STARTED:
+            for tool in server.tools:
+                if tool.tool_name == tool_name:
+                    rules.recount(server, tool)
+
+    def counts(self) -> CallCounts:
+        """Counts the calls that completed, may have run, or were never sent."""
+        not_started = sum(call.certainty is Certainty.NOT_STARTED for call in self.calls)
+        completed = sum(call.over and call.certainty is Certainty.COMPLETED for call in self.calls)
+        return CallCounts(completed, len(self.calls) - completed - not_started, not_started)
+
+    def trace(self) -> list[TraceEntry]:
+        """Gives the trace, in the order in which the calls were made."""
+        return [call.entry() for call in self.calls]
+
+    def abandon(self) -> None:
+        """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
+        self._abandoned = True
+        for task in self._tasks:
+            # A second cancellation would cut off the SDK while it sends that notification.
+            if not task.cancelling():
+                task.cancel()
+
+    def leave(
+        self, call_ids: Iterable[int], came: Callable[[int, CallFacts, bool, bytes], None]
+    ) -> list[asyncio.Task[None]]:
+        """Abandons all calls but the given ones, whose servers wait in their sessions for an answer.
+
+        Args:
+            call_ids: Those.
+            came: Is told the answer of each: its number, what is known of it, ok, JSON bytes.
+
+        Returns:
+            Their tasks, for who owns them from now on.
+        """
+        self._came = came
+        left = [self._by_id[call_id] for call_id in call_ids if call_id in self._by_id]
+        self._tasks.difference_update(left)
+        self.abandon()
+        return left
+
+    async def finish(self, bound: float) -> None:
+        """Waits for what is in flight, at most `bound` seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=bound)
+
+    async def cancel(self) -> None:
+        """Cancels what is in flight and waits for it, within `CANCEL_BOUND_SECONDS`."""
+        tasks = list(self._tasks)
+        self.abandon()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
+        self._tell_noted()
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
+        context, watch = self._context, self._watch
+        self._count(1)
+        size, entered = len(body), False
+        if watch is not None:
+            call.arguments = body
+            watch.call_begun(call)
+        try:
+            if not held:
+                raise _too_much(call.tool)
+            if not self._loads.enters(size):
+                await self._loads.enter(size)
+            entered = True
+            server, tool = self._find(call)
+            call.export = tool.export_name
+            arguments = await self._inputs.read(server, tool, body)
+            function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
+            body = b""
+            if context.rules is not None:
+                await context.rules.admit(server, tool, arguments, self._clock, call_id, self._parking)
+            if self._questions is not None:
+                self._questions.check_login(call_id, call.server, tool)
+            result = await self._made(call_id, call, tool, arguments, function)
+            found = await result_of(result, call.server, tool, context.max_message_bytes)
+            answer = found.body
+            call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
+            self._finish(call)
+            self._answer(call_id, call, ok=True, body=answer)
+            if watch is not None:
+                call.result = answer
+            self._note(_Answered(call.server, server.config_name, tool, found))
+        except ScriptError as error:
+            call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+            self._fail(call_id, call, error)
+        except asyncio.CancelledError:
+            if self._abandoned:
+                raise
+            # Nobody cancelled this call: the tool awaited something that was cancelled, or cancelled itself.
+            error = ToolCallError(
+                f"{call.tool} was cancelled on the way.",
+                hint="Check whether the call took effect.",
+                summary="cancelled on the way",
+            )
+            call.certainty = error.certainty
+            self._fail(call_id, call, error)
+        except Exception:
+            logger.exception("a tool call failed inside Cellblock")
+            fault = ToolCallError(
+                f"Cellblock failed while it called {call.tool}.",
+                hint="Check whether the call took effect; then report this with the broker's log.",
+            )
+            self._fail(call_id, call, fault)
+        finally:
+            if held:
+                self._loads.drop(size)
+            if entered:
+                self._loads.leave(size)
+            self._count(-1)
+            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            self._by_id.pop(call_id, None)
+            if self._questions is not None:
+                self._questions.call_is_over(call_id)
+            if self._parking is not None:
+                self._parking.look()
+            if watch is not None:
+                if not call.over:
+                    call.duration_ms = int((time.monotonic() - call.started) * 1000)
+                watch.call_ended(call)
+                # Listeners have had their look; a run may make many large calls.
+                call.arguments, call.result = b"", None
+
+    async def _made(
+        self,
+        call_id: int,
+        call: CallFacts,
+        tool: ToolEntry,
+        arguments: Any,
+        function: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """Makes a call in its turn, and once more after a login that the call was refused for."""
+        while True:
+            try:
+                async with self._turns:
+                    if (room := self._room()) is not None:
+                        await room
+                    if self._context.kept is not None:
+                        await self._context.kept.before_call(call_id)
+                    call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                    return await function(arguments)
+            except AuthenticationFailed as error:
+                if self._questions is None or self._came is not None:
+                    raise
+                # It was refused, so whoever goes on with the run makes it.
+                call.error, call.certainty = None, Certainty.NOT_STARTED
+                await self._questions.until_logged_in(call_id, call.server, tool, arguments, error)
+
+    def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
+        if self._questions is None:
+            return CallOrigin(self._context.requester, self._clock.standing_still)
+        asked = self._questions.of_call(call_id, call, body)
+        return CallOrigin(
+            self._context.requester,
+            self._clock.standing_still,
+            asked,
+            run=self._questions,
+            sends=partial(self._questions.sends, call_id),
+            round=self._questions.round_of_call(call_id),
+        )
+
+    def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
+        catalog = self._context.catalog
+        server = catalog.servers.get(call.server)
+        if server is None and call.server in catalog.denied:
+            raise ServerNotFound(
+                f"Server {call.server} is not granted to this client.", hint=catalog.denied[call.server]
+            )
+        if server is None:
+            near = nearest_names(call.server, catalog.servers)
+            raise ServerNotFound(
+                f"There is no server {call.server}.",
+                hint=did_you_mean(near, "Import a server from listServers()."),
+            )
+        for tool in server.tools:
+            if tool.tool_name == call.tool:
+                return server, tool
+        withheld = server.withheld_as(call.tool)
+        if withheld is not None:
+            raise ToolNotFound(
+                f"The tool {withheld.name} of {call.server} is left out: {withheld.why}.", hint=withheld.hint
+            )
+        near = nearest_names(call.tool, (tool.tool_name for tool in server.tools))
+        raise ToolNotFound(
+            f"Server {call.server} has no tool {call.tool}.",
+            hint=did_you_mean(near, "Use a tool from listTools()."),
+        )
+
+    def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
+        call.error = error.summary
+        self._finish(call)
+        error.details.setdefault("serverId", call.server)
+        error.details.setdefault("toolName", call.tool)
+        if isinstance(error, SchemaValidationError) and call.export is not None:
+            error.details.setdefault("exportName", call.export)
+        self._answer(call_id, call, ok=False, body=encode_error(error, self._context.max_message_bytes))
+
+    def _answer(self, call_id: int, call: CallFacts, *, ok: bool, body: bytes) -> None:
+        if self._came is None:
+            self._reply(call_id, ok, body)
+        else:
+            self._came(call_id, call, ok, body)
+
+    def _note(self, answered: _Answered) -> None:
+        """Notes an answer, and keeps it for who learns from it: that one is not told at once, as the script's next call
+        would wait for it."""
+        server_id, _, tool, found = answered
+        if self._context.answers is not None:
+            self._context.answers.add(server_id, tool.tool_name, found.kind, found.body)
+        self._noted.append(answered)
+        self._noted_bytes += len(answered.found.body)
+        if self._came is not None or len(self._noted) >= NOTED_ANSWERS or self._noted_bytes >= NOTED_BYTES:
+            self._tell_noted()
+
+    def _tell_noted(self) -> None:
+        learner = self._context.learner
+        for _, config_name, tool, found in self._noted:
+            if learner is not None:
+                learner.offer(config_name, tool, found.kind, found.body, found.value)
+        self._noted.clear()
+        self._noted_bytes = 0
+
+    def _finish(self, call: CallFacts) -> None:
+        call.over = True
+        call.duration_ms = int((time.monotonic() - call.started) * 1000)
+
+    def _count(self, step: int) -> None:
+        self.under_way += step
+        if self.under_way == 1 and step == 1:
+            self._waiting_since = time.monotonic()
+        elif self.under_way == 0 and self._waiting_since is not None:
+            self._waited += time.monotonic() - self._waiting_since
+            self._waiting_since = None
+
+
+def _too_much(tool: str) -> ToolCallError:
+    return ToolCallError(
+        f"{tool} was not called: the inputs of calls without an answer have too many bytes in all.",
+        hint="Await some of the calls before you make the next, or send less with each.",
+        certainty=Certainty.NOT_STARTED,
+        summary="too much was under way",
+    )

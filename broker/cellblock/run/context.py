@@ -1,0 +1,73 @@
+"""The run context holds everything that one run is made of; the executor makes it once, and none of it is exchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cellblock.base.offload.share import Share
+from cellblock.record.journal import Journal
+from cellblock.run.answers import Answers
+from cellblock.run.events import RunWatch
+from cellblock.run.generation import Generation
+from cellblock.run.keeping import KeptRun
+from cellblock.run.plan import Plan
+from cellblock.run.policy.asking import Approver
+from cellblock.run.policy.rules import RunRules
+from cellblock.run.request import Limits
+from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.requester import Requester
+from cellblock.types.discovery import Discovery
+from cellblock.types.learning.learner import Learner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Holds what one run is made of: its plan, its limits, its tools, and who hears of it.
+
+    Args:
+        plan: What the worker is sent.
+        limits: The run's limits.
+        catalog: The run's snapshot; the set of tools that exist for it.
+        discovery: Answers the script's discovery requests.
+        rules: The policy in this run; None where nothing is restricted.
+        requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+        share: What the run's client has for large inputs and results.
+        upstreams: Reaches the tools.
+        schemas: Compiled input schemas, shared between runs.
+        concurrent_calls: Calls that may be with upstreams at once.
+        max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
+        watch: Hears each step; None when nobody watches.
+        learner: Is shown each successful result, after its answer has been sent; None for nobody.
+        answers: Notes what the tools answer; None where nobody asks.
+        journal: Records the run, or replays another; None for a run that is not journaled.
+        kept: Writes the run down; None where nobody does.
+        approver: As in `Grantee`.
+        generation: Keeps the sessions of calls that outlast the run's process.
+        used_ms: Wall time that the run has used before, in other processes.
+        used_cpu_ms: CPU time likewise.
+        key: Names the runs that may have one process with this one; empty: none.
+    """
+
+    plan: Plan
+    limits: Limits
+    catalog: Catalog
+    discovery: Discovery
+    rules: RunRules | None = None
+    requester: Requester | None = None
+    share: Share
+    upstreams: Registry
+    schemas: ValidatorCache
+    concurrent_calls: int
+    max_message_bytes: int
+    watch: RunWatch | None = None
+    learner: Learner | None = None
+    answers: Answers | None = None
+    journal: Journal | None = None
+    kept: KeptRun | None = None
+    approver: Approver | None = None
+    generation: Generation = field(default_factory=Generation)
+    used_ms: int = 0
+    used_cpu_ms: int = 0
+    key: str = ""

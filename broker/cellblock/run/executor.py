@@ -1,0 +1,570 @@
+"""Runs requests: checks, plans, waits for a worker, runs, answers. The one way to a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.offload.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
+from cellblock.base.offload.pool import Apart
+from cellblock.base.offload.share import Share
+from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.settings import RunSettings
+from cellblock.base.versions import installed
+from cellblock.pool.pool import Lease, Pool
+from cellblock.record.journal import Journal
+from cellblock.record.recording import RecordedCall
+from cellblock.run.call_inputs import CallInputs
+from cellblock.run.caller import EMBEDDER, Caller
+from cellblock.run.context import RunContext
+from cellblock.run.direct import DirectCall
+from cellblock.run.events import RunEvents, RunWatch
+from cellblock.run.generation import Generation
+from cellblock.run.keeping import KeptRun, RunKeeper
+from cellblock.run.outcome import run_adopted, run_resumed
+from cellblock.run.plan import (
+    Plan,
+    capability_warnings,
+    make_plan,
+    named_servers,
+    recorded_plan,
+    refused_plan,
+)
+from cellblock.run.policy.asking import COMMAND_LINE
+from cellblock.run.policy.grants import UNRESTRICTED, Grants
+from cellblock.run.policy.patterns import any_fits
+from cellblock.run.policy.policy import Policy
+from cellblock.run.policy.rules import RunRules
+from cellblock.run.request import RunRequest, read_request
+from cellblock.run.response import Diagnostic, RunResponse
+from cellblock.run.reuse import ReuseKeys, is_reused
+from cellblock.run.run import Run
+from cellblock.run.side_checks import SideCheck, SideChecks
+from cellblock.run.type_errors import TypeErrors
+from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.lines import SCRIPT_NAME, is_plain_name
+from cellblock.script.source import encoded, specifiers
+from cellblock.script.source_apart import analysed
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
+from cellblock.tools.catalog.outputs import OutputLookup, stated_output
+from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.types.check.checker import TypeChecker
+from cellblock.types.discovery import DiscoveryCache
+from cellblock.types.learning.learner import Learner
+
+REFRESH_BOUND_SECONDS: Final = 5.0
+"""Bounds how long a run waits for a tool list that was announced as changed; then it takes the one that is
+known."""
+
+MAX_LOST: Final = 2
+"""Bounds how often a run goes on whose process was lost: it may be what kills it."""
+
+CLOSE_BOUND_SECONDS: Final = 5.0
+"""Bounds the time from aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
+
+PARK_BOUND_SECONDS: Final = 8.0
+"""Bounds the wait for runs that are being parked: a write has 5 s, and the end of a worker 2 s."""
+
+
+class _Refused(Exception):
+    """Ends a run whose script has not been started; `diagnostics` say why."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        self.diagnostics = diagnostics
+
+
+NOT_STARTED: Final = (_Refused, TooComplex, Overloaded, HostUnavailable)
+"""Lists the errors that mean that the script has certainly not been started."""
+
+
+@dataclass(slots=True)
+class _Order:
+    """Holds one request on its way to a worker: what was asked for by whom, and what is known of it so far."""
+
+    request: RunRequest
+    grants: Grants | None
+    caller: Caller
+    watch: RunWatch | None = None
+    journal: Journal | None = None
+    kept: KeptRun | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_name: str = SCRIPT_NAME
+    catalog: Catalog | None = None
+    """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
+    servers: frozenset[str] = frozenset()
+    notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """Tells of each time that the run's process was lost."""
+    late: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """Tells what was found in earlier scripts of the client, too late for their own responses."""
+    resumed: int = 0
+    """Counts how often the run's process was lost here, and the run went on in another."""
+    lost_cpu_ms: int = 0
+    """Counts the CPU milliseconds that the lost processes had used."""
+
+    def see(self, catalog: Catalog) -> Catalog:
+        """Takes a snapshot, and gives what the run may see of it."""
+        if self.journal is not None:
+            catalog = self.journal.catalog(catalog)
+        self.catalog = catalog if self.grants is None else self.grants.narrowed(catalog)
+        return self.catalog
+
+    def warnings(self) -> list[Diagnostic]:
+        """Lists what the response says besides the outcome of the run."""
+        requested = self.request.requested
+        missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
+        return [*self.request.warnings, *missing, *self.notices, *self.losses, *self.late]
+
+
+class Executor:
+    """Runs the requests of all front-ends.
+
+    Args:
+        settings: Limits and bounds of runs.
+        pool: Gives workers.
+        upstreams: Gives the catalog and reaches the tools.
+        apart: Reads what is too large for the loop; its owner refuses what waits for it before `close`.
+        learner: Shown the results of tool calls.
+        outputs: What is known about outputs, for discovery.
+        checker: Checks scripts; None where that is switched off.
+        policy: Says what clients are granted; None: the one of the settings.
+        events: Who watches all runs.
+        keeper: Keeps runs when they have ended; None where none are kept.
+        reuse: Whether a principal's runs may have one process, where the policy does not say it.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        pool: Pool,
+        upstreams: Registry,
+        apart: Apart,
+        *,
+        checker: TypeChecker | None = None,
+        learner: Learner | None = None,
+        outputs: OutputLookup = stated_output,
+        policy: Policy | None = None,
+        events: RunEvents | None = None,
+        keeper: RunKeeper | None = None,
+        reuse: Reuse = "never",
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._apart = apart
+        self._budget = ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client")
+        self._upstreams = upstreams
+        self._urls = ModuleUrls()
+        self._learner = learner
+        self._discovery = DiscoveryCache(outputs)
+        self._schemas = ValidatorCache()
+        self._types = TypeErrors(settings, checker)
+        self._sides = SideChecks(checker)
+        self._policy = policy or Policy(settings.policy)
+        self._events = RunEvents() if events is None else events
+        self._keeper = keeper
+        self._live: dict[asyncio.Task[RunResponse], Run] = {}
+        self._checker = checker
+        self._generation = Generation()
+        self._keys = ReuseKeys(pool.keep_keys)
+        self._reuse: Reuse = reuse
+        self._at_work = 0
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Says whether a run is at work, from its request to its response."""
+        return self._at_work > 0
+
+    def use(self, settings: RunSettings, policy: Policy) -> Generation:
+        """Takes over other limits, bounds and grants for the runs that come, and gives the generation of those
+        before."""
+        self._settings = settings
+        self._policy = policy
+        self._types = TypeErrors(settings, self._checker)
+        self._keys.renew()
+        before, self._generation = self._generation, Generation(self._generation)
+        return before
+
+    async def close(self) -> None:
+        """Aborts every run, starts no other, and waits for the ends of all, within `CLOSE_BOUND_SECONDS`."""
+        self._closed = True
+        # First: the place of a run that is aborted would go to one that waits.
+        self._pool.close()
+        for run in self._live.values():
+            run.leave()
+        if self._live:
+            await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
+        await self._sides.close()
+
+    async def park_waiting(self) -> bool:
+        """Parks the runs that wait for people and for nothing else, and waits for their ends, within
+        `PARK_BOUND_SECONDS`. Says whether there were any."""
+        parking = [task for task, run in self._live.items() if run.park()]
+        if parking:
+            await asyncio.wait(parking, timeout=PARK_BOUND_SECONDS)
+        return bool(parking)
+
+    async def run(
+        self,
+        raw: Mapping[str, Any],
+        caller: Caller = EMBEDDER,
+        *,
+        journal: Journal | None = None,
+        kept: KeptRun | None = None,
+        run_id: str = "",
+        script_name: str = "",
+    ) -> RunResponse:
+        """Runs one `codemode.run` request to its one response.
+
+        Args:
+            raw: The request (Code Mode specification, section 3.2).
+            caller: For whom it is.
+            journal: Records the run; or goes on with a recorded one, whose request `raw` must be (`journal.request`).
+            kept: The run that goes on, where it was parked or lost; with its own `journal`.
+            run_id: Names a new run; empty: any name.
+            script_name: What places in the script are told by, in the place of what was recorded; empty: it is no file.
+                One that would have to be written otherwise within JSON counts as empty.
+
+        Raises:
+            InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
+
+        When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
+        worker is killed.
+        """
+        grantee = caller.grantee
+        self._at_work += 1
+        try:
+            request = read_request(raw, self._settings)
+            grants = self._policy.grants_of(grantee.principal, request.grants)
+            if request.plan and grants is None:
+                grants = Grants(())
+            # A recording that is run again is not one more run.
+            if kept is None and journal is None and self._keeper is not None:
+                kept = self._keeper.opened(
+                    grantee.principal,
+                    client=caller.client,
+                    may_park=grantee.returns,
+                    durable=request.durable or request.plan,
+                )
+            if kept is not None:
+                journal = kept.journal
+            order = _Order(request, grants, caller, journal=journal, kept=kept, raw=raw)
+            if kept is not None:
+                order.losses = [run_resumed(said) for said in kept.losses]
+                if kept.adopted:
+                    order.losses.append(run_adopted(kept.adopted))
+            name = script_name or ("" if journal is None else journal.script_name)
+            order.script_name = name if is_plain_name(name) else SCRIPT_NAME
+            run_id = run_id if kept is None else kept.run_id or run_id
+            order.watch = watch = self._events.open(
+                caller.client, request.code, caller.observer, kept, run_id=run_id
+            )
+            try:
+                response = await self._run(order)
+                while response.lost and self._goes_on(order, response):
+                    response = await self._run(order)
+            except BaseException:
+                if watch is not None:
+                    watch.given_up()
+                raise
+            if watch is not None:
+                watch.ended(response)
+            if kept is not None:
+                response = await kept.named(response)
+            return response.model_copy(update={"servers": tuple(sorted(order.servers))})
+        finally:
+            self._at_work -= 1
+
+    def warm_up(self) -> None:
+        """Starts the compiler, so that the first script is checked while it runs."""
+        if self._sides.checker is not None and self._settings.typecheck != "off":
+            self._sides.checker.warm_up()
+
+    async def call(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        caller: Caller,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one tool call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
+
+        Args:
+            server: The tool's server, of the newest snapshot.
+            tool: The tool.
+            arguments: The input, as JSON data.
+            caller: For whom it is.
+            used: What counts for budgets already.
+
+        Raises:
+            ScriptError: The call was refused, or has failed.
+        """
+        with self._generation:
+            if self._upstreams.starting:
+                bound = self._settings.upstream.startup_wait_ms / 1000
+                await self._upstreams.settled(bound, {server.server_id})
+            principal = caller.grantee.principal
+            grants, rules = self._policy.grants_of(principal), None
+            quotas = self._policy.quotas_of(principal)
+            if grants is not None or quotas is not None:
+                rules = RunRules(
+                    grants or UNRESTRICTED,
+                    self._policy.settings,
+                    caller.grantee.approver,
+                    used,
+                    quotas=quotas,
+                )
+            share = Share(self._apart, self._budget, caller.client)
+            watch = self._events.open(caller.client, f"{server.server_id}.{tool.tool_name}")
+            call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
+            result = await call.make(self._upstreams, arguments, CallOrigin(caller.requester))
+            await call.learn(result, self._learner, self._settings.max_message_bytes)
+            return result
+
+    async def _run(self, order: _Order) -> RunResponse:
+        with ExitStack() as until_end:
+            try:
+                # Before the work of planning: a refusal must stay cheap when very many come.
+                self._pool.check_room(order.caller.client)
+                order.see(self._upstreams.catalog)
+                share = Share(self._apart, self._budget, order.caller.client)
+                found = await analysed(encoded(order.request.code), share, self._pool.room)
+                await self._used_are_there(order.request, found)
+                # Together, without a pause between: who waits for this generation's runs waits for all with this
+                # catalog.
+                generation = until_end.enter_context(self._generation)
+                context, side = self._planned(
+                    order, found, share, order.see(self._upstreams.catalog), generation
+                )
+                goes_on = order.journal is not None and order.journal.past is not None
+                # It was checked before it began.
+                typecheck = "off" if goes_on else self._types.mode(order.request)
+                if typecheck == "before":
+                    errors, order.notices = await self._types.before(side)
+                    if errors:
+                        raise _Refused(*errors)
+                run = Run(context)
+                lease, queue_ms = await self._leased(run, order)
+            except NOT_STARTED as error:
+                return RunResponse(logs=[], diagnostics=[*_reasons(error), *order.warnings()])
+            # Here, and not in the task that waits for its end: that would be one turn of the loop later.
+            run.begin(lease)
+            if typecheck != "off":
+                self._types.beside(side)
+            response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
+            if typecheck != "off":
+                # Before the wait for its own check: what that finds late is for the next one.
+                order.late += side.late()
+                response = await self._types.after(
+                    response, order.request, side, is_last=order.caller.grantee.principal == COMMAND_LINE
+                )
+            if order.resumed and order.kept is not None:
+                used = {"resumed": order.kept.resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
+                response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
+            if warnings := order.warnings():
+                response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
+            return response
+
+    def _goes_on(self, order: _Order, response: RunResponse) -> bool:
+        """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down
+        as it goes."""
+        journal, kept = order.journal, order.kept
+        if order.resumed >= MAX_LOST or self._closed or kept is None or journal is None:
+            return False
+        if not kept.is_durable or journal.lost is not None:
+            return False
+        kept.goes_on(replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms))
+        order.journal = kept.journal
+        calls = len(response.tool_trace)
+        order.resumed += 1
+        # Not what those before had used: it is in there already.
+        order.lost_cpu_ms = response.usage.cpu_ms
+        why = next((entry.message for entry in response.diagnostics if entry.severity == "error"), "")
+        said = f"The run's process was lost: {why} It goes on from where it was; {calls} calls are not made again."
+        order.losses.append(run_resumed(said))
+        kept.losses += (said,)
+        return True
+
+    async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
+        """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
+        can only look up is waited for as long as `tools/list` waits."""
+        if self._upstreams.starting:
+            bounds = self._settings.upstream
+            startup = bounds.startup_wait_ms / 1000
+            imported, computed = specifiers(request.code, found)
+            used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
+            await self._upstreams.settled(startup, None if computed else used)
+            if DISCOVERY_SPECIFIER in used:
+                await self._upstreams.settled(startup, at_most=bounds.list_wait_ms / 1000)
+        await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
+
+    def _planned(
+        self, order: _Order, found: Imports, share: Share, catalog: Catalog, generation: Generation
+    ) -> tuple[RunContext, SideCheck]:
+        """Makes the context of a run, and the check of the script's types. Raises _Refused."""
+        request, settings, rules = order.request, self._settings, None
+        quotas = self._policy.quotas_of(order.caller.grantee.principal)
+        if order.grants is not None or quotas is not None:
+            rules = RunRules(
+                order.grants or UNRESTRICTED,
+                self._policy.settings,
+                order.caller.grantee.approver,
+                earlier=None if order.kept is None else order.kept.earlier,
+                stops=request.plan,
+                quotas=quotas,
+            )
+        conventions = not settings.frontend.strict
+        journal = order.journal
+        # A journaled run has a process of its own: its sources are replaced in it.
+        reuse = (
+            journal is None
+            and not request.own_process
+            and is_reused(
+                order.caller.grantee.principal, order.caller.client, self._reuse, self._policy.settings.reuse
+            )
+        )
+        if journal is not None and journal.past is not None:
+            earlier = None if order.kept is None else order.kept.earlier
+            goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
+            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry, goes_on)
+            plan = recorded_plan(journal, request.code, found, order.script_name)
+        else:
+            plan = make_plan(
+                request.code,
+                catalog,
+                self._urls,
+                found,
+                conventions=conventions,
+                journaled=journal is not None,
+                own_import=reuse,
+                name=order.script_name,
+            )
+        order.servers = named_servers(plan.script, request.requested, catalog)
+        if plan.errors:
+            raise _Refused(*plan.errors)
+        if journal is not None:
+            plan = replace(plan, body=self._journal_begins(journal, plan, order, catalog))
+        if len(plan.body) > (most := settings.max_message_bytes):
+            # ZeroMQ would cut the host off, and with it every other run that it has.
+            message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
+            raise _Refused(
+                _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
+            )
+        side = SideCheck(self._sides, plan, catalog, order.caller.client, self._types.check_seconds)
+        context = RunContext(
+            plan=plan,
+            limits=request.limits,
+            catalog=catalog,
+            discovery=self._discovery.get_or_make(catalog),
+            rules=rules,
+            requester=order.caller.requester,
+            share=share,
+            upstreams=self._upstreams,
+            schemas=self._schemas,
+            concurrent_calls=settings.upstream.max_concurrent_calls,
+            max_message_bytes=settings.max_message_bytes,
+            watch=order.watch,
+            learner=self._learner,
+            answers=side.answers,
+            journal=journal,
+            kept=order.kept,
+            approver=order.caller.grantee.approver,
+            generation=generation,
+            used_ms=0 if journal is None or journal.past is None else journal.past.used_ms,
+            used_cpu_ms=0 if order.kept is None else order.kept.earlier_cpu_ms,
+            key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
+        )
+        return context, side
+
+    def _journal_begins(self, journal: Journal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
+        """Gives what the worker of a journaled run is sent."""
+        return journal.begin(
+            made_by=installed("cellblock"),
+            deno=installed("deno"),
+            request=dict(order.raw),
+            script_name=order.script_name,
+            body=plan.body,
+            conventions=not self._settings.frontend.strict,
+            limits=asdict(order.request.limits),
+            message_bytes=self._settings.max_message_bytes,
+            catalog=catalog,
+            principal=order.caller.grantee.principal,
+            grants=[] if order.grants is None else [layer.grant for layer in order.grants.layers],
+        )
+
+    def _key_of(self, order: _Order, catalog: Catalog) -> str:
+        principal, number = order.caller.grantee.principal, self._generation.number
+        return self._keys.key(principal, order.caller.client, order.grants, catalog, number)
+
+    async def _leased(self, run: Run, order: _Order) -> tuple[Lease, int]:
+        """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
+        if order.watch is not None:
+            order.watch.queued()
+        queued_at = time.monotonic()
+        lease = await self._pool.acquire(run, order.caller.client)
+        if order.watch is not None:
+            order.watch.leased()
+        return lease, int((time.monotonic() - queued_at) * 1000)
+
+    async def _watched(
+        self,
+        run: Run,
+        generation: Generation,
+        work: Coroutine[Any, Any, RunResponse],
+        watch: RunWatch | None,
+    ) -> RunResponse:
+        # A task of its own: a cancelled caller must not cut the clean-up short.
+        task = asyncio.create_task(generation.holding(work), name="run")
+        self._live[task] = run
+        task.add_done_callback(lambda done: self._live.pop(done, None))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if watch is not None:
+                watch.ends_with(task)
+            run.abort()
+            raise
+
+
+def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tuple[Diagnostic, ...]:
+    match error:
+        case _Refused():
+            return error.diagnostics
+        case TooComplex():
+            return refused_plan(str(error)).errors
+        case Overloaded():
+            return (_not_started("OVERLOADED", error.message, error.hint),)
+        case HostUnavailable():
+            return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
+
+
+def _may_repeat(
+    catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: RecordedCall
+) -> bool:
+    """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
+    answered it with a question in a round, and waits for nothing."""
+    if call.id in goes_on:
+        return True
+    server = catalog.servers.get(call.server)
+    for tool in () if server is None else server.tools:
+        if tool.tool_name == call.tool:
+            is_given = tool.given is not None and tool.given.retry
+            return is_given or any_fits(patterns, call.server, tool)
+    return False
+
+
+def _not_started(code: str, message: str, hint: str) -> Diagnostic:
+    return Diagnostic(
+        severity="error", code=code, message=f"{message} The script was not started.", hint=hint
+    )

@@ -1,0 +1,167 @@
+"""Policy is the policy of one broker: which grants a run has, by whom it is for and what it asks for itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cellblock.base.errors import ConfigError, InvalidRequest
+from cellblock.base.kept import Newest
+from cellblock.base.settings.policy import DEFAULT, Grant, PolicySettings, is_of_embedder
+from cellblock.run.policy.asking import EMBEDDING
+from cellblock.run.policy.counts import Counts, Quotas
+from cellblock.run.policy.faults import faults, unknown_servers
+from cellblock.run.policy.grants import Grants, Layer
+from cellblock.run.policy.named_tokens import NOTHING, NamedTokens
+
+logger = logging.getLogger("cellblock.policy")
+
+MAX_ASKED_CHARS: Final = 128 * 1024
+"""Bounds a request's own grants: its schemas are compiled while other runs wait."""
+
+MAX_ASKED_SCHEMAS: Final = 20
+"""Bounds the schemas under `arguments` of a request's own grants: each call of a tool is checked against all that fit
+it."""
+
+KEPT_GRANTS: Final = 64
+"""Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
+
+_NO_WISH: Final = Grant()
+"""Holds the grants of a request that narrows nothing. Made once: that takes longer than all else that a run without
+grants asks here."""
+
+
+class Policy:
+    """Says for every client what its runs may call.
+
+    Args:
+        settings: The `policy` section.
+        server_ids: Every server of the configuration, for patterns that name one that is not there; None: not known.
+        tokens: The named tokens, which have grants of their own; None: there are none.
+        asks: Whether the servers' own entries want the user asked about tools.
+        counts: Counts what clients use; None: nobody has a quota.
+
+    Raises:
+        ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
+    """
+
+    def __init__(
+        self,
+        settings: PolicySettings,
+        server_ids: Iterable[str] | None = None,
+        tokens: NamedTokens | None = None,
+        *,
+        asks: bool = False,
+        counts: Counts | None = None,
+    ) -> None:
+        self.settings = settings
+        self._counts = counts
+        self._asks = asks
+        self._server_ids = None if server_ids is None else list(server_ids)
+        self._tokens = tokens
+        self._of_tokens: dict[str, tuple[Grant, Layer | None]] = {}
+        if self._server_ids is not None:
+            for fault in unknown_servers(settings, self._server_ids):
+                raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
+        self._default = _layer("default", settings.default)
+        self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
+        self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)
+
+    def principal_of(self, client: str) -> str:
+        """Returns the principal of a client of a program that embeds the broker: its own where it has a grant under
+        its name, else `embedding`."""
+        return client if client in self._clients and is_of_embedder(client) else EMBEDDING.principal
+
+    def grants_of(self, principal: str, asked: Grant | None = None) -> Grants | None:
+        """Returns the grants of a run; None when nothing is restricted, and nobody is asked.
+
+        Args:
+            principal: Whom the run is for: a name of `PolicySettings.clients`.
+            asked: The request's own.
+
+        Raises:
+            InvalidRequest: The request's own is too large or too deep, or has too many JSON Schemas, or one that cannot
+                be checked.
+        """
+        own = self._clients.get(principal, self._default)
+        issued = self._layer_of_token(principal)
+        if asked is not None and asked == _NO_WISH:
+            asked = None
+        if own is None and issued is None and asked is None and not self._asks:
+            return None
+        if asked is not None and len(asked.arguments) > MAX_ASKED_SCHEMAS:
+            raise InvalidRequest(
+                f"`grants.arguments` has {len(asked.arguments)} schemas, over {MAX_ASKED_SCHEMAS}.",
+                hint="Give one schema to several tools with a pattern, or narrow `grants.tools` instead.",
+            )
+        text = _as_text(asked)
+        if len(text) > MAX_ASKED_CHARS:
+            raise InvalidRequest(
+                f"`grants` has {len(text)} characters as JSON, over {MAX_ASKED_CHARS}.",
+                hint="Name fewer tools, or give shorter schemas.",
+            )
+        key = (id(own), id(issued), text)
+        grants = self._grants.get(key)
+        if grants is not None:
+            self._grants.move_to_end(key)
+            return grants
+        layers = [layer for layer in (own, issued) if layer is not None]
+        if asked is not None:
+            layers.append(Layer(asked, of_request=True))
+        grants = self._grants[key] = Grants(tuple(layers), asks=self._asks)
+        return grants
+
+    def quotas_of(self, principal: str) -> Quotas | None:
+        """Returns what a client may call in a period; None where that is not bounded."""
+        of = self.settings.quotas
+        found = of.get(principal, of.get(DEFAULT))
+        return Quotas(principal, found, self._counts) if found and self._counts is not None else None
+
+    def _layer_of_token(self, principal: str) -> Layer | None:
+        """Returns the grant that a named token has brought, which can only take away from the policy's."""
+        grant = self._tokens.grant_of(principal) if self._tokens is not None else None
+        if grant is None:
+            return None
+        held = self._of_tokens.get(principal)
+        if held is None or held[0] is not grant:
+            layer = _layer(principal, grant) if self._fits(principal, grant) else _layer(principal, NOTHING)
+            held = self._of_tokens[principal] = grant, layer
+        return held[1]
+
+    def _fits(self, principal: str, grant: Grant) -> bool:
+        """Says whether a token's grant still means what it meant: it was made with another state of the configuration,
+        and what it forbids at a server that has another name now would be forbidden nowhere."""
+        try:
+            check_grant(grant, self._server_ids or [])
+        except ConfigError as error:
+            logger.warning("%s is granted nothing: %s", principal, error)
+            return False
+        return True
+
+
+def check_grant(grant: Grant, server_ids: Sequence[str]) -> None:
+    """Looks whether a token's grant can be used. Raises ConfigError: A pattern names no server, or a JSON Schema cannot
+    be checked against.
+    """
+    for fault in faults(PolicySettings(default=grant), server_ids):
+        raise ConfigError(f"The token's grants cannot be used: {fault.message}.", hint=fault.hint)
+
+
+def _as_text(asked: Grant | None) -> str:
+    if asked is None:
+        return ""
+    try:
+        return asked.model_dump_json()
+    except ValueError:
+        raise InvalidRequest(
+            "`grants` cannot be written as JSON: it is nested too deep, or a text in it is no Unicode.",
+            hint="Give simpler schemas, and texts without lone surrogates.",
+        ) from None
+
+
+def _layer(place: str, grant: Grant) -> Layer | None:
+    try:
+        return Layer(grant, of_request=False) if grant != Grant() else None
+    except InvalidRequest as error:
+        raise ConfigError(f"cellblock.policy.{place}: {error.message}", hint=error.hint) from None

@@ -1,0 +1,317 @@
+"""Rules is the policy in one run: every call passes here before it is sent, and what is denied was certainly not
+started."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Final, NoReturn, Protocol
+
+from cellblock.base.errors import CallDenied, Fault
+from cellblock.base.offload.raw import RawJson
+from cellblock.base.questions import QuestionId
+from cellblock.base.settings.policy import PolicySettings
+from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
+from cellblock.run.policy.counts import Quotas
+from cellblock.run.policy.effects import effect_of
+from cellblock.run.policy.grants import Grants
+from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.schemas.validation import Allowance
+
+logger = logging.getLogger("cellblock.policy")
+
+MAX_QUESTIONS: Final = 20
+"""Caps the questions in one run, so that a script cannot wear the user out."""
+
+WAITS: Final = 5
+"""Bounds how long the clock of one run may stand still for answers in all, in bounds of one answer."""
+
+MIN_QUESTION_SECONDS: Final = 1.0
+"""Sets the least time for an answer; a run with less time left for answers does not ask any more."""
+
+_UNAVAILABLE: Final = (
+    "APPROVAL_UNAVAILABLE",
+    "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
+    "Do without this call, use a client with elicitation, or change {where}.",
+)
+
+_NOT_APPROVED: Final = {
+    Verdict.DECLINED: (
+        "APPROVAL_DECLINED",
+        "the user has said no",
+        "Do without this call; do not ask again for the same.",
+    ),
+    Verdict.CANCELLED: (
+        "APPROVAL_CANCELLED",
+        "the user has not chosen",
+        "Ask the user in the conversation what is wanted.",
+    ),
+    Verdict.CANNOT_ASK: _UNAVAILABLE,
+    Verdict.LATER: _UNAVAILABLE,
+    None: (
+        "APPROVAL_TIMEOUT",
+        "the user has not answered within {bound:g} s",
+        "Run the script again when the user is there.",
+    ),
+}
+"""Maps what came of a question, None for no answer in time, to code, reason and hint of the refusal."""
+
+
+class Clock(Protocol):
+    """The wall clock of a run stands still while the user is asked."""
+
+    def stop(self) -> None:
+        """Stops the run's time."""
+        ...
+
+    def go_on(self) -> None:
+        """Lets the run's time pass again."""
+        ...
+
+
+class Waits(Protocol):
+    """Hears which calls of a run wait for a person, and parks the run; `execution.parking.Parking` does."""
+
+    def waits(self, question: Question) -> None:
+        """Hears that a call waits for an answer that may come while the run has its process."""
+        ...
+
+    def goes_on(self, question: QuestionId) -> None:
+        """Hears that nobody waits for this answer any more."""
+        ...
+
+    async def until_parked(self, question: Question) -> NoReturn:
+        """Waits for the run to be parked, which cancels the call."""
+        ...
+
+
+class RunRules:
+    """Applies the policy to one run: its counters, and its questions.
+
+    Args:
+        grants: What the run has.
+        settings: The bounds of questions.
+        approver: Asks the user; None where nobody can be asked.
+        used: What counts for budgets already, and is counted on; None: nothing yet.
+        earlier: What became of the questions of a run that goes on; None: it is a new one.
+        stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
+        quotas: What the client may call in a period; None: as much as it likes.
+
+    Attributes:
+        asked: Counts how often the user was asked.
+        allowed: Holds the numbers of the calls that the user has allowed.
+    """
+
+    def __init__(
+        self,
+        grants: Grants,
+        settings: PolicySettings,
+        approver: Approver | None,
+        used: Counter[tuple[int, str]] | None = None,
+        *,
+        earlier: EarlierQuestions | None = None,
+        stops: bool = False,
+        quotas: Quotas | None = None,
+    ) -> None:
+        earlier = earlier or EarlierQuestions()
+        self._grants = grants
+        self._settings = settings
+        self._approver = approver
+        self._used: Counter[tuple[int, str]] = Counter() if used is None else used
+        self._asking: AbstractAsyncContextManager[object] = (
+            nullcontext() if approver is None else asyncio.Lock()
+        )
+        self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
+        self._stops, self._quotas = stops, quotas
+        self.asked = earlier.asked
+        self.allowed: set[int] = set()
+        self._waited = earlier.waited_ms / 1000
+        self._open = 0
+        self._since = 0.0
+        self._nobody = False
+
+    @property
+    def _most_ms(self) -> int:
+        return WAITS * self._settings.approval_timeout_ms
+
+    def pause_ms(self, *, parks: bool) -> int:
+        """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
+        may_wait = self._approver is not None or parks
+        return self._most_ms if may_wait and (self._stops or self._grants.may_ask) else 0
+
+    @property
+    def waited_ms(self) -> int:
+        """Says how long the user was waited for, in milliseconds."""
+        return int((self._waited + (time.monotonic() - self._since if self._open else 0.0)) * 1000)
+
+    async def admit(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        clock: Clock,
+        call_id: int = 0,
+        parking: Waits | None = None,
+    ) -> None:
+        """Returns when the policy lets a call be sent.
+
+        A call counts for its budgets and quotas when it is admitted this far, whatever the user then says: a script
+        must not ask without end.
+
+        Args:
+            server: The tool's server.
+            tool: The tool.
+            arguments: The input.
+            clock: The run's.
+            call_id: The call's number in its run; 0 without a run.
+            parking: Hears who waits, in a run that can be parked; None in others.
+
+        Raises:
+            CallDenied: It may not; it was not started.
+        """
+        server_id = server.server_id
+        layers = self._grants.layers
+        refusal = self._grants.refusal(server_id, tool)
+        if refusal is not None:
+            # The run's catalog has no such tool; this is the second lock on the same door.
+            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
+        allowance = Allowance(arguments)
+        for layer in layers:
+            if isinstance(arguments, RawJson):
+                # It was held against the schemas of all layers where it was read.
+                found = arguments.refusal
+            else:
+                found = layer.violation(server_id, tool, arguments, allowance)
+            if found is not None:
+                why = f"the policy does not allow this input ({found})"
+                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
+        self._take_budget(server_id, tool)
+        if self._quotas is not None and call_id not in self._waited_before:
+            await self._quotas.take(server_id, tool)
+        if self._is_asked(server_id, tool):
+            await self._ask(call_id, server_id, tool, arguments, clock, parking)
+
+    def recount(self, server: ServerEntry, tool: ToolEntry) -> None:
+        """Counts a call for its budgets that was made before the run was parked."""
+        for key, _ in self._wanted(server.server_id, tool):
+            self._used[key] += 1
+
+    def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:
+        """Returns what inputs of a tool are held against, for whoever reads them where they are too large for
+        `admit`."""
+        return [
+            schema for layer in self._grants.layers for schema in layer.schemas_for(server.server_id, tool)
+        ]
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _is_asked(self, server_id: str, tool: ToolEntry) -> bool:
+        if self._stops and effect_of(tool) != "read":
+            return True
+        return tool.asked or any(layer.asks_about(server_id, tool) for layer in self._grants.layers)
+
+    def _wanted(self, server_id: str, tool: ToolEntry) -> list[tuple[tuple[int, str], int]]:
+        return [
+            ((index, pattern), most)
+            for index, layer in enumerate(self._grants.layers)
+            for pattern, most in layer.budgets(server_id, tool)
+        ]
+
+    def _take_budget(self, server_id: str, tool: ToolEntry) -> None:
+        wanted = self._wanted(server_id, tool)
+        for key, most in wanted:
+            if self._used[key] >= most:
+                why = f"the budget of this run for {key[1]} is {most} calls"
+                raise _denied("BUDGET_USED_UP", tool, why, "Make fewer calls, or do the rest in another run.")
+        for key, _ in wanted:
+            self._used[key] += 1
+
+    async def _ask(
+        self,
+        call_id: int,
+        server_id: str,
+        tool: ToolEntry,
+        arguments: Any,
+        clock: Clock,
+        parking: Waits | None,
+    ) -> None:
+        verdict, bound = self._verdicts.pop(call_id, None), 0.0
+        if verdict is None:
+            if parking is None and (self._approver is None or self._nobody):
+                raise _not_approved(tool, Verdict.CANNOT_ASK)
+            self._open += 1
+            if self._open == 1:
+                self._since = time.monotonic()
+            # The run's time stands still until there is an answer.
+            clock.stop()
+            try:
+                verdict, bound = await self._answered(call_id, server_id, tool, arguments, parking)
+            finally:
+                self._open -= 1
+                if self._open == 0:
+                    self._waited += time.monotonic() - self._since
+                clock.go_on()
+        if verdict is not Verdict.ACCEPTED:
+            raise _not_approved(tool, verdict, bound)
+        self.allowed.add(call_id)
+
+    async def _answered(
+        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, parking: Waits | None
+    ) -> tuple[Verdict | None, float]:
+        """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
+        async with self._asking:
+            left = self._most_ms / 1000 - self._waited
+            bound = min(self._settings.approval_timeout_ms / 1000, left)
+            destructive = effect_of(tool) == "destructive"
+            question = Question(server_id, tool.tool_name, destructive, arguments, bound, call_id)
+            if self._nobody:
+                verdict = Verdict.CANNOT_ASK
+            else:
+                if self.asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
+                    why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
+                    raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
+                self.asked += 1
+                verdict = (
+                    Verdict.LATER
+                    if self._approver is None
+                    else await asked_now(self._approver, question, parking)
+                )
+                # Where nobody is, another question would hold the run for as long again.
+                self._nobody = self._approver is not None and verdict in (
+                    Verdict.CANNOT_ASK,
+                    Verdict.LATER,
+                    None,
+                )
+        if parking is not None and verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
+            await parking.until_parked(question)
+        return verdict, bound
+
+
+async def asked_now(approver: Approver, question: Question, parking: Waits | None) -> Verdict | None:
+    """Asks the user, of whose answer a run that can be parked hears; returns None where none has come in time."""
+    if parking is not None:
+        parking.waits(question)
+    try:
+        async with asyncio.timeout(question.timeout):
+            return await approver(question)
+    except TimeoutError:
+        return None
+    except Exception:
+        logger.exception("the user cannot be asked")
+        return Verdict.CANNOT_ASK
+    finally:
+        if parking is not None:
+            parking.goes_on(question.id)
+
+
+def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:
+    return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
+
+
+def _not_approved(tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+    code, why, hint = _NOT_APPROVED[verdict]
+    where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
+    return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)

@@ -1,0 +1,469 @@
+"""Carries one run from its lease to its response: hears the worker, keeps the budget, ends exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Final
+
+from cellblock.pool.pool import Lease, RunMessage
+from cellblock.record.journal import STOPPED
+from cellblock.record.parked import CANCELLED
+from cellblock.run.calls import ToolCalls
+from cellblock.run.context import RunContext
+from cellblock.run.journaled import journaled
+from cellblock.run.keeping import KeptRun
+from cellblock.run.outcome import (
+    call_limit,
+    ending,
+    not_back,
+    not_written_down,
+    query_limit,
+    run_parked,
+    with_calls,
+    with_certainty,
+    with_unawaited,
+)
+from cellblock.run.parking import Parking, parked_state
+from cellblock.run.queries import MAX_QUERIES, Queries
+from cellblock.run.questions import Questions
+from cellblock.run.replies import Replies
+from cellblock.run.response import Diagnostic, RunResponse, Usage
+from cellblock.run.run_clock import Deadline, RunClock
+from cellblock.run.run_log import RunLog
+from cellblock.run.settled import Settled
+from cellblock.run.states import Event, State, advance
+from cellblock.tools.upstream.requester import PAUSE_MS
+from cellblock_worker.wire import protocol
+
+LEASE_BOUND_SECONDS: Final = 15.0
+"""Bounds the time from sending a run to the first word of it; the host itself gives a boot 10 s."""
+
+HOST_GRACE_SECONDS: Final = 3.0
+"""Says how much later than the host the broker ends a run by its own clock."""
+
+LEAVE_BOUND_SECONDS: Final = 2.0
+"""Bounds the wait for the calls in flight of a run that another broker goes on with."""
+
+MIN_LEFT_MS: Final = 1
+"""Sets what is left of a run's time when it goes on, however much it has used: so it ends by its own limit."""
+
+REPLAY_CPU_MS: Final = 10_000
+"""Says how much more CPU time a run may take to come back to where it was than it may use itself, or, to count as its
+own, than it was known to have used: another machine is slower, and what a lost process had used is not known."""
+
+KILL_BOUND_SECONDS: Final = 4.0
+"""Bounds the time from asking for a worker's death to `Ended`; the host itself allows 2 s."""
+
+
+class Run:
+    """Carries one run; implements `pool.LeaseEvents`.
+
+    Args:
+        context: What the run is made of.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        rules = context.rules
+        self._context = context
+        self._script = context.plan.script
+        self._limits = context.limits
+        self._state = State.SENT
+        self._over = asyncio.Event()
+        self._deadline = Deadline(self._host_broke_word)
+        self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch, context.journal)
+        self._settled = Settled(context)
+        self._replies = Replies(self._send_reply, context.max_message_bytes)
+        self._queries = Queries(
+            context.discovery,
+            self._reply,
+            context.max_message_bytes,
+            has_room=lambda: self._replies.has_room,
+        )
+        self._ended: protocol.Ended | None = None
+        self._lost: str | None = None
+        self._killed_for: Diagnostic | None = None
+        self._leased = False
+        self._aborted = self._leaving = False
+        self._last_id = 0
+        self._parking = Parking(lambda: self._calls.under_way, self._park)
+        self._questions: Questions | None = None
+        self._is_parked = self._is_gone = False
+        self._written: Awaitable[bool] | None = None
+        kept = context.kept if context.kept and context.kept.parks else None
+        parks = kept is not None
+        self._pause_ms = rules.pause_ms(parks=parks) if rules else 0
+        if context.requester is not None or parks:
+            self._pause_ms += PAUSE_MS
+        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
+        if kept is not None:
+            self._questions = Questions(kept, self._parking, self._clock, context.approver)
+        self._calls = ToolCalls(
+            context,
+            self._reply,
+            self._replies.room,
+            self._clock,
+            self._parking if parks else None,
+            self._questions,
+        )
+        self._journaled = journaled(
+            context,
+            self._calls,
+            self._reply,
+            self._kill,
+            lambda said: self._kill(self._breach(said)),
+        )
+
+    def begin(self, lease: Lease) -> None:
+        """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
+        self._lease = lease
+        try:
+            self._start(lease)
+        except BaseException:
+            lease.release()
+            raise
+
+    async def outcome(self, queue_ms: int) -> RunResponse:
+        """Waits for the script's end, and that of its lease, and gives the response. Not to be cancelled: call
+        `abort` instead."""
+        try:
+            await self._over.wait()
+        finally:
+            self._deadline.cancel()
+            self._lease.release()
+        if self._written and not await self._written and self._is_parked:
+            assert self._killed_for
+            self._is_parked, self._killed_for = False, not_written_down(self._killed_for)
+        if self._leaving:
+            # What is answered now is not to be asked again.
+            await self._calls.finish(LEAVE_BOUND_SECONDS)
+        await self._calls.cancel()
+        await self._settled.is_read()
+        response = self._response(queue_ms)
+        self._let_go()
+        return response
+
+    def abort(self) -> None:
+        """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
+        if not self._is_gone:
+            self._aborted = True
+            self._kill(self._ending(protocol.Ended(reason="cancelled")))
+            self._calls.abandon()
+            if self._is_parked and self._context.kept:
+                self._context.kept.take_back(CANCELLED)
+                self._is_parked, self._killed_for = False, self._ending(protocol.Ended(reason="cancelled"))
+
+    def park(self) -> bool:
+        """Parks the run if it waits for people and for nothing else. Says whether it is being parked."""
+        return self._parking.park_now()
+
+    def leave(self) -> None:
+        """Ends the run here, as its broker stops: one that waits for people is parked, one that is written down as it
+        goes is left to another broker, and others are aborted."""
+        kept = self._context.kept
+        if self.park():
+            return
+        if kept is None or not kept.is_durable or not self._leased:
+            self.abort()
+            return
+        kept.is_left = self._aborted = self._leaving = True
+        self._kill(self._ending(protocol.Ended(reason="cancelled")))
+
+    # ---- what the lease tells (LeaseEvents) ----------------------------------------------------------
+
+    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
+        """Takes a message of the host about this run, or of its worker."""
+        if self._state is State.SENT:
+            self._has_worker(message)
+        if self._state is State.RUNNING and isinstance(message, protocol.Call):
+            # Before the others: of most messages this is one.
+            if self._is_next(message.id) and self._noted(message.events):
+                self._on_call(message, body)
+            return
+        if self._state is State.OVER:
+            return
+        match message:
+            case protocol.Ended():
+                self._ended = message
+                if self._state is State.RUNNING and message.reason == "finished":
+                    self._settled.take(message.outcome, body, logged=bool(self._log.entries))
+                self._end()
+            case protocol.Log():
+                self._within(self._log.log(message, body))
+            case _ if self._state is not State.RUNNING:
+                # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
+                return
+            case protocol.Query() if self._is_next(message.id) and self._noted(message.events):
+                self._on_query(message, body)
+            case protocol.Took():
+                if self._replies.took(message.bytes):
+                    self._queries.go_on()
+                else:
+                    self._kill(self._breach(f"it has not read {message.bytes} bytes"))
+            case protocol.Notice():
+                self._within(self._log.notice(body))
+            case protocol.Noted() | protocol.Live():
+                self._on_journal(message, body)
+            case _:
+                return
+
+    def host_lost(self, why: str) -> None:
+        """Ends the run: the host is gone, and the worker with it."""
+        if self._state is not State.OVER:
+            self._lost = why
+            self._end()
+
+    # ---- inside: the way through the states ----------------------------------------------------------
+
+    def _start(self, lease: Lease) -> None:
+        limits = self._limits
+        message = protocol.Run(
+            timeout_ms=self._timeout_ms,
+            cpu_ms=self._cpu_ms,
+            memory_bytes=limits.max_memory_bytes,
+            log_bytes=limits.max_log_bytes,
+            message_bytes=self._context.max_message_bytes,
+            lane=hash(lease.client) & 0xFFFF_FFFF,
+            key=self._context.key,
+            pause_ms=self._pause_ms,
+            replay_ms=self._replay_ms,
+        )
+        self._deadline.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
+        self._to_host(lease, message, self._context.plan.body)
+
+    def _to_host(self, lease: Lease, message: RunMessage, body: bytes = b"") -> None:
+        try:
+            lease.send(message, body)
+        except OSError as error:
+            self.host_lost(str(error))
+
+    def _move(self, event: Event) -> bool:
+        after = advance(self._state, event)
+        if after is None:
+            return False
+        self._state = after
+        return True
+
+    def _kill(self, why: Diagnostic) -> None:
+        if not self._move(Event.KILL):
+            return
+        self._killed_for = why
+        self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
+        self._to_host(self._lease, protocol.Cancel())
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._state is State.RUNNING:
+            self._deadline.at(seconds, "it let a run pass its deadline")
+
+    def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
+        if self._state is State.RUNNING:
+            self._to_host(self._lease, message)
+
+    def _end(self) -> None:
+        if self._move(Event.END):
+            self._parking.close()
+            self._queries.close()
+            self._replies.close()
+            self._deadline.cancel()
+            self._over.set()
+
+    def _host_broke_word(self, why: str) -> None:
+        # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
+        self._lease.host_failed(why)
+        if self._state is not State.OVER:
+            self.host_lost(why)
+
+    def _let_go(self) -> None:
+        """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
+        the collector comes by, and keep it long. What still comes for the run finds that it is over."""
+        self._is_gone = True
+        parts = "calls clock deadline journaled lease log parking queries questions replies settled"
+        for part in parts.split():
+            delattr(self, f"_{part}")
+
+    # ---- inside: parking -----------------------------------------------------------------------------
+
+    @property
+    def _timeout_ms(self) -> int:
+        """Gives what is left of the run's time: what it has used before it was parked counts."""
+        return max(MIN_LEFT_MS, self._limits.timeout_ms - self._context.used_ms)
+
+    @property
+    def _cpu_ms(self) -> int:
+        """Gives what is left of the run's CPU time."""
+        return max(MIN_LEFT_MS, self._limits.max_cpu_ms - self._context.used_cpu_ms)
+
+    @property
+    def _replay_ms(self) -> int:
+        """Gives the CPU time in which the run comes back to where it was; 0: it was nowhere before."""
+        return self._limits.max_cpu_ms + REPLAY_CPU_MS if self._journaled.comes_back else 0
+
+    @property
+    def _replays(self) -> bool:
+        """Says whether the run still has to come back to the point from which it goes on."""
+        return self._journaled.comes_back and not self._journaled.is_live
+
+    def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
+        """Notes what the script has used when it is to go on in another process; its replays do not count."""
+        # A worker that makes new calls and does not say that it is live is no honest one.
+        replayed = ended.replay_cpu_ms if self._journaled.has_replayed else 0
+        used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
+        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed)
+        kept.used_ms = self._used_ms
+
+    @property
+    def _used_ms(self) -> int:
+        """Gives how many milliseconds of wall time the run has used, in all its processes."""
+        before = self._context.used_ms
+        if not self._leased or self._replays:
+            return before
+        return before + max(0, int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000))
+
+    def _park(self) -> None:
+        """Has the run written down, and its worker killed: what that does from now on is as if it had never been."""
+        kept, journal, questions = self._context.kept, self._context.journal, self._questions
+        assert kept and journal and questions
+        if self._state is not State.RUNNING:
+            return
+        parked = parked_state(self._parking, self._context.rules, self._lease.client, kept.losses)
+        why = run_parked(kept.run_id, parked)
+        if journal.lost:
+            self._kill(not_written_down(why, journal.lost))
+            return
+        recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
+        left = self._calls.leave({one.call for one in parked.questions if one.holds_call}, kept.came)
+        for task in left:
+            self._context.generation.until(task)
+        self._is_parked, self._written = True, kept.park(recording, parked, left, questions.leave())
+        self._kill(why)
+
+    # ---- inside: what the worker says ----------------------------------------------------------------
+
+    def _within(self, breach: str | None) -> None:
+        if breach is not None:
+            self._host_broke_word(breach)
+
+    def _is_next(self, call_id: int) -> bool:
+        """Says whether ids count up as they must: a call that is said twice must not be made twice."""
+        if call_id <= self._last_id:
+            self._kill(self._breach(f"call id {call_id} comes again"))
+            return False
+        self._last_id = call_id
+        return True
+
+    def _noted(self, events: str) -> bool:
+        """Takes the events of a journaled run; False: they were none, and the run is over."""
+        return self._journaled.note(events)
+
+    def _on_call(self, message: protocol.Call, body: bytes) -> None:
+        if self._calls.at_limit:
+            self._kill(call_limit(self._limits.max_tool_calls))
+        elif not self._journaled.answers(message, body):
+            facts = self._calls.begin(message.id, message.server, message.tool, body)
+            self._journaled.begun(message.id, facts)
+
+    def _on_query(self, message: protocol.Query, body: bytes) -> None:
+        if self._queries.at_limit:
+            self._kill(query_limit(MAX_QUERIES))
+        elif not self._journaled.answers(message, body):
+            self._queries.begin(message.id, message.op, body)
+
+    def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
+        if isinstance(message, protocol.Noted):
+            self._journaled.noted_apart(body)
+        else:
+            self._journaled.live()
+            if self._replay_ms:
+                self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+
+    def _has_worker(self, message: protocol.FromHost) -> None:
+        """Notes that the run has a worker, which any message about the run implies, but for an end without one."""
+        is_end = isinstance(message, protocol.Ended)
+        if (is_end and message.outcome == "none") or not self._move(Event.LEASED):
+            return
+        self._leased = True
+        if self._context.watch is not None:
+            ran_ms = message.wall_ms if isinstance(message, protocol.Leased | protocol.Ended) else 0
+            self._context.watch.started(ran_ms / 1000)
+        if not is_end:
+            replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
+            self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
+
+    def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.RUNNING or self._leaving:
+            self._journaled.answered(call_id, ok, body)
+        if self._state is State.RUNNING:
+            self._replies.reply(call_id, ok, body)
+
+    def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.RUNNING:
+            # What waited too long was replaced by an error.
+            self._journaled.answered(call_id, ok, body)
+            self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
+
+    # ---- inside: the response ------------------------------------------------------------------------
+
+    def _response(self, queue_ms: int) -> RunResponse:
+        ended = self._ended or protocol.Ended(reason="crashed")
+        if self._context.watch is not None:
+            self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
+        own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
+        diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
+        final, kept = self._killed_for, self._context.kept
+        is_lost = self._is_lost(ended)
+        if kept and (self._is_parked or is_lost):
+            self._note_use(kept, ended)
+            if self._is_parked:
+                kept.parked()
+        if final is None and not self._settled.is_so:
+            final = self._ending(ended)
+        if final is not None:
+            if self._calls.calls and not self._is_parked:
+                final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
+            diagnostics.insert(0, final)
+        trace, rules = self._calls.trace(), self._context.rules
+        response = RunResponse(
+            logs=self._log.entries,
+            result=None if final is not None or self._settled.failed else self._settled.result,
+            diagnostics=diagnostics,
+            tool_trace=trace,
+            usage=Usage(
+                wall_ms=ended.wall_ms,
+                cpu_ms=ended.cpu_ms + self._context.share.bill.cpu_ms,
+                peak_memory_bytes=ended.peak_bytes,
+                queue_ms=queue_ms,
+                tool_wait_ms=self._calls.wait_ms,
+                tool_calls=len(trace),
+                approval_wait_ms=rules.waited_ms if rules and rules.asked else None,
+                reused=ended.reused if self._context.key else None,
+                resumed=None if kept is None else kept.resumed or None,
+            ),
+            parked=self._is_parked,
+            lost=final is not None and not self._aborted and is_lost,
+        )
+        if (journal := self._context.journal) is not None and not self._is_parked:
+            stopped = self._killed_for is not None and ended.reason == "cancelled" and not self._aborted
+            for call, entry in zip(self._calls.calls, trace, strict=True):
+                # Of one that had no answer, too: a replay tells the same.
+                call.duration_ms = entry.duration_ms
+            reason = "finished" if final is None else STOPPED if stopped else ended.reason
+            journal.end(reason, response.as_json)
+        return response
+
+    def _is_lost(self, ended: protocol.Ended) -> bool:
+        """Says whether the run has ended for no fault of its script's, as far as is known."""
+        if self._settled.is_so or self._killed_for is not None:
+            return False
+        if self._lost is not None or ended.reason == "host_stopping":
+            return True
+        # Others may have killed it; one whose script has done it is lost again, and ends then.
+        return ended.reason == "crashed"
+
+    def _breach(self, detail: str) -> Diagnostic:
+        return self._ending(protocol.Ended(reason="protocol", detail=detail))
+
+    def _ending(self, ended: protocol.Ended) -> Diagnostic:
+        if self._lost is None and self._replays and ended.reason in ("cpu", "timeout"):
+            return not_back(self._replay_ms)
+        return ending(ended, self._lost, self._limits, started=self._leased)

@@ -1,0 +1,83 @@
+"""Keeps the log entries and the notices of a run, each within what the host must keep."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cellblock.base.json import is_object
+from cellblock.record.journal import Journal
+from cellblock.run import payload
+from cellblock.run.events import RunWatch
+from cellblock.run.failure import places_in_stacks
+from cellblock.run.response import Diagnostic, LogEntry
+from cellblock.script.source import Script
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker.states import MAX_NOTICES
+
+LOG_NOTE_BYTES: Final = 1024
+"""Bounds what a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap;
+who sends more lies."""
+
+
+class RunLog:
+    """Collects the logs and notices of one run.
+
+    Args:
+        script: Positions in stacks are told in its author's terms; nothing else is touched.
+        max_log_bytes: The run's `maxLogBytes`.
+        watch: Told each entry; None when nobody watches.
+        journal: Knows of each entry whether it was told before; None for a run that is not journaled.
+
+    Attributes:
+        entries: In the order in which they came.
+        notices: The sandbox's warnings, and what it only wants known.
+    """
+
+    def __init__(
+        self, script: Script, max_log_bytes: int, watch: RunWatch | None, journal: Journal | None = None
+    ) -> None:
+        self.entries: list[LogEntry] = []
+        self.notices: list[Diagnostic] = []
+        self._script = script
+        self._most = max_log_bytes + LOG_NOTE_BYTES
+        self._watch = watch
+        self._journal = journal
+        self._bytes = 0
+        self._noticed = 0
+
+    def log(self, message: protocol.Log, body: bytes) -> str | None:
+        """Takes one entry; gives what the host has done wrong, if it has."""
+        self._bytes += len(body)
+        if self._bytes > self._most or len(self.entries) > MAX_LOG_ENTRIES:
+            return "it sent more logs than a run may have"
+        text = places_in_stacks(body, self._script).decode("utf-8", "replace")
+        entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
+        self.entries.append(entry)
+        is_new = self._journal is None or self._journal.logged()
+        if self._watch is not None and is_new:
+            self._watch.logged(entry)
+        return None
+
+    def notice(self, body: bytes) -> str | None:
+        """Takes one notice, which anything may be written in; gives what the host has done wrong, if it has."""
+        self._noticed += 1
+        if self._noticed > MAX_NOTICES:
+            return "it sent more notices than a run may have"
+        try:
+            notice: object = payload.decode(places_in_stacks(body, self._script))
+        except payload.PayloadError:
+            return None
+        if not is_object(notice):
+            return None
+        texts = {key: value for key, value in notice.items() if isinstance(value, str)}
+        self.notices.append(
+            Diagnostic(
+                severity="info" if texts.get("severity") == "info" else "warning",
+                code=texts.get("code", "NOTICE")[:64],
+                message=texts.get("message", "")[:1000],
+                hint=texts.get("hint", "")[:500] or None,
+                path=texts.get("path", "")[:500] or None,
+            )
+        )
+        return None

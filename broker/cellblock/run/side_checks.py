@@ -1,0 +1,326 @@
+"""Checks scripts beside their runs, and keeps what was found by script and by what was known of its tools.
+
+A script that comes again costs a look-up; its types are asked for again only when something else is known of a tool
+that it names. What is found too late for a response comes with the client's next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+from weakref import WeakMethod
+
+from cellblock.base.kept import Newest
+from cellblock.base.tasks import TaskSet
+from cellblock.run.answers import Answers
+from cellblock.run.plan import Plan
+from cellblock.run.response import Diagnostic
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.types.check.ambient import Got, imported_servers
+from cellblock.types.check.checker import Checked, TypeChecker
+
+MAX_KEPT: Final = 1_024
+"""Bounds the scripts whose findings are kept; one takes some 300 bytes, and what was found."""
+
+MAX_TOOLS: Final = 5_000
+"""Bounds the definitions of tools that are held for them, of 3 KiB each: those of a server that changes are others each
+time."""
+
+MAX_UNDER_WAY: Final = 32
+"""Bounds the checks that wait for the compiler; a script that comes then is not checked this time."""
+
+MAX_CLIENTS: Final = 256
+"""Bounds the clients for which diagnostics wait that were found too late."""
+
+MAX_LATE: Final = 3
+"""Bounds the diagnostics of one script that wait for its client's next response."""
+
+MAX_LATE_SCRIPTS: Final = 16
+"""Bounds the scripts of one client of which something waits: more have not been told between two of its responses."""
+
+MAX_TOLD_LATE: Final = 9
+"""Bounds the diagnostics of earlier scripts in one response; the others wait for the one after it."""
+
+MAX_TRIES: Final = 4
+"""Bounds the checks of one script that begin while it runs: one, and one more each time that a tool has answered with a
+text that nobody expected."""
+
+Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
+_KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
+"""Stands for a run in which every tool has answered as was assumed."""
+
+_Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class Kept:
+    """Holds the findings of the check of one script, and what the script was checked against. The servers are held, so
+    that their ids stay theirs."""
+
+    servers: tuple[ServerEntry, ...]
+    assumed: list[Assumed]
+    revision: int
+    checked: Checked
+    certain: Checked | None = None
+
+
+class SideChecks:
+    """Makes and keeps all checks of a broker that run beside runs.
+
+    Args:
+        checker: Asks the compiler; None where type checking is switched off.
+    """
+
+    def __init__(self, checker: TypeChecker | None) -> None:
+        self.checker = checker
+        self._kept: OrderedDict[_Key, Kept] = OrderedDict()
+        self._held: Counter[int] = Counter()
+        self._tools = 0
+        self._late = Newest[str, OrderedDict[bytes, list[Diagnostic]]](MAX_CLIENTS)
+        self._tasks = TaskSet()
+
+    async def close(self) -> None:
+        """Ends the checks that are under way."""
+        self._tasks.cancel()
+        await self._tasks.ended()
+
+    # ---- for the checks ------------------------------------------------------------------------------
+
+    def kept(self, key: _Key) -> Kept | None:
+        """Gives the findings of the last check of a script, if what was known then of the tools is still so."""
+        held = self._kept.get(key)
+        if held is None or self.checker is None:
+            return None
+        known = self.checker.declarations
+        revision = known.revision()
+        if held.revision != revision:
+            if any(
+                _version(was) != _version(known.outputs(server, tool)) for server, tool, was in held.assumed
+            ):
+                self._drop(key)
+                return None
+            held.revision = revision
+        self._kept.move_to_end(key)
+        return held
+
+    def keep(self, key: _Key, found: Kept) -> None:
+        """Keeps the findings of one check."""
+        self._drop(key)
+        self._kept[key] = found
+        for server in found.servers:
+            tools = id(server.tools)
+            self._tools += 0 if self._held[tools] else len(server.tools)
+            self._held[tools] += 1
+        while len(self._kept) > MAX_KEPT or (self._tools > MAX_TOOLS and len(self._kept) > 1):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        if (found := self._kept.pop(key, None)) is not None:
+            for server in found.servers:
+                tools = id(server.tools)
+                self._held[tools] -= 1
+                if not self._held[tools]:
+                    del self._held[tools]
+                    self._tools -= len(server.tools)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
+        """Begins a check, or the wait for one, unless too many are under way."""
+        if len(self._tasks) >= MAX_UNDER_WAY:
+            return None
+        return self._tasks.start(work(), name="side check")
+
+    def tell_later(self, client: str, key: bytes, found: list[Diagnostic]) -> None:
+        """Leaves what was found in a script for the client's next response, behind what waits already."""
+        if not found:
+            return
+        waiting = self._late[client] = self._late.get(client, OrderedDict())
+        if key in waiting or len(waiting) < MAX_LATE_SCRIPTS:
+            waiting[key] = found[:MAX_LATE]
+
+    def take_late(self, client: str, key: bytes) -> list[Diagnostic]:
+        """Takes out what has waited for this client, oldest first; nothing of the script that it has sent again."""
+        waiting = self._late.get(client, OrderedDict())
+        waiting.pop(key, None)
+        told: list[Diagnostic] = []
+        while waiting and len(told) + len(next(iter(waiting.values()))) <= MAX_TOLD_LATE:
+            told += waiting.popitem(last=False)[1]
+        if not waiting:
+            self._late.pop(client, None)
+        return told
+
+
+@dataclass(slots=True)
+class _Try:
+    """Holds one check of a run's script: what it has found, or why nothing."""
+
+    found: Kept | None = None
+    gave_up: Checked | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def outcome(self) -> Checked | None:
+        return self.found.checked if self.found is not None else self.gave_up
+
+
+class SideCheck:
+    """Checks one run's script, against closed types.
+
+    Args:
+        owner: Keeps what is found.
+        plan: The script.
+        catalog: The run's snapshot.
+        client: Whose run it is.
+        bound_seconds: Of each check, once the compiler is there.
+    """
+
+    def __init__(
+        self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str, bound_seconds: float
+    ) -> None:
+        self._owner, self.bound_seconds = owner, bound_seconds
+        self.code = plan.code
+        self.typescript, self.name = plan.script.typescript, plan.script.name
+        self._catalog = catalog
+        self._client = client
+        self.imports = frozenset(plan.script.specifiers)
+        if plan.script.computed:
+            self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
+        self._servers = tuple(imported_servers(catalog, self.imports))
+        self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        kept = owner.kept(self._key(_KNOWN))
+        self._tries: dict[frozenset[tuple[str, str]], _Try] = {}
+        self._assumed: list[Assumed] | None = None
+        if kept is not None:
+            self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
+        self._has_begun = False
+        keeps = kept is None or any(fault.absent for fault in kept.checked.faults)
+        # Not held by what it holds: a check, and what it keeps, goes with its run.
+        look_again = WeakMethod(self._look_again)
+        self.answers = Answers(keeps, lambda: (look := look_again()) and look())
+
+    @property
+    def is_about_tools(self) -> bool:
+        """Says whether the script can call any tool."""
+        return bool(self._servers)
+
+    def begin(self) -> None:
+        """Begins the check, unless its outcome is known or the script calls no tool."""
+        if self._servers:
+            self._has_begun = True
+            self._try({})
+
+    async def outcome(self, most_seconds: float | None = None) -> Checked | None:
+        """Waits for what a check has found, at most `most_seconds`, or as long as the check takes; gives None when it
+        has not been by then."""
+        # Tools may have answered with texts that no one expected: what they are used as is another matter.
+        check = self._try(self._unlike())
+        if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
+            await asyncio.wait([check.task], timeout=most_seconds)
+        return check.outcome
+
+    async def certain(self) -> Checked:
+        """Gives what is found against types as they are, where an open object may have anything beside what is
+        declared."""
+        checker, check = self._owner.checker, self._tries.get(_KNOWN)
+        if checker is None or check is None or check.found is None:
+            return Checked()
+        if check.found.certain is None:
+            checked = await self._check(checker, {}, closed=False)
+            if checked.gave_up is not None:
+                return Checked()
+            check.found.certain = checked
+        return check.found.certain
+
+    def tell_later(self, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
+        """Has what is still to be found told with the client's next response; `diagnostics` words it."""
+
+        async def wait() -> None:
+            checked = await self.outcome()
+            if checked is not None:
+                self._owner.tell_later(self._client, self._script, diagnostics(checked))
+
+        self._owner.spawn(wait)
+
+    def texts(self) -> dict[tuple[str, str], str]:
+        """Gives the names of the tools that have answered JSON in a text each time, by server and export."""
+        found = self.answers.texts()
+        return {
+            (server.server_id, tool.export_name): tool.tool_name
+            for server in (self._servers if found else ())
+            for tool in server.tools
+            if (server.server_id, tool.tool_name) in found
+        }
+
+    def late(self) -> list[Diagnostic]:
+        """Gives what was found too late for the client's last response."""
+        return self._owner.take_late(self._client, self._script)
+
+    def _key(self, got: frozenset[tuple[str, str]]) -> _Key:
+        return self._script, tuple(map(id, self._servers)), got
+
+    def _unlike(self) -> Got:
+        """Gives the answers of this run that are not as was known of the tools."""
+        return self.answers.unlike(self._assumed) if self._assumed is not None else {}
+
+    def _look_again(self) -> None:
+        """Begins another check where a tool has just answered with a text: when the run ends, it is ready."""
+        if self._has_begun and len(self._tries) < MAX_TRIES:
+            self._try(self._unlike())
+
+    def _try(self, got: Got) -> _Try:
+        """Gives the check against what a run has got, and begins it if that is still to do."""
+        this = frozenset(got)
+        check = self._tries.get(this)
+        if check is None:
+            check = self._tries[this] = _Try(self._owner.kept(self._key(this)))
+            if check.found is None:
+                self._start(check, got)
+        return check
+
+    def _start(self, check: _Try, got: Got) -> None:
+        checker = self._owner.checker
+        if checker is None:
+            check.gave_up = Checked(gave_up="type checking is switched off")
+            return
+        key, known = self._key(frozenset(got)), checker.declarations
+        revision = known.revision()
+        named = known.named(self._catalog, self.imports, self.code)
+        assumed = [(server, tool, known.outputs(server, tool)) for server, tool in named]
+        if self._assumed is None:
+            self._assumed = assumed
+
+        async def work() -> None:
+            checked = await self._check(checker, got, closed=True)
+            if checked.gave_up is not None:
+                check.gave_up = checked
+                return
+            check.found = Kept(self._servers, assumed, revision, checked)
+            self._owner.keep(key, check.found)
+
+        check.task = self._owner.spawn(work)
+        if check.task is None:
+            check.gave_up = Checked(gave_up="too many scripts wait for the compiler")
+
+    async def _check(self, checker: TypeChecker, got: Got, *, closed: bool) -> Checked:
+        return await checker.check(
+            self.code,
+            typescript=self.typescript,
+            catalog=self._catalog,
+            imports=self.imports,
+            bound_seconds=self.bound_seconds,
+            wait_for_start=True,
+            closed=closed,
+            got=got,
+        )
+
+
+def _version(output: ToolOutput | None) -> object:
+    """Gives what of an answer about an output makes its types."""
+    if output is None:
+        return None
+    return output.source, output.version, output.document is not None, output.text, output.result

@@ -1,0 +1,235 @@
+"""Tells type errors as diagnostics: before a script is started, and of one that has run, whether it failed or
+not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from cellblock.base.settings.settings import RunSettings, TypecheckMode
+from cellblock.run.failure import CORRECT_IT
+from cellblock.run.request import RunRequest
+from cellblock.run.response import Diagnostic, RunResponse, Severity
+from cellblock.run.side_checks import SideCheck
+from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
+from cellblock.tools.upstream.definitions import shown
+from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
+from cellblock.types.check.compiler import FIX
+from cellblock.types.check.json_texts import Tool
+from cellblock.types.check.parsed import ParsedScript
+
+CHECK_SECONDS: Final = 0.5
+"""Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""
+
+HOLD_SECONDS: Final = 0.03
+"""Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
+
+OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
+"""Lists failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
+
+MAX_QUOTED_CHARS: Final = 80
+"""Bounds the characters of the line of an earlier script that is quoted."""
+
+MAX_INLINE_CHARS: Final = 8 * 1024
+"""Bounds the failed scripts that are parsed at once, in 3 ms; a larger one is parsed in a thread."""
+
+_MISUSED: Final = re.compile(
+    r"TypeError: .*(?:is not a function|is not iterable|of undefined|operator to search for)", re.DOTALL
+)
+"""Matches what the engine says when a text is used as the value whose JSON it is."""
+
+
+LATE: Final = Diagnostic(
+    severity="info",
+    code="TYPECHECK_UNAVAILABLE",
+    message="The script is still being type-checked.",
+    hint="What is found comes with your next response.",
+)
+
+
+class TypeErrors:
+    """Finds the type errors that a response tells.
+
+    Args:
+        settings: The mode, and how long is waited for a check.
+        checker: None where type checking is switched off.
+    """
+
+    def __init__(self, settings: RunSettings, checker: TypeChecker | None) -> None:
+        self._default: TypecheckMode = settings.typecheck
+        self._explicit = "typecheck" in settings.model_fields_set
+        self._checker = checker
+        self._given = settings.typecheck_timeout_ms
+
+    @property
+    def check_seconds(self) -> float:
+        """Bounds a check, and the wait of a script that is checked before it starts."""
+        return CHECK_SECONDS if self._given is None else self._given / 1000
+
+    def mode(self, request: RunRequest) -> TypecheckMode:
+        """Says when this request's script is checked."""
+        return request.typecheck or self._default
+
+    async def before(self, side: SideCheck) -> tuple[list[Diagnostic], list[Diagnostic]]:
+        """Gives the errors that refuse a script, and the notices that belong to its response in any case.
+
+        A script that cannot be checked is not refused: the notice says that it was not.
+        """
+        checked = await side.outcome()
+        if checked is None or checked.gave_up is not None:
+            return [], [self._notice(checked, side)]
+        if not checked.faults:
+            return [], []
+        # Against open types only what is certainly wrong is left, and with it a slip of the pen refuses a script.
+        certain = await side.certain()
+        slips = [fault for fault in checked.faults if fault.slip]
+        told = {(fault.line, fault.column): fault for fault in [*slips, *certain.faults]}
+        errors = _diagnostics([told[place] for place in sorted(told)], "error", side.name)
+        if errors:
+            said = f"{errors[0].message} The script was not started, and no tool was called."
+            errors[0] = errors[0].model_copy(update={"message": said})
+        # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
+        rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
+        return errors, _diagnostics(rest, "warning", side.name)
+
+    def beside(self, side: SideCheck) -> None:
+        """Begins the check of a script that has just been started."""
+        if self._checker is not None:
+            side.begin()
+
+    async def after(
+        self, response: RunResponse, request: RunRequest, side: SideCheck, *, is_last: bool = False
+    ) -> RunResponse:
+        """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
+        is known soon. What is found too late for its client's last response could never be told."""
+        hold = self.check_seconds if is_last or self._given is not None else HOLD_SECONDS
+        found = await (
+            self._of_success(side, hold) if response.ok else self._of_failure(response, request, side, hold)
+        )
+        if not response.ok:
+            response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
+        if found:
+            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
+        return response
+
+    async def _of_success(self, side: SideCheck, hold: float) -> list[Diagnostic]:
+        if self._checker is None or not side.is_about_tools:
+            return []
+        checked = await side.outcome(hold)
+        if checked is None:
+            side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
+            return []
+        return _diagnostics(_missed(checked, side), "warning", side.name)
+
+    async def _of_failure(
+        self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
+    ) -> list[Diagnostic]:
+        if not any(found.code in OF_THE_SCRIPT for found in response.diagnostics):
+            return []
+        # What could not be checked before was told then.
+        asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
+        if self._checker is None and not asked:
+            return []
+        checked = await side.outcome(hold)
+        if checked is None:
+            side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
+            return [LATE] if asked else []
+        if checked.gave_up is not None:
+            # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
+            return [self._notice(checked, side)] if asked else []
+        # The engine has told a missing export already, at the same place.
+        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
+        found = _diagnostics(_counted(checked, side), "warning", side.name)
+        return [fault for fault in found if fault.path not in told]
+
+    def _notice(self, checked: Checked | None, side: SideCheck) -> Diagnostic:
+        why = checked.gave_up if checked is not None else f"it took over {side.bound_seconds:g} s"
+        if self._checker is None:
+            hint = "Set cellblock.typecheck to after or before in the configuration."
+        elif self._checker.unavailable is not None:
+            hint = FIX
+        else:
+            hint = "Read the script against the declarations of its tools."
+        message = f"The script was not type-checked: {why}."
+        return Diagnostic(severity="info", code="TYPECHECK_UNAVAILABLE", message=message, hint=hint)
+
+
+def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
+    """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all."""
+    return [fault for fault in checked.faults if not fault.is_text or side.answers.may_be_text(fault.tool)]
+
+
+def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
+    """Gives what counts in a script that has succeeded: not what a result has after all, whatever is declared."""
+    return [
+        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
+        for fault in _counted(checked, side)
+        if not fault.absent or not side.answers.may_have(fault.absent)
+    ]
+
+
+async def _with_json_text_hint(
+    response: RunResponse, texts: Mapping[Tool, str], code: str, typescript: bool
+) -> RunResponse:
+    """Gives the response, with the likely reason of an exception where what it is about was read of the answer of a
+    tool that has given JSON in a text.
+
+    Args:
+        response: Of a script that failed.
+        texts: The names of the tools that have answered so, by server and export.
+        code: The script.
+        typescript: Whether it is TypeScript and no JavaScript.
+    """
+    diagnostics = list(response.diagnostics)
+    for number, found in enumerate(diagnostics if texts else ()):
+        if found.hint not in CORRECT_IT or found.path is None or _MISUSED.match(found.message) is None:
+            continue
+        line, column = (int(part) for part in found.path.split(":")[-2:])
+        look = partial(_tool_read_at, code, typescript, line, column)
+        tool = look() if len(code) <= MAX_INLINE_CHARS else await asyncio.to_thread(look)
+        if tool is not None and (name := texts.get(tool)) is not None:
+            hint = (
+                f"`{shown(name)}` answered with JSON text: use JSON.parse on it before its fields are read."
+            )
+            diagnostics[number] = found.model_copy(update={"hint": hint})
+    return response.model_copy(update={"diagnostics": diagnostics})
+
+
+def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool | None:
+    text = code.encode("utf-8", "replace").decode()
+    try:
+        source = ParsedScript(text, typescript)
+    except ValueError:
+        return None
+    at = index_of(text, line, column)
+    return source.json_texts.tool_read_by(source.node(at, at + 1))
+
+
+def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
+    """Makes the diagnostics of a script whose response is gone: its places would be taken for those of another."""
+    found: list[Diagnostic] = []
+    for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
+        line = line_of(code, fault.line).strip()
+        if len(line) > MAX_QUOTED_CHARS:
+            start = max(0, fault.column - MAX_QUOTED_CHARS // 2)
+            line = f"{'…' if start else ''}{line[start : start + MAX_QUOTED_CHARS]}…"
+        message = f"In an earlier script of yours, at `{line}`: {diagnostic.message}"
+        found.append(diagnostic.model_copy(update={"message": message, "path": None}))
+    return found
+
+
+def _diagnostics(faults: list[TypeFault], severity: Severity, name: str = SCRIPT_NAME) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            severity=severity,
+            code="TYPE_ERROR",
+            message=fault.message,
+            hint=fault.hint,
+            path=f"{name}:{fault.line}:{fault.column}",
+        )
+        for fault in faults
+    ]

@@ -1,0 +1,1 @@
+"""MCP over stdio, a socket and HTTP; outputs; the dashboard."""

@@ -1,0 +1,297 @@
+"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics.
+
+A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `logins`). Its cookie
+is of use for the dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do.
+Two things can be changed here. To start an upstream server again takes the token itself. To answer a run that waits for
+a person takes the token, or the cookie and the login's key.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cellblock.base.database import StoreError
+from cellblock.base.settings.observe import DashboardSettings
+from cellblock.observe.metrics import CONTENT_TYPE, Metrics
+from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
+from cellblock.serve.http.bodies import read_body
+from cellblock.serve.http.caller import Authenticator, caller_with
+from cellblock.serve.http.logins import CODE_SECONDS, Logins
+from cellblock.serve.http.page_parts import HEADERS, json_page, page_of, text_page
+from cellblock.serve.http.parked_pages import MAX_BODY_BYTES, ParkedPages
+from cellblock.serve.http.refusal import Refused, header
+from cellblock.serve.http.token import SUBJECT
+
+if TYPE_CHECKING:
+    from cellblock.record.keeper import Keeper
+
+logger = logging.getLogger("cellblock.serve")
+
+DASHBOARD_PATH: Final = "/dashboard"
+STATE_PATH: Final = "/dashboard/state"
+CODE_PATH: Final = "/dashboard/code"
+LOGIN_PATH: Final = "/dashboard/login"
+METRICS_PATH: Final = "/metrics"
+
+ASSETS: Final = {
+    DASHBOARD_PATH: ("index.html", "text/html; charset=utf-8"),
+    "/dashboard/app.css": ("app.css", "text/css; charset=utf-8"),
+    "/dashboard/app.js": ("app.js", "text/javascript; charset=utf-8"),
+}
+
+KEY_HEADER: Final = b"x-cellblock-key"
+"""Names the header in which the dashboard's page sends the key of its login."""
+
+DECISION_SECONDS: Final = 30.0
+"""Bounds the time for the body of a decision."""
+
+_DECIDER: Final = "cellblock.decider"
+
+STATE_SECONDS: Final = 0.25
+"""Sets for how long an answer is given again: those who ask very often do not keep the daemon from its work."""
+
+SIGN_IN: Final = "Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
+
+
+class KeptRuns:
+    """Shows the runs that are kept after their end as the dashboard shows all others, without secrets.
+
+    Args:
+        keeper: Has the runs.
+        settings: Says whether logs and scripts are shown.
+        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
+    """
+
+    def __init__(
+        self, keeper: Keeper, settings: DashboardSettings, redacting: Callable[[], Callable[[Any], Any]]
+    ) -> None:
+        self._keeper, self._settings, self._redacting = keeper, settings, redacting
+        self.recent = keeper.recent
+
+    async def run(self, run_id: str) -> dict[str, Any] | None:
+        """Returns the whole of one kept run; None when it is not kept. Raises StoreError."""
+        run = await self._keeper.run(run_id)
+        if run is None:
+            return None
+        if not self._settings.logs:
+            run["logs"] = []
+        if not self._settings.show_scripts:
+            run.pop("script", None)
+        return self._redacting()(run)
+
+
+class Servers:
+    """Shows the upstream servers, for `cellblock restart`.
+
+    Args:
+        facts: Knows their state.
+        restart: Begins to start a server again; False when there is no such server.
+    """
+
+    def __init__(self, facts: BrokerFacts, restart: Callable[[str], bool]) -> None:
+        self._facts, self.restart = facts, restart
+
+    def not_started(self) -> dict[str, str]:
+        """Returns the servers whose entries refer to what is not there, each with why."""
+        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
+
+    def row(self, name: str) -> dict[str, Any] | None:
+        """Returns a server's state; None when there is no such server."""
+        return next((row for row in self._facts.upstreams() if row["name"] == name), None)
+
+
+class SignedIn:
+    """Lets a browser that has logged in pass, or a caller with a token; notes who of them may decide."""
+
+    def __init__(self, app: ASGIApp, logins: Logins, authenticator: Authenticator) -> None:
+        self.app, self.logins, self.authenticator = app, logins, authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cookies, has_token = header(scope, b"cookie") or b"", header(scope, b"authorization") is not None
+        by = self.logins.keyed(cookies, header(scope, KEY_HEADER) or b"")
+        if self.logins.knows(cookies) and not has_token:
+            caller_with(None, scope).put(scope)
+        elif scope["path"] == DASHBOARD_PATH and not has_token and self.authenticator.verifier is not None:
+            await text_page(HTTPStatus.UNAUTHORIZED, SIGN_IN)(scope, receive, send)
+            return
+        elif (await self.authenticator.authenticate(scope)).principal == SUBJECT:
+            by = SUBJECT
+        scope[_DECIDER] = by
+        await self.app(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Says what stands in front of pages.
+
+    Attributes:
+        open: Of those that ask for no token: a login shows its code.
+        token: Of those that ask for one.
+        owner: Of those that ask for one that is nobody's alone.
+        browser: Of those that a browser may read that has logged in; gets how it logs in.
+        decision: Of those that change something that a browser has read.
+    """
+
+    open: list[Middleware]
+    token: list[Middleware]
+    owner: list[Middleware]
+    browser: Callable[[Logins], list[Middleware]]
+    decision: list[Middleware]
+
+
+class Pages:
+    """Holds what the pages show.
+
+    Args:
+        view: What the dashboard shows; None where there is none.
+        metrics: None where there are none.
+        open_metrics: Whether the metrics ask for no token.
+        secure: Whether browsers reach us over TLS.
+        servers: For `cellblock restart`; None where nobody may.
+        kept: The runs that are kept after their end; None where they are not shown.
+        parked: The runs that wait for a person; None where nobody may answer them here.
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        view: View | None,
+        metrics: Metrics | None,
+        *,
+        open_metrics: bool = False,
+        secure: bool = False,
+        servers: Servers | None = None,
+        kept: KeptRuns | None = None,
+        parked: ParkedPages | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._servers = servers
+        self._kept = kept
+        self._view = view
+        self._metrics = metrics
+        self._open_metrics = open_metrics
+        self._parked = parked
+        self._clock = clock
+        self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
+        self._state: tuple[float, Response] | None = None
+
+    def not_started(self) -> dict[str, str]:
+        """Returns the servers that are not started, each with why; none where nobody may start one again."""
+        return {} if self._servers is None else self._servers.not_started()
+
+    def routes(self, guards: Guards) -> list[Route]:
+        """Returns the paths that are there, each behind its guards."""
+        found: list[Route] = []
+        if self._metrics is not None:
+            guard = guards.open if self._open_metrics else guards.token
+            found.append(Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard))
+        if self._servers is not None:
+            page = partial(_server_page, self._servers)
+            found.append(
+                Route("/servers/{name:path}", page, methods=["GET", "POST"], middleware=guards.owner)
+            )
+        if self._view is not None:
+            found += [
+                Route(CODE_PATH, self._code_page, methods=["POST"], middleware=guards.owner),
+                Route(LOGIN_PATH, self._login_page, middleware=guards.open),
+                *self._read_by_browsers(self._view, guards.browser(self._logins), guards.decision),
+            ]
+        return found
+
+    def _read_by_browsers(
+        self, view: View, guard: list[Middleware], decision: list[Middleware]
+    ) -> list[Route]:
+        found = [
+            *(Route(path, partial(_asset, *asset), middleware=guard) for path, asset in ASSETS.items()),
+            Route(STATE_PATH, partial(self._state_page, view), middleware=guard),
+            Route("/dashboard/runs/{run:path}", partial(self._run_page, view), middleware=guard),
+            Route("/dashboard/kept", self._kept_page, middleware=guard),
+        ]
+        if (parked := self._parked) is not None:
+            decide = partial(_decide, parked)
+            found += [
+                Route("/dashboard/parked", partial(_parked_page, parked), middleware=guard),
+                Route(
+                    "/dashboard/parked/{what:path}",
+                    decide,
+                    methods=["POST"],
+                    middleware=[*guard, *decision],
+                ),
+            ]
+        return found
+
+    async def _state_page(self, view: View, _: Request) -> Response:
+        now = self._clock()
+        if self._state is None or now - self._state[0] >= STATE_SECONDS:
+            self._state = (now, json_page(view.state()))
+        return self._state[1]
+
+    async def _run_page(self, view: View, request: Request) -> Response:
+        run_id: str = request.path_params["run"]
+        run = view.board.run(run_id)
+        try:
+            if self._kept is not None and (run is None or run["state"] == "ended"):
+                run = await self._kept.run(run_id) or run
+        except StoreError as error:
+            logger.warning("a kept run cannot be shown: %s", error)
+        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(run)
+
+    async def _kept_page(self, _: Request) -> Response:
+        try:
+            return json_page({"runs": [] if self._kept is None else await self._kept.recent()})
+        except StoreError as error:
+            return json_page({"runs": [], "error": str(error)})
+
+    async def _code_page(self, _: Request) -> Response:
+        return json_page({"path": f"{LOGIN_PATH}?code={self._logins.new_code()}", "seconds": CODE_SECONDS})
+
+    async def _login_page(self, request: Request) -> Response:
+        login = self._logins.begin(request.query_params.get("code", ""))
+        if login is None:
+            return text_page(HTTPStatus.FORBIDDEN, "This code was used, or is too old. " + SIGN_IN)
+        # A fragment is not sent to any server.
+        location, cookie = f"{DASHBOARD_PATH}#key={login.key}", self._logins.set_cookie(login).decode()
+        return Response(None, HTTPStatus.SEE_OTHER, {**HEADERS, "location": location, "set-cookie": cookie})
+
+
+async def _asset(name: str, kind: str, _: Request) -> Response:
+    return page_of(files("cellblock.serve.http").joinpath("page", name).read_bytes(), kind)
+
+
+async def _metrics_page(metrics: Metrics, _: Request) -> Response:
+    return page_of(metrics.page(), CONTENT_TYPE)
+
+
+async def _server_page(servers: Servers, request: Request) -> Response:
+    name: str = request.path_params["name"]
+    if request.method == "POST" and not servers.restart(name):
+        return Response(None, HTTPStatus.NOT_FOUND)
+    if not name:
+        return json_page({"not_started": servers.not_started()})
+    row = servers.row(name)
+    return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
+
+
+async def _parked_page(parked: ParkedPages, request: Request) -> Response:
+    return await parked.listed(request.scope[_DECIDER])
+
+
+async def _decide(parked: ParkedPages, request: Request) -> Response:
+    if (by := request.scope[_DECIDER]) is None:
+        # The cookie alone, or a daemon without tokens.
+        raise Refused(HTTPStatus.FORBIDDEN)
+    body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, DECISION_SECONDS)
+    return await parked.decided(request.path_params["what"], by, body)

@@ -1,0 +1,486 @@
+"""Server serves MCP over streamable HTTP: the SDK's session manager behind the gate, in uvicorn.
+
+Both generations of the protocol are served at one path: sessions (2025-11-25 and before) and self-contained requests
+(2026-07-28).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import mcp_types as types
+import uvicorn
+from mcp import MCPError
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.middleware import Middleware
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cellblock.base.daemon_socket import ListeningSocket
+from cellblock.base.errors import ConfigError
+from cellblock.base.offload.raw import Splices
+from cellblock.base.settings.http import HttpSettings
+from cellblock.base.tasks import end_tasks
+from cellblock.serve.client import Context
+from cellblock.serve.http.activity import Activity, Seen
+from cellblock.serve.http.address import MCP_PATH, Address, config_mark
+from cellblock.serve.http.bodies import Memory, WholeBody
+from cellblock.serve.http.caller import Authenticated, Authenticator, NoNamedTokens
+from cellblock.serve.http.certificate import check_certificate
+from cellblock.serve.http.connection import connections_bounded_by
+from cellblock.serve.http.connections import ConnectionLimit, Connections
+from cellblock.serve.http.in_flight import Drained, Exchange, InFlight, NothingNew, owner_of
+from cellblock.serve.http.logins import Logins
+from cellblock.serve.http.methods import McpMethods
+from cellblock.serve.http.oauth import JwtVerifier, challenge_of
+from cellblock.serve.http.pages import Guards, Pages, SignedIn
+from cellblock.serve.http.public import public_routes
+from cellblock.serve.http.rates import RateLimit, Rates
+from cellblock.serve.http.refusal import Refusals, Refused
+from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
+from cellblock.serve.http.spliced import Spliced
+from cellblock.serve.http.token import OwnTokens, ensure_tokens
+from cellblock.serve.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
+from cellblock.serve.mcp.list_changes import LISTEN
+from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.outputs.kept_outputs import keeping
+from cellblock.serve.service import RunService
+from cellblock.serve.stdio.socket_front import SocketFront
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Bounds the request line and all headers that come in several pieces, one of which has 256 KiB at most; tokens of
+authorization servers take a few KiB."""
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""Bounds the time of a connection without a request; clients keep theirs for 5 to 60 s."""
+
+ACCEPTED_AT_ONCE: Final = 16
+"""Bounds the connections taken in one turn of the loop: few, so that the requests of those which came before are read
+between."""
+
+LISTEN_BACKLOG: Final = 1024
+"""Bounds the connections that wait in the kernel for their turn."""
+
+CLOSE_SECONDS: Final = 2
+"""Bounds the time for the last bytes of connections after everything in flight has ended."""
+
+
+CANCELS: Final = "Cancel %s running task(s)"
+"""Begins what uvicorn logs when it cancels requests that have not ended with all else."""
+
+
+@dataclass(frozen=True)
+class HttpOptions:
+    """Holds what the command line says of the HTTP front-end."""
+
+    address: Address
+    token_file: Path
+    no_auth: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    config: str | None = None
+
+
+class _Server(uvicorn.Server):
+    """Runs uvicorn without its hands on this process's signals, which belong to the command line."""
+
+    def __init__(self, config: uvicorn.Config, on_serving: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_serving = on_serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            # What asyncio takes at once is also what it has asked the kernel to keep.
+            listening.listen(LISTEN_BACKLOG)
+        self._on_serving()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class HttpFrontend:
+    """Serves MCP clients until it is told to stop. Owns the listening socket and all connections.
+
+    Args:
+        settings: The bounds.
+        options: Where, and what protects it.
+
+    Raises:
+        ConfigError: That would be unsafe, the token file or the certificate cannot be used, or the address is taken.
+    """
+
+    def __init__(self, settings: HttpSettings, options: HttpOptions) -> None:
+        address = options.address
+        if (options.tls_cert is None) != (options.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key belong together.", hint="Give both, or neither.")
+        if options.no_auth and settings.oauth is not None:
+            raise ConfigError("--no-auth contradicts cellblock.http.oauth.", hint="Leave one of them out.")
+        address.check_safe(
+            authenticated=not options.no_auth,
+            encrypted=options.tls_cert is not None,
+            named=bool(settings.allowed_hosts),
+        )
+        if options.tls_cert is not None and options.tls_key is not None:
+            check_certificate(options.tls_cert, options.tls_key)
+        self._settings = settings
+        self._options = options
+        self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._drained = False
+        self._shared = settings.oauth is not None
+        self._connections = Connections(settings.max_connections, settings.max_connections)
+        self._sessions = Sessions(
+            settings.max_sessions, settings.max_sessions, settings.session_idle_ms / 1000
+        )
+        self._memory = Memory(settings.max_held_bytes, settings.max_held_bytes)
+        self._rates = Rates(settings.requests_per_second, settings.burst)
+        self._activity, self._in_flight = Activity(), InFlight()
+        # Not idle before it serves.
+        self._activity.begin()
+        self._set_shares()
+        self._socket = address.bind()
+        try:
+            if sys.platform == "linux":
+                # A client that takes nothing of its answer for so long is hung up on.
+                self._socket.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.stall_timeout_ms
+                )
+            self.port: int = self._socket.getsockname()[1]
+            scheme = "https" if options.tls_cert else "http"
+            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
+            self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
+            self.base_url = f"{scheme}://{address.host}:{self.port}"
+            self._verifier = self._make_verifier()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Gives the URL of the MCP endpoint."""
+        return self.base_url + MCP_PATH
+
+    @property
+    def protection(self) -> str:
+        """Says what a client has to show, for people."""
+        if self._settings.oauth is not None:
+            return f"clients need a token of {self._settings.oauth.issuer}"
+        if self._verifier is None:
+            return "no token is asked for: every program of this machine may run scripts"
+        return f"the token is in {self._options.token_file}"
+
+    def stop(self) -> None:
+        """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
+        self._stopping.set()
+
+    def hurry(self) -> bool:
+        """Leaves what is in flight no more time: it ends as at the bound of draining, and its answers go out.
+
+        Returns:
+            Whether there was draining to cut short; there is once at most.
+        """
+        if self._hurried.is_set() or self._drained:
+            return False
+        self._hurried.set()
+        return True
+
+    @property
+    def hurried(self) -> bool:
+        """Says whether draining was cut short."""
+        return self._hurried.is_set()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Says for how many seconds no client has been here."""
+        return self._activity.idle_seconds
+
+    def close(self) -> None:
+        """Gives the address back; for a front-end that does not get to serve."""
+        self._socket.close()
+
+    async def serve(
+        self,
+        service: RunService,
+        *,
+        version: str,
+        ready: Callable[[bool], bool],
+        trouble: Callable[[], str | None] = lambda: None,
+        on_serving: Callable[[], None] = lambda: None,
+        pages: Pages | None = None,
+        broker: str = "",
+    ) -> bool:
+        """Serves until `stop`, then drains.
+
+        Args:
+            service: The broker.
+            version: Of Cellblock.
+            ready: Whether scripts can run; given whether requests are being answered, which take workers.
+            trouble: Says what is away that scripts run without, for whoever asks whether it is ready.
+            on_serving: Called when connections are taken.
+            pages: The dashboard and the metrics.
+            broker: Names this broker to a balancer; empty where it is alone.
+
+        Returns:
+            Whether all that was in flight ended by itself.
+        """
+        if isinstance(self._verifier, OwnTokens):
+            self._verifier.named = service.tokens
+            if service.tokens.any:
+                self._share()
+        splices = Splices()
+        server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
+        manager = StreamableHTTPSessionManager(
+            server,
+            # The gate has checked the same before; this is the SDK's own lock on the door.
+            security_settings=TransportSecuritySettings(
+                allowed_hosts=self._hosts, allowed_origins=self._origins
+            ),
+            session_idle_timeout=self._settings.session_idle_ms / 1000,
+            max_request_body_size=self._settings.max_body_bytes,
+            max_sessions=self._settings.max_sessions,
+        )
+        app = self._app(manager, splices, service, broker, ready, trouble, pages)
+
+        async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
+            if ctx.method not in ("tools/call", LISTEN):
+                return await call_next(ctx)
+            if self._in_flight.draining:
+                raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
+            if ctx.method == LISTEN:
+                self._in_flight.await_no_longer(Exchange.from_context(ctx))
+            return await Exchange.from_context(ctx).carry(ctx, call_next)
+
+        server.middleware.append(bound_to_its_request)
+        config = service.front_config
+        async with keeping(config.outputs, service.store) as kept:
+            web = self._make_web_server(app, on_serving)
+            # Before connections are taken at the address, and until after: who reaches it finds the socket.
+            async with self._socket_front(server, service, version, pages):
+                self._activity.end()
+                with cancellations_unsaid():
+                    return await self._until_drained(server.open(kept), service, manager, web)
+
+    async def _until_drained(
+        self,
+        server: FrontServer,
+        service: RunService,
+        manager: StreamableHTTPSessionManager,
+        web: _Server,
+    ) -> bool:
+        serving = asyncio.create_task(web.serve(sockets=[self._socket]))
+        fresh = asyncio.create_task(self._keep_keys_fresh())
+        try:
+            async with manager.run():
+                stopping = asyncio.create_task(self._stopping.wait())
+                try:
+                    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    stopping.cancel()
+                server.end_streams()
+                drained = await self._in_flight.drain(
+                    self._settings.drain_ms / 1000,
+                    self._hurried,
+                    service.parked_runs.park,
+                    service.parked_runs.going_on.quiet,
+                )
+                self._drained = True
+                if not drained:
+                    logger.warning("runs in flight are ended: the time to drain is over")
+            # The manager has closed all sessions and with them the streams that would never end by themselves.
+            web.should_exit = True
+            await serving
+        finally:
+            web.should_exit = web.force_exit = True
+            await end_tasks(serving, fresh)
+            await _cancelled(web.server_state.tasks)
+            self._socket.close()
+        return drained
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _socket_front(
+        self, server: FrontServer, service: RunService, version: str, pages: Pages | None
+    ) -> contextlib.AbstractAsyncContextManager[object]:
+        """Makes what serves `connect` on this machine; nothing where no socket can be made."""
+        address = f"{self._options.address.host}:{self.port}"
+        try:
+            listening = ListeningSocket(service.front_config.state_dir, address)
+        except OSError as error:
+            logger.warning("`cellblock connect` cannot use this daemon: no socket can be made: %s", error)
+            return contextlib.nullcontext()
+        return SocketFront(
+            listening,
+            server,
+            service,
+            self._in_flight,
+            self._activity,
+            verifier=self._verifier,
+            most=self._settings.max_sessions,
+            version=version,
+            config=config_mark(self._options.config),
+            not_started=dict if pages is None else pages.not_started,
+        )
+
+    def _make_verifier(self) -> TokenVerifier | None:
+        if self._settings.oauth is not None:
+            return JwtVerifier(self._settings.oauth)
+        if self._options.no_auth:
+            return None
+        return OwnTokens(ensure_tokens(self._options.token_file), self._share)
+
+    async def _keep_keys_fresh(self) -> None:
+        if isinstance(self._verifier, JwtVerifier):
+            await self._verifier.keys.keep_fresh()
+
+    def _share(self) -> None:
+        """Lets one principal have its share alone, now that there are several."""
+        if not self._shared:
+            self._shared = True
+            self._set_shares()
+
+    def _set_shares(self) -> None:
+        """Gives one principal half where there may be several, so that others have the rest."""
+        part, settings = 2 if self._shared else 1, self._settings
+        self._connections.share = max(1, settings.max_connections // part)
+        self._sessions.share = max(1, settings.max_sessions // part)
+        self._memory.share = max(1, settings.max_held_bytes // part)
+
+    def _app(
+        self,
+        mcp: StreamableHTTPSessionManager,
+        splices: Splices,
+        service: RunService,
+        broker: str,
+        ready: Callable[[bool], bool],
+        trouble: Callable[[], str | None],
+        pages: Pages | None,
+    ) -> ASGIApp:
+        """Puts together what a request passes before the SDK sees it."""
+        settings, oauth = self._settings, self._settings.oauth
+        counts = service.counts if service.store.is_shared else None
+        authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
+        authenticated = Middleware(Authenticated, authenticator)
+        connections = Middleware(ConnectionLimit, self._connections)
+        rates = Middleware(RateLimit, self._rates, counts)
+        seen = Middleware(Seen, self._activity)
+
+        def browser(logins: Logins) -> list[Middleware]:
+            signed_in = Middleware(SignedIn, logins, authenticator)
+            return [own_site, signed_in, Middleware(NoNamedTokens), connections, rates, seen]
+
+        own_site = Middleware(OwnSite)
+        guards = Guards(
+            open=[own_site, rates],
+            token=[own_site, authenticated, connections, rates],
+            owner=[own_site, authenticated, Middleware(NoNamedTokens), connections, rates, seen],
+            browser=browser,
+            decision=[Middleware(NothingNew, self._in_flight)],
+        )
+        # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
+        # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
+        mcp_guards = [
+            authenticated,
+            seen,
+            Middleware(McpMethods, config_mark(self._options.config), self._in_flight),
+            connections,
+            Middleware(SessionLimit, self._sessions),
+            rates,
+            Middleware(
+                WholeBody,
+                settings.max_body_bytes,
+                settings.body_timeout_ms / 1000,
+                self._memory,
+                service.apart,
+            ),
+            Middleware(Drained, self._in_flight),
+            *([Middleware(SessionNames, broker)] if broker else []),
+            Middleware(Spliced, splices),
+        ]
+        return Router(
+            [
+                Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
+                *public_routes(self._in_flight, ready, trouble, oauth, [rates]),
+                *(pages.routes(guards) if pages is not None else ()),
+            ],
+            redirect_slashes=False,
+            # Nobody without a token learns which paths there are.
+            default=Authenticated(_not_found, authenticator),
+            # What can be read in two ways goes before anything is believed, and a hostile page before any answer.
+            middleware=[
+                Middleware(Refusals),
+                Middleware(OneLength),
+                Middleware(TrustedHosts, self._hosts),
+                Middleware(TrustedOrigins, self._origins),
+            ],
+        )
+
+    def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
+        options = self._options
+        config = uvicorn.Config(
+            app,
+            http=connections_bounded_by(self._settings.header_timeout_ms / 1000, self._connections),
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=ACCEPTED_AT_ONCE,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSE_SECONDS,
+            ssl_certfile=options.tls_cert,
+            ssl_keyfile=options.tls_key,
+        )
+        return _Server(config, on_serving)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Refused(404)
+
+
+@contextlib.contextmanager
+def cancellations_unsaid() -> Generator[None]:
+    """Leaves out of the web server's log, inside the block, that requests were cancelled: at the end that is our own
+    doing."""
+
+    def is_said(record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        if kind is not None:
+            return not issubclass(kind, asyncio.CancelledError)
+        return not str(record.msg).startswith(CANCELS)
+
+    log = logging.getLogger("uvicorn.error")
+    # In front of the filter that makes one line of a record, without its exception.
+    log.filters.insert(0, is_said)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_said)
+
+
+async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels requests that are still being answered."""
+    left = set(tasks)
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=CLOSE_SECONDS)

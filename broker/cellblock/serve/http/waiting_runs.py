@@ -1,0 +1,180 @@
+"""Waiting_runs shows the runs of a broker that wait for a person, without the configuration's secrets, and takes what
+the person says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.base.json import is_array, is_object
+from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
+from cellblock.base.visible_text import spelled_out
+from cellblock.run.events import Decision, RunEvents
+from cellblock.tools.schemas.replies import WrongAnswer
+
+if TYPE_CHECKING:
+    from cellblock.record.parked_runs import ParkedRuns
+    from cellblock.record.views import ParkedRun
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_FIELDS: Final = 50
+"""Bounds the fields that the page has of one form."""
+
+MAX_SHOWN: Final = 100
+"""Bounds the runs that the page lists."""
+
+Redacted = Callable[[Any], Any]
+
+
+Form = dict[str, Any]
+"""Holds the fields of a form with which a server asks."""
+
+
+class NotAsked(Exception):
+    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
+
+
+class NotAnswered(Exception):
+    """Tells that a decision does not answer what a server asks: nothing was done."""
+
+
+class WaitingRuns:
+    """Shows parked runs, and takes decisions about them.
+
+    Args:
+        runs: The parked runs.
+        events: Hears of each decision.
+        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
+    """
+
+    def __init__(self, runs: ParkedRuns, events: RunEvents, redacting: Callable[[], Redacted]) -> None:
+        self._runs, self._events, self._redacting = runs, events, redacting
+
+    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
+        """Returns the newest of all clients; `inputs` says whether with what is to be sent. Raises StoreError."""
+        redacted = self._redacting()
+        return [
+            _shown(run, redacted, inputs=inputs)
+            for run in await self._runs.waiting(limit=MAX_SHOWN)
+            if run.questions
+        ]
+
+    async def answer(
+        self,
+        run_id: str,
+        answer: Answer,
+        calls: Sequence[QuestionId] | None,
+        by: str,
+        form: Form | None = None,
+    ) -> dict[str, Any] | None:
+        """Answers questions of a run, all that are open where `calls` is None; says which, and which are left. None
+        where no such run waits. `form` has the fields of the one question of a server that is answered.
+
+        Raises:
+            NotAsked: One of the calls does not wait.
+            NotAnswered: One of them waits for more than a yes.
+            StoreError: The answer is not written down.
+        """
+        found = await self._runs.questions(run_id)
+        if found is None:
+            return None
+        waiting = [question.id for question in found[1]]
+        wanted = waiting if calls is None else sorted(set(calls))
+        if not wanted or not set(wanted) <= set(waiting):
+            raise NotAsked
+        given: Given = answer
+        if form is not None:
+            if len(wanted) > 1 or answer != "accepted":
+                raise NotAnswered("A form answers one question.")
+            given = {"action": "accept", "content": form}
+        try:
+            run = await self._runs.answer(run_id, dict.fromkeys(wanted, given))
+        except WrongAnswer as error:
+            raise NotAnswered(error.message) from None
+        if run is None:
+            return None
+        told = tuple(question.call for question in found[1] if question.id in wanted)
+        self._tell(Decision(run=run_id, verdict=answer, calls=told, by=by))
+        left = [str(question.id) for question in run.questions]
+        return {"id": run_id, "verdict": answer, "calls": [str(one) for one in wanted], "left": left}
+
+    async def cancel(self, run_id: str, by: str) -> bool:
+        """Ends a parked run; says whether there was one. Raises StoreError."""
+        is_done = await self._runs.cancel(run_id)
+        if is_done:
+            self._tell(Decision(run=run_id, verdict="cancelled", calls=(), by=by))
+        return is_done
+
+    def _tell(self, decision: Decision) -> None:
+        calls = ", ".join(map(str, decision.calls)) or "all"
+        logger.info("run %s: calls %s %s by %s", decision.run, calls, decision.verdict, decision.by)
+        self._events.decided(decision)
+
+
+def _shown(run: ParkedRun, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "principal": spelled_out(run.principal),
+        "since": run.began,
+        "until": run.expires,
+        "questions": [_question(question, redacted, inputs=inputs) for question in run.questions],
+    }
+
+
+def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> dict[str, Any]:
+    shown = {
+        "call": question.call,
+        "number": str(question.id),
+        "kind": question.kind,
+        "server": spelled_out(redacted(question.server)),
+        "tool": spelled_out(redacted(question.tool)),
+        "destructive": question.destructive,
+        "bytes": question.bytes,
+    }
+    if not inputs:
+        return shown
+    said = spelled_out(redacted(question.said))
+    return {**shown, **_input(question, redacted), "said": said, "fields": _fields(question, redacted)}
+
+
+def _fields(question: ParkedQuestion, redacted: Redacted) -> list[dict[str, Any]]:
+    """Returns the fields of the form with which a server asks; those of any other question are none."""
+    asked: object = json.loads(question.request) if question.kind == "elicitation" else None
+    schema: object = asked.get("requestedSchema") if is_object(asked) else None
+    fields: object = schema.get("properties") if is_object(schema) else None
+    if not is_object(schema) or not is_object(fields):
+        return []
+    required: object = schema.get("required")
+    shown: list[dict[str, Any]] = []
+    for name, field in [*fields.items()][:MAX_FIELDS]:
+        about = field if is_object(field) else {}
+        options: object = about.get("enum")
+        shown.append(
+            {
+                "name": name,
+                "title": spelled_out(redacted(str(about.get("title") or name))),
+                "type": str(about.get("type")),
+                "options": [str(one) for one in options] if is_array(options) else None,
+                "required": is_array(required) and name in required,
+            }
+        )
+    return shown
+
+
+def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
+    """Returns an input as it is shown, and whether that is all of it."""
+    text: str = redacted(question.input)
+    if question.bytes > SHOWN_BYTES:
+        # A secret that is cut in two is not known for one: it can only stand at the end, which is left out.
+        return {"input": spelled_out(text[: len(text) // 2]), "whole": False}
+    try:
+        value = json.loads(text)
+        if (without := redacted(value)) != value:
+            # A secret that JSON writes with escapes.
+            text = json.dumps(without, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        pass
+    return {"input": spelled_out(text), "whole": True}

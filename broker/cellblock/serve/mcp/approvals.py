@@ -1,0 +1,138 @@
+"""Asks the user by MCP elicitation whether a call may be made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final
+
+import mcp_types as types
+from pydantic import TypeAdapter
+
+from cellblock.base.offload.raw import RawJson
+from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
+from cellblock.base.visible_text import spelled_out
+from cellblock.run.policy.asking import Approver, Question, Verdict
+from cellblock.run.questions import key_of
+from cellblock.serve.mcp.requests_back import Ask
+from cellblock.tools.schemas.replies import METHODS
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_INPUT_CHARS: Final = 1_500
+"""Bounds what a question shows of a call's input; the user is told how much is not shown."""
+
+MAX_NAME_CHARS: Final = 200
+
+NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
+"""Describes the form, which has no fields: whether it is accepted is the answer."""
+
+_KEY: Final = "question-"
+_ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
+
+_VERDICTS: Final = {
+    "accept": Verdict.ACCEPTED,
+    "decline": Verdict.DECLINED,
+    "cancel": Verdict.CANCELLED,
+}
+
+
+def question_text(question: Question) -> str:
+    """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
+    if question.login is not None:
+        return _login_text(question.server_id, question.tool_name, question.login.said)
+    if isinstance(question.arguments, RawJson):
+        shown = _visible(question.arguments.beginning(MAX_INPUT_CHARS), MAX_INPUT_CHARS)
+        shown += f"… ({len(question.arguments.raw):,} bytes in all)"
+    else:
+        shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
+    return _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
+
+
+def parked_text(question: ParkedQuestion) -> str:
+    """Words the question of a parked run for people."""
+    if question.kind == "login":
+        return _login_text(question.server, question.tool, question.said)
+    shown = _visible(question.input, MAX_INPUT_CHARS)
+    if question.bytes > len(question.input.encode("utf-8", "surrogatepass")):
+        shown += f"… ({question.bytes:,} bytes in all)"
+    return _text(question.server, question.tool, shown, destructive=question.destructive)
+
+
+def parked_requests(
+    questions: Iterable[ParkedQuestion], can_answer: Callable[[types.InputRequest], bool]
+) -> types.InputRequests:
+    """Makes what a client is asked for its parked run: what servers ask, as they do, and forms for the rest. What
+    `can_answer` denies is left out."""
+    made = {key_of(question.id): _request(question) for question in questions}
+    return {key: request for key, request in made.items() if can_answer(request)}
+
+
+def _request(question: ParkedQuestion) -> types.InputRequest:
+    if not question.is_of_server:
+        return types.ElicitRequest(params=_form(parked_text(question)))
+    # It was a request when it was written down, redacted and in the server's name.
+    return _request_model().validate_python(
+        {"method": METHODS[question.kind], "params": json.loads(question.request)}, by_name=False
+    )
+
+
+@cache
+def _request_model() -> TypeAdapter[types.InputRequest]:
+    return TypeAdapter(types.InputRequest)
+
+
+def answers_in(responses: types.InputResponses) -> dict[QuestionId, Given]:
+    """Returns what a client says to questions; what names none is left out."""
+    found: dict[QuestionId, Given] = {}
+    for key, answer in responses.items():
+        with contextlib.suppress(ValueError):
+            question = QuestionId.parse(key.removeprefix(_KEY) if key.startswith(_KEY) else "")
+            if question.nth == 0 and isinstance(answer, types.ElicitResult):
+                found[question] = _ANSWERS[answer.action]
+            else:
+                found[question] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return found
+
+
+def _form(text: str) -> types.ElicitRequestFormParams:
+    return types.ElicitRequestFormParams(message=text, requested_schema=NO_FIELDS)
+
+
+def _text(server_id: str, tool_name: str, shown: str, *, destructive: bool) -> str:
+    destroys = ", which can destroy data" if destructive else ""
+    tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
+    return f"A script wants to call {tool}{destroys}. Allow this call?\nIts input: {shown}"
+
+
+def _login_text(server_id: str, tool_name: str, said: str) -> str:
+    tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
+    return (
+        f"A script's call of {tool} needs a login: {_visible(said, MAX_INPUT_CHARS)}\n"
+        "Accept when you have logged in."
+    )
+
+
+def _visible(text: str, most: int) -> str:
+    """Shows invisible characters as escapes, wide gaps as their width, and what is over `most` as its length."""
+    rest, shown = len(text) - most, spelled_out(text[:most])
+    return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
+
+
+def elicitor(ask: Ask) -> Approver:
+    """Asks the user through the client of a run."""
+
+    async def approve(question: Question) -> Verdict:
+        request = types.ElicitRequest(params=_form(question_text(question)))
+        # Of a call without a run, any name will do: it is not parked.
+        key = key_of(question.id) if question.call_id else ""
+        answer = await ask(request, types.ElicitResult, question.timeout, key=key)
+        if isinstance(answer, types.ErrorData):
+            logger.info("the client does not ask its user: %s", answer.code)
+            return Verdict.CANNOT_ASK
+        return _VERDICTS[answer.action] if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
+
+    return approve

@@ -1,0 +1,191 @@
+"""Clients talk to this MCP server.
+
+It greets them by itself; every other request waits until the broker runs, and is answered by the `Surface` that is
+opened then: importing that takes as long as greeting a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+
+from cellblock.base.offload.raw import Splices
+from cellblock.base.settings.sections import Profile
+from cellblock.base.tasks import beside
+from cellblock.serve.client import Context, Owner, OwnerOf
+from cellblock.serve.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
+from cellblock.serve.mcp.manual import instructions
+from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
+from cellblock.serve.mcp.tool_name import ToolNames
+from cellblock.serve.mcp.use import UseLog
+from cellblock.serve.service import RunService
+
+if TYPE_CHECKING:
+    from cellblock.serve.mcp.proxy import Proxy
+    from cellblock.serve.mcp.surface import Surface
+    from cellblock.serve.outputs.kept_outputs import KeptOutputs
+
+
+def _changes(profile: Profile) -> NotificationOptions:
+    return NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=profile == "proxy")
+
+
+METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "tools/list": (types.PaginatedRequestParams, "list_tools"),
+    "resources/list": (types.PaginatedRequestParams, "list_resources"),
+    "resources/templates/list": (types.PaginatedRequestParams, "templates"),
+    "resources/read": (types.ReadResourceRequestParams, "read_resource"),
+    "tools/call": (types.CallToolRequestParams, "call_tool"),
+    "subscriptions/listen": (types.SubscriptionsListenRequestParams, "listen"),
+    "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
+}
+"""Maps methods to the methods of the surface that answer them."""
+
+PROXY_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "resources/subscribe": (types.SubscribeRequestParams, "subscribe"),
+    "resources/unsubscribe": (types.UnsubscribeRequestParams, "unsubscribe"),
+    "prompts/list": (types.PaginatedRequestParams, "list_prompts"),
+    "prompts/get": (types.GetPromptRequestParams, "get_prompt"),
+    "completion/complete": (types.CompleteRequestParams, "complete"),
+}
+"""Maps the requests that the profile `proxy` alone has to their parameters and handlers."""
+
+TASK_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "tasks/get": (TaskParams, "get_task"),
+    "tasks/update": (UpdateTaskParams, "update_task"),
+    "tasks/cancel": (TaskParams, "cancel_task"),
+}
+"""Maps the requests of the Tasks extension to their parameters and handlers, which the profile `proxy` does not have:
+it runs no scripts."""
+
+
+class FrontServer(Server[dict[str, Any]]):
+    """A front server is an MCP server in front of a broker.
+
+    Args:
+        service: The broker, which need not run yet.
+        version: Of Cellblock.
+        owner_of: Says whose a request is.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+    """
+
+    def __init__(
+        self,
+        service: RunService,
+        *,
+        version: str,
+        owner_of: OwnerOf = lambda context: Owner(stdio_principal(context), STDIO_CLIENT),
+        splices: Splices | None = None,
+    ) -> None:
+        super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
+        self.splices: Final = splices
+        self._service, self._owner_of = service, owner_of
+        config = service.front_config
+        self._uses = UseLog(config.state_dir)
+        self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
+        self._surface: Surface | Proxy | None = None
+        self._opened = asyncio.Event()
+        if config.shown.profile == "proxy":
+            methods = METHODS | PROXY_METHODS
+        else:
+            methods = METHODS | TASK_METHODS
+            self.extensions[EXTENSION] = {}
+        for method, (params, name) in methods.items():
+            self.add_request_handler(method, params, self._at_surface(name))
+        initialized = self._at_surface("greeted")
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+        self.middleware.append(self._granted.greet)
+        self._renew_greeting()
+        if config.traced:
+            from cellblock.serve.mcp.trace_context import with_trace_context
+
+            self.middleware.append(with_trace_context)
+
+    def open(self, kept: KeptOutputs | None = None) -> Self:
+        """Answers what waits, and what comes, now that the broker runs; returns the server itself. Without `kept`,
+        responses are whole."""
+        from cellblock.serve.mcp.proxy import Proxy
+        from cellblock.serve.mcp.surface import INPUT_SCHEMA, Surface
+
+        shown = self._service.front_config.shown
+        self._surface = (Proxy if shown.profile == "proxy" else Surface)(
+            self._service,
+            self._granted,
+            self._uses,
+            owner_of=self._owner_of,
+            splices=self.splices,
+            kept=kept,
+        )
+        # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
+        names = ToolNames(shown).taken
+        self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
+        if isinstance(self._surface, Proxy):
+            self.get_tool_input_schema = self._surface.input_schema
+            self.middleware.append(self._surface.place_large)
+        self._opened.set()
+        return self
+
+    def end_streams(self) -> None:
+        """Ends the streams of changes, which would never end by themselves."""
+        if self._surface is not None:
+            self._surface.changes.close()
+
+    async def opened(self) -> None:
+        """Waits until the server is open."""
+        await self._opened.wait()
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Returns the SDK's options with the changes that are announced (the SDK has a parameter for that and, over
+        HTTP, never gives it), and without the extensions of later revisions."""
+        options = super().create_initialization_options(
+            notification_options or _changes(self._service.front_config.shown.profile),
+            experimental_capabilities,
+            extensions,
+        )
+        # Who is greeted by `initialize` speaks an older revision, which has no extensions.
+        options.capabilities.extensions = extensions
+        return options
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _following(self, _: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
+        """Follows changes of the catalog, for the greeting and the clients, as long as the server lives."""
+        self._renew_greeting()
+        unwatch = self._service.watch_catalog(self._renew_greeting)
+        try:
+            async with beside(self._follow_changes(), name="list changes"):
+                yield {}
+        finally:
+            unwatch()
+
+    def _at_surface(self, method: str) -> Any:
+        """Returns a handler that hands on to a method of the surface, when there is one."""
+
+        async def handle(context: Context, params: Any) -> Any:
+            if self._surface is None:
+                await self._opened.wait()
+            return await getattr(self._surface, method)(context, params)
+
+        return handle
+
+    async def _follow_changes(self) -> None:
+        await self._opened.wait()
+        assert self._surface is not None
+        async with self._surface.changes.followed():
+            await asyncio.Event().wait()
+
+    def _renew_greeting(self) -> None:
+        profile = self._service.front_config.shown.profile
+        self.instructions = instructions(self._service.known_catalog, profile)

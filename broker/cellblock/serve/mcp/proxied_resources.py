@@ -1,0 +1,206 @@
+"""Passes on what servers have beside tools, in the profile `proxy`: resources, prompts, completions.
+
+A client has these of the servers that are given it whole (docs/decisions, 104). Of two servers with the same URI, the
+first in the order of the configuration answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import mcp_types as types
+from mcp import MCPError
+
+from cellblock.base.errors import CellblockError, ScriptError
+from cellblock.serve.client import Context, OwnerOf
+from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.service import RunService
+from cellblock.tools.catalog.model import ServerEntry
+from cellblock.tools.catalog.requests import CAPABILITIES, COMPLETE, GET_PROMPT, READ, Kind, RequestEntry
+from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.entries import MAX_KEY_CHARS, key_of
+from cellblock.types.definitions import has_one_server, long_name
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_TOLD: Final = 1_000
+"""Bounds the clashes that are remembered as told."""
+
+Ask = Callable[[Context, ServerEntry, RequestEntry, dict[str, Any]], Awaitable[Any]]
+Paged = types.PaginatedRequestParams | None
+
+
+class Offered(NamedTuple):
+    """Holds an entry of a list, and whose it is."""
+
+    server: ServerEntry
+    entry: Any
+
+
+class ProxiedResources:
+    """Answers the requests of clients that are none of tools.
+
+    Args:
+        service: The broker.
+        granted: What each client is given.
+        owner_of: Says whose a request is.
+        ask: Sends a request to a server, for a client.
+    """
+
+    def __init__(self, service: RunService, granted: Granted, owner_of: OwnerOf, ask: Ask) -> None:
+        self._service, self._granted, self._owner_of = service, granted, owner_of
+        self._ask_server = ask
+        self._clashes: set[tuple[str, str, str]] = set()
+
+    def lists(self, principal: str) -> dict[str, str]:
+        """Says which lists a principal has; another value is another list."""
+        servers = {
+            server.server_id: server
+            for has in CAPABILITIES.values()
+            for server in self._granted.whole_servers(principal, has)
+        }
+        return {f"{one.server_id} {one.session} {one.revision}": "" for one in servers.values()}
+
+    async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
+        """Handles `resources/list`."""
+        found = await self._first(context, "resources")
+        return types.ListResourcesResult(resources=[one.entry for one in found.values()])
+
+    async def templates(self, context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
+        """Handles `resources/templates/list`."""
+        found = await self._first(context, "resourceTemplates")
+        return types.ListResourceTemplatesResult(resource_templates=[one.entry for one in found.values()])
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """Handles `resources/read`."""
+        server = await self.server_of(context, params.uri)
+        result: types.ReadResourceResult = await self.ask(context, server, READ, {"uri": params.uri})
+        # Whatever its server says: who may read it, differs from client to client.
+        return result.model_copy(update={"cache_scope": "private"})
+
+    async def list_prompts(self, context: Context, _params: Paged) -> types.ListPromptsResult:
+        """Handles `prompts/list`."""
+        found = await self._prompts(context, fresh=True)
+        prompts = [one.entry.model_copy(update={"name": name}) for name, one in found.items()]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        """Handles `prompts/get`."""
+        one = await self._prompt(context, params.name)
+        given = {"name": one.entry.name, "arguments": params.arguments or {}}
+        return await self.ask(context, one.server, GET_PROMPT, given)
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """Handles `completion/complete`."""
+        given = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+        if isinstance(params.ref, types.PromptReference):
+            one = await self._prompt(context, params.ref.name)
+            server, given["ref"]["name"] = one.server, one.entry.name
+        else:
+            server = await self.server_of(context, params.ref.uri)
+        return await self.ask(context, server, COMPLETE, given)
+
+    async def ask(
+        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
+    ) -> Any:
+        """Sends a request to a server, for a client. Raises MCPError."""
+        try:
+            return await self._ask_server(context, server, request, given)
+        except (ScriptError, CellblockError) as error:
+            code: int | None = getattr(error, "rpc_code", None)
+            raise MCPError(code or types.INTERNAL_ERROR, str(error)) from None
+
+    async def server_of(self, context: Context, uri: str) -> ServerEntry:
+        """Returns the server that answers for a URI, or URI template: it lists that, or has a template for it.
+
+        Raises:
+            MCPError: There is none.
+        """
+        await self._service.about_to_answer()
+        servers = self._granted.whole_servers(self._owner_of(context).principal, "resources")
+        if len(servers) == 1 and len(uri) <= MAX_KEY_CHARS:
+            return servers[0]
+        for fresh in (False, True) if servers and len(uri) <= MAX_KEY_CHARS else ():
+            listed = await self._first(context, "resources", fresh=fresh)
+            templates = await self._first(context, "resourceTemplates", fresh=fresh)
+            if (found := listed.get(uri) or templates.get(uri)) is not None:
+                return found.server
+            for template, one in templates.items():
+                if _may_be_of(uri, template):
+                    return one.server
+        raise self._unknown(context, "resource", uri)
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _all(self, context: Context, kind: Kind, *, fresh: bool) -> list[Offered]:
+        await self._service.about_to_answer()
+        servers = self._granted.whole_servers(self._owner_of(context).principal, CAPABILITIES[kind])
+        lists = await asyncio.gather(
+            *(self._service.registry.entries(server, kind, fresh=fresh) for server in servers)
+        )
+        return [
+            Offered(server, entry)
+            for server, entries in zip(servers, lists, strict=True)
+            for entry in entries
+        ]
+
+    async def _first(self, context: Context, kind: Kind, *, fresh: bool = True) -> dict[str, Offered]:
+        """Returns what servers list by URI; the first server of each."""
+        found: dict[str, Offered] = {}
+        for one in await self._all(context, kind, fresh=fresh):
+            key = key_of(one.entry)
+            first = found.setdefault(key, one).server
+            if first is not one.server:
+                self._tell_clash(first.server_id, one.server.server_id, key)
+        return found
+
+    def _tell_clash(self, first: str, second: str, uri: str) -> None:
+        clash = first, second, uri
+        if clash not in self._clashes and len(self._clashes) < MAX_TOLD:
+            self._clashes.add(clash)
+            logger.warning("resource %s is listed by %s and %s: %s answers", shown(uri), first, second, first)
+
+    async def _prompts(self, context: Context, *, fresh: bool) -> dict[str, Offered]:
+        """Returns the prompts by the names that tools of theirs would have."""
+        found: dict[str, Offered] = {}
+        is_plain = has_one_server(self._service.catalog)
+        for one in await self._all(context, "prompts", fresh=fresh):
+            own = one.entry.name
+            found[own if is_plain else long_name(one.server.server_id, own, found)] = one
+        return found
+
+    async def _prompt(self, context: Context, name: str) -> Offered:
+        """Returns the prompt of this name, or the only one whose server calls it so. Raises MCPError."""
+        for fresh in (False, True):
+            prompts = await self._prompts(context, fresh=fresh)
+            known = prompts.get(name)
+            names = ((one, one.entry.name) for one in prompts.values())
+            found = [one for one, own in names if name in (own, long_name(one.server.server_id, own))]
+            if known is not None or len(found) == 1:
+                return known or found[0]
+            if found:
+                whose = ", ".join(one.server.server_id for one in found)
+                why = f"The prompt {shown(name)} is not clear; several servers have it: {whose}."
+                raise MCPError(types.INVALID_PARAMS, why)
+        raise self._unknown(context, "prompt", name)
+
+    def _unknown(self, context: Context, what: str, name: str) -> MCPError:
+        unavailable = self._granted.catalog(context).unavailable
+        lost = [f"{server_id} ({reason})" for server_id, reason in unavailable.items()]
+        more = f" Not connected: {', '.join(lost)}." if lost else ""
+        why = f"There is no {what} {shown(name)} for this client; list the {what}s to see all.{more}"
+        return MCPError(types.INVALID_PARAMS, why)
+
+
+def _may_be_of(uri: str, template: str) -> bool:
+    """Says whether a URI begins and ends as a template does. Which values are good its server says: whatever a server
+    writes into a template, this takes no time."""
+    start, end = template.partition("{")[0], template.rpartition("}")[2]
+    return ":" in start and len(uri) >= len(start) + len(end) and uri.startswith(start) and uri.endswith(end)

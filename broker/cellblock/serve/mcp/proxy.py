@@ -1,0 +1,369 @@
+"""Answers clients in the profile `proxy`: the tools of all servers, each under one name, called one by one.
+
+Policy, pins, budgets and bounds are in force as for scripts, and what results look like is learnt as from theirs. A
+budget counts the calls of one connection. What was learnt stands as `outputSchema` in a form that every object fits,
+and structured content is added where a server sends none, so that no client refuses a result because of it. What
+servers have beside tools is in `proxied_resources`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import CallNext, HandlerResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import from_json
+
+from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
+from cellblock.base.json import is_object
+from cellblock.base.kept import KeptByIdentity, Newest
+from cellblock.base.offload.budget import OverBudget
+from cellblock.base.offload.raw import Splices
+from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Grantee
+from cellblock.serve.client import Context, OwnerOf
+from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.mcp.list_changes import ListChanges
+from cellblock.serve.mcp.live import LiveRun
+from cellblock.serve.mcp.proxied_resources import ProxiedResources
+from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests
+from cellblock.serve.mcp.resource_updates import ResourceUpdates
+from cellblock.serve.mcp.run_tool import RunTool, told
+from cellblock.serve.mcp.use import UseLog
+from cellblock.serve.outputs.kept_outputs import KeptOutputs
+from cellblock.serve.outputs.run_output import tokens_for
+from cellblock.serve.service import RunService
+from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.requests import RequestEntry
+from cellblock.tools.upstream.heavy import HeavyValue, heavy_value
+from cellblock.tools.upstream.incoming import PASSED_ON
+from cellblock.tools.upstream.lenience import BLOCKS, as_sent
+from cellblock.types.definitions import Published, declared_schema, mcp_definition, published, structured
+from cellblock.types.learning.sample import TooDeep, parse_document
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_CLIENTS: Final = 1_024
+"""Bounds the connections whose budgets are counted; of the one that has called least lately they begin anew."""
+
+MAX_SAID: Final = 200
+"""Reports and log messages that wait for a client that reads slowly; the oldest is dropped."""
+
+KEPT_LISTS: Final = 16
+"""Bounds the catalogs whose names are kept."""
+
+_LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
+"""Stands for structured content that is put in when the response is written; no server knows it."""
+
+Paged = types.PaginatedRequestParams | None
+
+
+class LiveCall(LiveRun):
+    """Tells a client what the server says during its one call, as it comes: progress, and log messages.
+
+    Args:
+        level: Of log messages; None for none.
+        wants_progress: Whether the client has asked for progress.
+    """
+
+    what = "call"
+
+    def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
+        super().__init__(level, 0)
+        self.wants_progress = wants_progress
+        self._said: deque[Callable[[Context], Awaitable[None]]] = deque(maxlen=MAX_SAID)
+
+    def call_progress(
+        self, server: str, tool: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Passes a report of a call's progress on."""
+        self._say(lambda context: context.session.report_progress(progress, total, message))
+
+    def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Passes a message on, if the client wants those of its level."""
+        if self.wants(params.level):
+            message = types.LoggingMessageNotification(params=params)
+            self._say(lambda context: context.session.send_notification(message, context.request_id))
+
+    def _say(self, what: Callable[[Context], Awaitable[None]]) -> None:
+        self._said.append(what)
+        self._wake.set()
+
+    async def _tell_until_over(self, context: Context) -> None:
+        while True:
+            while self._said:
+                await self._said.popleft()(context)
+            if self._over:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class _Calls(RunTool):
+    """Carries calls of tools to the broker, as `RunTool` those of `codemode.run`."""
+
+    def __init__(self, service: RunService, owner_of: OwnerOf, find: Callable[[str, str], Published]) -> None:
+        super().__init__(service, owner_of)
+        self._find = find
+        self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
+
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
+        one = self._find(params.name, caller.grantee.principal)
+        return await self._service.call_tool(
+            one.server, one.tool, params.arguments or {}, caller, self._used_by(caller.client)
+        )
+
+    async def ask(
+        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
+    ) -> Any:
+        """Sends a request that is no tool call, and gives its result with what is large in it in tokens' place.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+        """
+        owner = self._owner_of(context)
+        live = self._live(context, owner.client)
+        requester = ClientOfRun(context, by_requests(context), live)
+        caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
+        work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
+        return await told(live, context, work)
+
+    def _used_by(self, client: str) -> Counter[tuple[int, str]]:
+        used = self._used[client] = self._used.get(client, Counter())
+        return used
+
+    def _live(self, context: Context, client: str) -> LiveRun | None:
+        wants_progress = "progress_token" in (context.meta or {})
+        level = self._levels.level_for(context, client)
+        if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            # Before 2026-07-28, who has said nothing may be sent everything.
+            level = "debug"
+        if level is None and not wants_progress:
+            return None
+        return LiveCall(level, wants_progress=wants_progress)
+
+
+class Proxy:
+    """Answers the requests of clients, but for those that greet; see `Surface` for the arguments."""
+
+    def __init__(
+        self,
+        service: RunService,
+        granted: Granted,
+        uses: UseLog,
+        *,
+        owner_of: OwnerOf,
+        splices: Splices | None,
+        kept: KeptOutputs | None,
+    ) -> None:
+        self._service = service
+        self._granted = granted
+        self._owner_of = owner_of
+        self._splices = splices
+        self._tools = KeptByIdentity[Catalog, dict[str, Published]](
+            partial(published, plain=True), KEPT_LISTS
+        ).get_or_make
+        self._promised: set[str] = set()
+        self._calls = _Calls(service, owner_of, self._found)
+        self.set_level: Final = self._calls.set_level
+        resources = ProxiedResources(service, granted, owner_of, self._asked)
+        self._updates = ResourceUpdates(service, granted, owner_of, resources)
+        self.list_resources: Final = resources.list_resources
+        self.templates: Final = resources.templates
+        self.read_resource: Final = resources.read_resource
+        self.list_prompts: Final = resources.list_prompts
+        self.get_prompt: Final = resources.get_prompt
+        self.complete: Final = resources.complete
+        self.subscribe: Final = self._updates.subscribe
+        self.unsubscribe: Final = self._updates.unsubscribe
+        self.changes: Final = ListChanges(service, granted, owner_of, None, resources.lists)
+        self.greeted: Final = self.changes.greeted
+
+    async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
+        """Handles `tools/list`."""
+        await self._service.about_to_answer()
+        catalog = self._granted.known_catalog(context)
+        tools: list[types.Tool] = []
+        for one in self._tools(catalog).values():
+            definition = mcp_definition(one, self._service.output_of, self._service.observed_of)
+            if declared_schema(one.tool) is None and "outputSchema" in definition:
+                # Clients keep the list: from now on every result has structured content.
+                self._promised.add(one.name)
+            tools.append(types.Tool.model_validate(definition, by_name=False))
+        self.changes.listed(context, catalog)
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Handles `tools/call`."""
+        await self._service.about_to_answer()
+        one = self._found(params.name, self._owner_of(context).principal)
+        try:
+            result: Any = await self._calls.call(context, params)
+        except (ScriptError, CellblockError) as error:
+            return _failed(str(error))
+        if isinstance(result, types.InputRequiredResult):
+            return result
+        if not isinstance(result, types.CallToolResult):
+            text = types.TextContent(text=json.dumps(result, ensure_ascii=False))
+            return types.CallToolResult(content=[text], structured_content=structured(result))
+        heavy = heavy_value(result)
+        if heavy is not None:
+            return await self._large(one, heavy)
+        return _passed_on(as_sent(result), promised=one.name in self._promised)
+
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Handles `subscriptions/listen`."""
+        async with self._updates.told(context, params):
+            return await self.changes.listen(context, params)
+
+    async def place_large(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Puts a large value's token in its place (a middleware of the SDK): the SDK would refuse it there."""
+        result = await call_next(ctx)
+        if ctx.method in PASSED_ON and isinstance(result, dict):
+            meta: object = result.get("_meta")
+            if is_object(meta) and _LARGE in meta:
+                rest = {key: part for key, part in meta.items() if key != _LARGE}
+                return {**result, PASSED_ON[ctx.method]: meta[_LARGE], "_meta": rest}
+        if ctx.method == "tools/call" and isinstance(result, dict):
+            content: object = result.get("structuredContent")
+            if is_object(content) and _LARGE in content:
+                return {**result, "structuredContent": content[_LARGE]}
+        return result
+
+    def input_schema(self, name: str) -> dict[str, Any] | None:
+        """Returns the input schema of a tool, for the SDK's look at headers; None when there is no such tool."""
+        one = self._tools(self._service.known_catalog).get(name)
+        return None if one is None else mcp_definition(one, self._service.output_of)["inputSchema"]
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _found(self, name: str, principal: str) -> Published:
+        """Returns the tool of this name, or the only one whose server calls it so. Raises MCPError."""
+        catalog = self._granted.known_catalog_of(principal)
+        tools = self._tools(catalog)
+        # By any of its names: a second server changes those that are listed, and clients keep their lists.
+        known = tools.get(name) or published(catalog).get(name)
+        found = [known] if known else [one for one in tools.values() if one.tool.tool_name == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = f"several servers have it: {', '.join(one.name for one in found)}"
+            raise MCPError(types.INVALID_PARAMS, f"The tool {name[:200]!r} is not clear; {several}.")
+        for server in catalog.servers.values():
+            withheld = next((one for one in server.withheld if name.endswith(one.name)), None)
+            if withheld is not None and name in (withheld.name, f"mcp__{server.server_id}__{withheld.name}"):
+                why = f"The tool {withheld.name} of {server.server_id} is left out: {withheld.why}."
+                raise MCPError(types.INVALID_PARAMS, f"{why} {withheld.hint}")
+        lost = [f"{server_id} ({reason})" for server_id, reason in catalog.unavailable.items()]
+        more = f" Not connected: {', '.join(lost)}." if lost else ""
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool {name[:200]!r}; list the tools to see all.{more}")
+
+    async def _asked(
+        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
+    ) -> Any:
+        """Sends a request that is no tool call; a token stands for what is large in its result until it is written.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+        """
+        result: Any = await self._calls.ask(context, server, request, given)
+        heavy = heavy_value(result)
+        if heavy is None:
+            return result
+        key = PASSED_ON[request.tool_name]
+        if self._splices is None:
+            plain = await asyncio.to_thread(from_json, heavy.body)
+            whole: type[types.Result] = result.__class__
+            return whole.model_validate({key: plain}, by_name=False)
+        try:
+            (token,) = tokens_for(self._splices, (heavy.body, b'"'))
+        except OverBudget:
+            raise ToolCallError(
+                f"{server.server_id} has answered, and the result is too large to be sent now.",
+                hint="Ask again later.",
+                certainty=Certainty.COMPLETED,
+            ) from None
+        return result.model_copy(update={"meta": {_LARGE: token}})
+
+    async def _large(self, one: Published, heavy: HeavyValue) -> types.CallToolResult:
+        """Makes a result of a value that is too large to be decoded here: tokens stand for it until it is written."""
+        if heavy.no_form is not None:
+            return _failed(f"{one.tool.tool_name} gave a result that has no JSON form: {heavy.no_form}.")
+        body = heavy.body
+        if heavy.kind == "result" or self._splices is None:
+            plain = await asyncio.to_thread(from_json, body)
+            if heavy.kind == "result":
+                return _passed_on(plain, promised=one.name in self._promised)
+            text = plain if heavy.kind == "text" else body.decode()
+            content = None if heavy.kind == "text" else structured(plain)
+            return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
+        promised = one.name in self._promised
+        if heavy.kind == "value" and one.tool.box is not None:
+            body = b"{%s:%s}" % (json.dumps(one.tool.box).encode(), body)
+        quoted = body if heavy.kind == "text" else await asyncio.to_thread(_quoted, body)
+        texts = [(quoted, b'"')]
+        if heavy.kind == "value" or promised:
+            is_whole = heavy.kind != "text" and body[:1] == b"{"
+            texts.append((body if is_whole else b'{"result":%s}' % body, b'"'))
+        try:
+            text, *whole = tokens_for(self._splices, *texts)
+        except OverBudget:
+            return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
+        content = types.TextContent(text=text)
+        structured_content = {_LARGE: whole[0]} if whole else None
+        return types.CallToolResult(content=[content], structured_content=structured_content)
+
+
+def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult:
+    """Returns a result as its server sent it, as far as the protocol has a place for it.
+
+    Args:
+        plain: As it was sent.
+        promised: Whether clients expect structured content, which no server has declared.
+    """
+    blocks: list[dict[str, Any]] = plain.get("content") or []
+    if any(block.get("type") not in BLOCKS for block in blocks):
+        # Clients would refuse the whole result for one block that they do not know.
+        blocks = [
+            block if block.get("type") in BLOCKS else {"type": "text", "text": json.dumps(block)}
+            for block in blocks
+        ]
+        plain = {**plain, "content": blocks}
+    if "structuredContent" in plain:
+        plain = {**plain, "structuredContent": structured(plain["structuredContent"])}
+    elif promised and not plain.get("isError"):
+        plain = {**plain, "structuredContent": structured(_value_in(blocks))}
+    return types.CallToolResult.model_validate(plain, by_name=False)
+
+
+def _value_in(blocks: list[dict[str, Any]]) -> Any:
+    """Returns what a script would get of content without structured content; the JSON of a text as its value."""
+    if len(blocks) != 1 or blocks[0].get("type") != "text":
+        return {"content": blocks}
+    text: str = blocks[0]["text"]
+    try:
+        value = parse_document(text)
+    except TooDeep:
+        value = None
+    return text if value is None else value
+
+
+def _failed(why: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
+
+
+def _quoted(body: bytes) -> bytes:
+    return json.dumps(body.decode(), ensure_ascii=False).encode()

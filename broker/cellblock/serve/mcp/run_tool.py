@@ -1,0 +1,175 @@
+"""Carries one call of `codemode.run`: whom it is for, who is asked, and what its client is told while it runs.
+
+A client of 2026-07-28 is asked nothing while it waits: its run is parked with the questions, the call is answered with
+them, and the client makes it again with the answers, at any broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp import MCPError
+
+from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Grantee
+from cellblock.run.response import RunResponse
+from cellblock.serve.client import Context, Owner, OwnerOf
+from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
+from cellblock.serve.mcp.live import LiveRun, LogLevels
+from cellblock.serve.mcp.request_state import PURPOSE, RequestStates
+from cellblock.serve.mcp.requests_back import (
+    ClientOfRun,
+    by_requests,
+    can_answer,
+    can_be_asked,
+    can_show_forms,
+    in_rounds,
+)
+from cellblock.serve.mcp.task_models import Task
+from cellblock.serve.mcp.tasks import Tasks, has_tasks, unreadable
+from cellblock.serve.service import RunService
+
+T = TypeVar("T")
+
+Outcome = RunResponse | types.InputRequiredResult | Task
+"""Holds what a call comes to: the response, questions for the user, or a task for later."""
+
+
+def states_of(service: RunService) -> RequestStates:
+    """Returns what signs and reads the words of a broker's clients."""
+    return RequestStates(lambda: service.parked_runs.signing_keys(PURPOSE))
+
+
+class RunTool:
+    """Carries calls of `codemode.run` to the broker.
+
+    Args:
+        service: The broker.
+        owner_of: Says whose a request is.
+        tasks: Makes tasks of parked runs; None where there are none.
+    """
+
+    def __init__(self, service: RunService, owner_of: OwnerOf, tasks: Tasks | None = None) -> None:
+        self._service, self._owner_of, self._tasks = service, owner_of, tasks
+        self._states = states_of(service)
+        self._levels = LogLevels()
+
+    async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """Handles `logging/setLevel`."""
+        self._levels.set(self._owner_of(context).client, params.level)
+        return types.EmptyResult()
+
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Outcome:
+        """Carries one tool call to its response, to questions for the user, or to a task.
+
+        Raises:
+            InvalidRequest: The request is malformed.
+            MCPError: The client came back for a run that is no more.
+        """
+        owner = self._owner_of(context)
+        live = self._live(context, owner.client)
+        caller = self._caller(context, owner, live)
+        if params.request_state is not None and in_rounds(context):
+            return await told(live, context, self._is_back(context, params, caller))
+        return await told(live, context, self._begun(context, params, caller))
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _caller(self, context: Context, owner: Owner, live: LiveRun | None) -> Caller:
+        """Returns the caller of a run: its client, its grants, and who is asked for approval."""
+        returns = in_rounds(context) and can_be_asked(context)
+        ask = None if returns else by_requests(context)
+        approver = elicitor(ask) if ask is not None and can_show_forms(context) else None
+        grantee = Grantee(owner.principal, approver, returns)
+        return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
+
+    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
+        """Has the broker run the request."""
+        return await self._service.run_request(params.arguments or {}, caller)
+
+    async def _begun(self, context: Context, params: types.CallToolRequestParams, caller: Caller) -> Outcome:
+        response = await self._begin(params, caller)
+        if not isinstance(response, RunResponse):
+            return response
+        run_id = response.usage.run_id
+        if not response.parked or run_id is None:
+            return response
+        return await self._asked(context, caller, run_id) or response
+
+    async def _asked(
+        self, context: Context, caller: Caller, run_id: str
+    ) -> types.InputRequiredResult | Task | RunResponse | None:
+        """Returns what the client of a parked run is told; None for one that cannot come back for it."""
+        parked, principal = self._service.parked_runs, caller.grantee.principal
+        if self._tasks is not None and (task := await self._tasks.created(context, run_id)) is not None:
+            return task
+        if not caller.grantee.returns:
+            return None
+        with unreadable():
+            waiting = await parked.questions(run_id, principal)
+            if waiting is None or not waiting[1]:
+                # Others have answered it meanwhile.
+                response = await parked.outcome(run_id, principal)
+                return (
+                    await self._asked(context, caller, run_id) if response and response.parked else response
+                )
+        turn, questions = waiting
+        return types.InputRequiredResult(
+            input_requests=parked_requests(questions, partial(can_answer, context)) or None,
+            request_state=await self._states.signed(run_id, principal, turn, parked.good_seconds),
+        )
+
+    async def _is_back(
+        self, context: Context, params: types.CallToolRequestParams, caller: Caller
+    ) -> Outcome:
+        """Goes on with a parked run whose client has come back.
+
+        Raises:
+            MCPError: No run waits for this word.
+        """
+        word = await self._states.read(params.request_state or "", caller.grantee.principal)
+        if word is None:
+            raise nobody_waits()
+        (run_id, turn), parked = word, self._service.parked_runs
+        answers = answers_in(params.input_responses or {})
+        with unreadable():
+            if not answers and self._tasks is not None and has_tasks(context):
+                # It leaves the run as a task.
+                waiting = await parked.questions(run_id, caller.grantee.principal)
+                response = (
+                    None
+                    if waiting is None or waiting[0] != turn
+                    else await self._tasks.created(context, run_id)
+                )
+                if response is not None:
+                    return response
+            response = await parked.come_back(run_id, turn, answers, caller)
+        if response is None:
+            raise nobody_waits()
+        if not response.parked:
+            return response
+        return await self._asked(context, caller, run_id) or response
+
+    def _live(self, context: Context, client: str) -> LiveRun | None:
+        level = self._levels.level_for(context, client)
+        if level is None and "progress_token" not in (context.meta or {}):
+            return None
+        return LiveRun(level)
+
+
+async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the outcome of `work`, of which the client is told meanwhile."""
+    async with live.reporting(context) if live is not None else contextlib.nullcontext():
+        return await work
+
+
+def nobody_waits() -> MCPError:
+    """Makes the error for a word that no run waits for, whatever the reason."""
+    return MCPError(
+        types.INVALID_PARAMS,
+        "There is no run that waits for this answer: it came too late, or came twice. Run the script again.",
+    )

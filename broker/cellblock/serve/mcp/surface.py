@@ -1,0 +1,235 @@
+"""Answers what an MCP client of a running broker is shown and can call: `codemode.run`, and in the `extended` profile
+three tools that look things up.
+
+Carries requests to the broker; decides nothing. `mcp_server` has the server that greets clients, and hands their
+requests on to here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+
+from cellblock.base.errors import InvalidRequest
+from cellblock.base.offload.raw import Splices
+from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
+from cellblock.run.response import RunResponse
+from cellblock.serve.client import Context, OwnerOf, client_name
+from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
+from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
+from cellblock.serve.mcp.first_reference import SHORT_SIGHTED, FirstReferences
+from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.mcp.list_changes import ListChanges
+from cellblock.serve.mcp.run_tool import RunTool
+from cellblock.serve.mcp.task_changes import told_of_tasks
+from cellblock.serve.mcp.task_models import Task
+from cellblock.serve.mcp.tasks import Tasks
+from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
+from cellblock.serve.mcp.use import UseLog
+from cellblock.serve.outputs.kept_outputs import KeptOutputs
+from cellblock.serve.outputs.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
+from cellblock.serve.outputs.run_output import has_error, tool_result
+from cellblock.serve.service import RunService
+
+DECLARATION_TYPE: Final = "text/typescript"
+
+INPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "description": "JavaScript or TypeScript source of an ES module."},
+        "limits": {
+            "type": "object",
+            "description": "Execution limits.",
+            "properties": {
+                "timeoutMs": {"type": "integer", "minimum": 1, "description": "Wall time in milliseconds."},
+                "maxMemoryBytes": {"type": "integer", "minimum": 1, "description": "Memory in bytes."},
+                "maxLogBytes": {"type": "integer", "minimum": 0, "description": "Console output in bytes."},
+                "maxToolCalls": {"type": "integer", "minimum": 0, "description": "Number of tool calls."},
+                "maxCpuMs": {"type": "integer", "minimum": 1, "description": "CPU time in milliseconds."},
+            },
+        },
+        "requestedCapabilities": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": MAX_CAPABILITIES,
+            "description": f"Ids of servers that the script wants, {MAX_CAPABILITY_CHARS} characters each at most.",
+        },
+        "typecheck": {
+            "type": "string",
+            "enum": ["off", "after", "before"],
+            "description": "Type-check: after a failure, or before the start, when type errors refuse the script.",
+        },
+        "grants": {
+            "type": "object",
+            "description": "Narrows what this script may call, such as "
+            '{"tools": ["files.read_*"], "readOnly": true, "budgets": {"files.*": 20}}.',
+        },
+        "plan": {
+            "type": "boolean",
+            "description": "True: stop before each call that is not known to be read-only, until the user allows it.",
+        },
+        "durable": {
+            "type": "boolean",
+            "description": "True: survive a restart, and wait for the user's approval for days.",
+        },
+        "reuse": {"type": "boolean", "description": "False: a process of its own, whatever is configured."},
+    },
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+
+CLIENT_MARKS: Final = {
+    "anthropic/alwaysLoad": True,
+    "anthropic/searchHint": "call the connected MCP servers, many calls in one script",
+}
+"""Marks the tool for clients in its `_meta`: Claude Code shows its model a tool with the first at once, any other when
+the model searches, where it is found by the second (docs/clients.md)."""
+
+Paged = types.PaginatedRequestParams | None
+
+
+class Surface:
+    """Answers the requests of clients, but for those that greet.
+
+    Args:
+        service: The broker, which runs.
+        granted: What each client is shown.
+        uses: What clients have used.
+        owner_of: Says whose a request is.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+        kept: Where outputs go that are too large for a response; None: responses are whole.
+    """
+
+    def __init__(
+        self,
+        service: RunService,
+        granted: Granted,
+        uses: UseLog,
+        *,
+        owner_of: OwnerOf,
+        splices: Splices | None,
+        kept: KeptOutputs | None,
+    ) -> None:
+        self._service = service
+        self._granted, self._uses = granted, uses
+        self._owner_of = owner_of
+        self._references = FirstReferences(service)
+        self._tasks = Tasks(service, owner_of, self._shown)
+        self._runs = RunTool(service, owner_of, self._tasks)
+        self._kept = kept
+        self._splices = splices
+        shown = service.front_config.shown
+        self._names = ToolNames(shown)
+        self._shows_media = not shown.strict
+        self._marks_errors = shown.is_error == "diagnostics"
+        self._extended = ExtendedTools(service) if shown.profile == "extended" else None
+        self.changes: Final = ListChanges(service, granted, owner_of, kept)
+        self.set_level: Final = self._runs.set_level
+        self.greeted: Final = self.changes.greeted
+        self.get_task: Final = self._tasks.get
+        self.update_task: Final = self._tasks.update
+        self.cancel_task: Final = self._tasks.cancel
+
+    async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
+        """Handles `tools/list`."""
+        await self._service.about_to_answer()
+        catalog = self._granted.known_catalog(context)
+        await made_beside(catalog)
+        owner = self._owner_of(context)
+        declared = self._granted.description(catalog, owner.principal)
+        if client_name(context) not in SHORT_SIGHTED:
+            shown = (catalog.servers[server_id] for server_id in declared.whole)
+            self._references.show(owner.client, shown)
+        run = types.Tool(
+            name=self._names.shown_to(client_name(context)),
+            title="Run a script against MCP servers",
+            description=declared.text,
+            input_schema=INPUT_SCHEMA,
+            _meta=CLIENT_MARKS,
+        )
+        self.changes.listed(context, catalog)
+        return types.ListToolsResult(tools=[run, *(TOOLS if self._extended else ())])
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult | Task:
+        """Handles `tools/call`."""
+        extended = self._extended
+        if extended is not None and extended.has(params.name):
+            return await extended.call(params.name, params.arguments or {}, self._granted.catalog(context))
+        if params.name not in self._names.taken:
+            known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
+            )
+        try:
+            response = await self._runs.call(context, params)
+        except InvalidRequest as error:
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        if not isinstance(response, RunResponse):
+            return response
+        self._uses.note(self._owner_of(context).principal, response.servers)
+        return await self._shown(context, response, (params.arguments or {}).get("code"))
+
+    async def _shown(
+        self, context: Context, response: RunResponse, code: object = None
+    ) -> types.CallToolResult:
+        """Returns the result of a run as its client gets it."""
+        owner = self._owner_of(context)
+        declarations = await self._references.declarations_for(
+            owner.client, self._granted.catalog(context), response.servers, code
+        )
+        result = await tool_result(
+            response, self._kept, owner, self._splices, declarations, with_media=self._shows_media
+        )
+        if self._marks_errors and has_error(result.structured_content):
+            result.is_error = True
+        return result
+
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Handles `subscriptions/listen`."""
+        async with told_of_tasks(self._tasks, context, params) as stream:
+            return await self.changes.listen(stream, params)
+
+    async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
+        """Handles `resources/list`."""
+        await self._service.about_to_answer()
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=resource_uri(server.server_id),
+                    name=f"{server.server_id}.d.ts",
+                    title=f"TypeScript declarations of {server.server_id}",
+                    mime_type=DECLARATION_TYPE,
+                )
+                for server in self._granted.known_catalog(context).servers.values()
+            ]
+            + (await resources_of(self._kept, self._owner_of(context)) if self._kept else [])
+        )
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """Handles `resources/read`."""
+        owner, uri = self._owner_of(context), str(params.uri)
+        if self._kept is not None and uri.startswith(PREFIX):
+            return await read_resource(self._kept, owner, uri)
+        await self._service.about_to_answer()
+        known = self._granted.known_catalog(context)
+        await made_beside(known)
+        server = known.servers.get(server_of_uri(uri) or "")
+        if server is None:
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
+        self._references.show(owner.client, [server])
+        contents = types.TextResourceContents(uri=uri, mime_type=DECLARATION_TYPE, text=text_of(server))
+        return types.ReadResourceResult(contents=[contents])
+
+    async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
+        """Handles `resources/templates/list`: who has resources is asked for templates, too."""
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._kept else [])

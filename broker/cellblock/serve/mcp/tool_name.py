@@ -1,0 +1,63 @@
+"""Says what the one tool is called: `codemode.run` by the specification, `codemode_run` where a dot would be refused.
+
+The APIs of OpenAI and Anthropic take letters, digits, `_` and `-` in the name of a tool. Some clients put other names
+into that form; some pass them on, or leave the tool out. docs/clients.md has the sources.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cellblock.base.settings.settings import FrontendSettings
+
+TOOL_NAME: Final = "codemode.run"
+PLAIN_NAME: Final = "codemode_run"
+
+WITHOUT_DOTS: Final = frozenset(
+    [
+        "claude-ai",
+        "claude-code",
+        "code - oss",
+        "code-server",
+        "codex-mcp-client",
+        "cursor",
+        "cursor-vscode",
+        "github-copilot-developer",
+        "goose",
+        "goose-cli",
+        "goose-desktop",
+        "opencode",
+        "visual studio code",
+        "visual studio code - insiders",
+        "visual-studio-code",
+        "vscodium",
+        "vscodium - insiders",
+        "windsurf",
+        "windsurf-client",
+        "zed",
+    ]
+)
+"""Names the clients, as in `initialize` but in lower case, that refuse a dot, leave such a tool out, warn of it, write
+`_` in its place, or of which that is not known."""
+
+WITH_DOTS: Final = frozenset(["gemini-cli-mcp-client"])
+"""Names clients that were looked at and take a dot."""
+
+COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
+"""Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""
+
+
+class ToolNames:
+    """Names the tool in one front-end."""
+
+    def __init__(self, settings: FrontendSettings) -> None:
+        self._setting = TOOL_NAME if settings.strict else settings.tool_name
+        self.taken = frozenset([TOOL_NAME] if settings.strict else [TOOL_NAME, PLAIN_NAME])
+        """Holds the names by which the tool can be called."""
+
+    def shown_to(self, client: str) -> str:
+        """Returns the tool's name for a client, by the name that the client gives itself."""
+        if self._setting != "auto":
+            return self._setting
+        name = client.lower()
+        return PLAIN_NAME if name in WITHOUT_DOTS or name.endswith(COPILOT_OF_JETBRAINS) else TOOL_NAME

@@ -1,0 +1,142 @@
+"""Says what a front-end needs of the broker, and what of a configuration it goes by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cellblock.base.settings.schemas import SchemaSettings
+from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings
+from cellblock.run.caller import Caller
+from cellblock.run.policy.counts import Counts
+from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.run.policy.policy import Policy
+from cellblock.run.response import RunResponse
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
+
+if TYPE_CHECKING:
+    from cellblock.base.offload.pool import Apart
+    from cellblock.base.store import Store
+    from cellblock.record.parked_runs import ParkedRuns
+    from cellblock.tools.upstream.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class FrontConfig:
+    """Holds the sections for front-ends; the composition root makes one for each configuration in force.
+
+    Attributes:
+        state_dir: The folder of outputs, and of what clients have used.
+        shown: What clients are shown.
+        limits: What the manual says of runs.
+        outputs: What becomes of large results.
+        schemas: What the manual says of results.
+        servers: Names of the servers that are not disabled.
+        traced: Whether the trace context of clients is taken on.
+    """
+
+    state_dir: Path
+    shown: FrontendSettings
+    limits: LimitSettings
+    outputs: OutputSettings
+    schemas: SchemaSettings
+    servers: tuple[str, ...]
+    traced: bool
+
+
+class RunService(Protocol):
+    """Says what a front-end calls; `daemon.broker.Broker` implements it."""
+
+    @property
+    def front_config(self) -> FrontConfig:
+        """Gives what front-ends go by, of the configuration in force."""
+        ...
+
+    @property
+    def apart(self) -> Apart:
+        """Does work apart that would hold the loop; the broker closes it."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Gives the place of what outlives the broker."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Gives the counts of what clients use of their quotas, with those that other brokers add."""
+        ...
+
+    @property
+    def tokens(self) -> NamedTokens:
+        """Knows the named tokens."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """Says what clients are granted."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """Says what is known about the servers and tools now."""
+        ...
+
+    @property
+    def known_catalog(self) -> Catalog:
+        """Gives the catalog with servers that are out of reach at the moment, as they last were: stable text for
+        agents."""
+        ...
+
+    async def about_to_answer(self) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
+        ...
+
+    def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called whenever a catalog or the settings have changed; the function that is returned ends
+        that."""
+        ...
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Says what is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
+        ...
+
+    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Says what has been observed of a tool's output, whatever is given or declared."""
+        ...
+
+    async def wait_for_looks(self, bound: float) -> None:
+        """Waits until all results so far are looked at, at most `bound` seconds."""
+        ...
+
+    async def run_request(
+        self, request: Mapping[str, Any], caller: Caller, *, run_id: str = ""
+    ) -> RunResponse:
+        """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
+        ...
+
+    @property
+    def parked_runs(self) -> ParkedRuns:
+        """Gives the runs that wait for a person."""
+        ...
+
+    @property
+    def registry(self) -> Registry:
+        """Gives the sessions with servers."""
+        ...
+
+    async def call_tool(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        caller: Caller,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
+        `RequestEntry` its own result. Raises ScriptError."""
+        ...

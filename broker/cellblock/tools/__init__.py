@@ -1,0 +1,1 @@
+"""Servers and Python tools: catalog, sessions, validation of inputs."""

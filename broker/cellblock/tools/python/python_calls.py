@@ -1,0 +1,279 @@
+"""Calls Python tools in this process, each within a bound: async ones on the event loop, others in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final
+
+from cellblock.base.errors import Certainty, ScriptError, ToolCallError
+from cellblock.base.offload.light import containers_in, is_small
+from cellblock.base.offload.pool import OnBill
+from cellblock.base.offload.raw import RawJson
+from cellblock.base.secrets.safe_text import describe_exception, safe_traceback
+from cellblock.tools.python.python_tools import PythonTool
+from cellblock.tools.python.tool_threads import AllBusy, StillRunning, ToolThreads
+
+logger = logging.getLogger("cellblock.tools.upstream")
+
+CANCEL_BOUND_SECONDS: Final = 1.0
+"""Bounds the wait from cancelling an async tool to giving up on it; a call's own cancellation is waited for twice as
+long."""
+
+LONG_STEP_SECONDS: Final = 0.5
+"""Bounds how long an async tool may hold the event loop unnamed: of a longer one the log tells, as everything else
+stood still meanwhile."""
+
+
+MAX_VALUES: Final = 100_000
+"""Bounds the values in an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and
+bytes in texts next to nothing."""
+
+
+class PythonCalls:
+    """Runs the functions of Python tools.
+
+    Args:
+        bound: Longest time of one call, in seconds, waiting for a thread included.
+        threads: Most functions that are not async at the same time.
+    """
+
+    def __init__(self, *, bound: float, threads: int) -> None:
+        self._bound = bound
+        self._threads = ToolThreads(threads)
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self._named: set[str] = set()
+
+    @property
+    def busy_threads(self) -> int:
+        """Counts the threads at work, those of calls that were given up included."""
+        return self._threads.busy
+
+    async def call(self, tool: PythonTool, arguments: dict[str, Any] | RawJson) -> Any:
+        """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
+
+        A call that takes too long ends here, and so does one in a thread that is cancelled: what cannot be stopped, or
+        does not heed it, goes on without anyone waiting for it. An async function is called in the caller's task, and
+        so is its cancellation its own to heed.
+
+        Raises:
+            SchemaValidationError: The input does not fit the signature; the function was not called.
+            ToolCallError: The function raised, took too long, or its value does not fit what it declares.
+        """
+        if isinstance(arguments, RawJson):
+            arguments = _decoded(tool, arguments)
+        if tool.is_async:
+            return await self._bounded(tool, _on_loop(tool, lambda: tool.invocation(arguments)()))
+        try:
+            value = await self._threads.run(lambda: _thread_call(tool, arguments), self._bound)
+            if inspect.isawaitable(value):
+                return await self._bounded(tool, _on_loop(tool, lambda: value))
+            return value
+        except AllBusy as error:
+            raise ToolCallError(
+                f"{tool.name} was not called: {error}",
+                hint="Try again later, with fewer calls at a time.",
+                certainty=Certainty.NOT_STARTED,
+            ) from None
+        except StillRunning:
+            raise self._too_late(tool) from None
+
+    async def close(self) -> None:
+        """Cancels async tools that did not end when they were told to, and ends the idle threads."""
+        for task in self._waiting:
+            task.cancel()
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=CANCEL_BOUND_SECONDS)
+        self._threads.close()
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    @types.coroutine
+    def _bounded(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Runs the function in the task of the call, which has no need of another: most of it ends without a wait.
+
+        Work that goes on for a second after it was cancelled at its bound is left to a task of its own.
+        """
+        clock: _Clock | None = None
+        thrown: BaseException | None = None
+        try:
+            while True:
+                began = time.monotonic()
+                try:
+                    with OnBill():
+                        waited_for = work.send(None) if thrown is None else work.throw(thrown)
+                except StopIteration as end:
+                    if clock is None or not clock.late:
+                        return end.value
+                    raise self._too_late(tool) from None
+                except BaseException:
+                    if clock is None or not clock.late:
+                        raise
+                    raise self._too_late(tool) from None
+                finally:
+                    if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
+                        self._name_once(tool, took)
+                if clock is None:
+                    clock = _Clock(self._bound, self._waiting)
+                thrown = yield from _wait(work, waited_for)
+                if thrown is not None and clock.given_up:
+                    self._leave(work, thrown)
+                    raise self._too_late(tool) from None
+        finally:
+            if clock is not None:
+                clock.stop()
+
+    def _leave(self, work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
+        task = asyncio.create_task(_left(work, thrown))
+        self._waiting.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._waiting.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, so that asyncio does not report it: nobody waits any more
+
+    def _name_once(self, tool: PythonTool, seconds: float) -> None:
+        if tool.name not in self._named:
+            self._named.add(tool.name)
+            logger.warning(
+                "the async tool %s held the event loop for %.1f s; make it a plain `def`, which runs in a thread",
+                tool.name,
+                seconds,
+            )
+
+    def _too_late(self, tool: PythonTool) -> ToolCallError:
+        return ToolCallError(
+            f"{tool.name} did not end within {self._bound:g} s.",
+            hint="Check whether the call took effect; ask for less at a time.",
+            summary="no answer in time",
+        )
+
+
+class _Clock:
+    """Ends an async call at its bound: cancels its task, and once more when the function has gone on after that.
+
+    Args:
+        bound: Seconds from now on.
+        waiting: Has the task meanwhile.
+
+    Attributes:
+        late: The bound has passed.
+        given_up: `CANCEL_BOUND_SECONDS` have passed since.
+    """
+
+    def __init__(self, bound: float, waiting: set[asyncio.Task[Any]]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._waiting = task, waiting
+        self.late = self.given_up = False
+        waiting.add(task)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(bound, self._end)
+
+    def stop(self) -> None:
+        """Takes the bound away, and the cancellations back that it has made."""
+        self._timer.cancel()
+        self._waiting.discard(self._task)
+        for _ in range(self.late + self.given_up):
+            self._task.uncancel()
+
+    def _end(self) -> None:
+        self.late = True
+        self._timer = self._loop.call_later(CANCEL_BOUND_SECONDS, self._give_up)
+        self._task.cancel()
+
+    def _give_up(self) -> None:
+        self.given_up = True
+        self._task.cancel()
+
+
+async def _left(work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
+    """Goes on with work that does not heed its cancellation."""
+    await _from(work, thrown)
+
+
+@types.coroutine
+def _from(work: Coroutine[Any, Any, Any], first: BaseException) -> Generator[Any, Any, None]:
+    thrown: BaseException | None = first
+    while True:
+        try:
+            waited_for = work.send(None) if thrown is None else work.throw(thrown)
+        except StopIteration:
+            return
+        thrown = yield from _wait(work, waited_for)
+
+
+def _wait(work: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any, BaseException | None]:
+    """Waits for what the work waits for, and returns what is to be thrown into it then."""
+    try:
+        yield waited_for
+    except GeneratorExit:
+        work.close()
+        raise
+    except BaseException as error:  # noqa: BLE001 - thrown in here to be thrown on
+        return error
+    return None
+
+
+def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
+    """Decodes a large input, where it is few values: a function in this process can only have it decoded in this
+    process."""
+    values = arguments.raw.count(b",") + containers_in(arguments.raw)
+    if values > MAX_VALUES:
+        raise ToolCallError(
+            f"{tool.name} was not called: its input has up to {values} values, and a Python tool takes {MAX_VALUES}.",
+            hint="Send fewer values at a time, or one long text in their place.",
+            certainty=Certainty.NOT_STARTED,
+            summary="the input has too many values for a Python tool",
+        )
+    return arguments.decoded()
+
+
+async def _on_loop(tool: PythonTool, begin: Callable[[], Any]) -> Any:
+    """Waits for what a function gives, and makes it plain: here, or, where it is large, beside the loop."""
+    try:
+        value = begin()
+        if inspect.isawaitable(value):
+            value = await value
+        if is_small(value):
+            return tool.result.plain(value, small=True)
+        return await asyncio.to_thread(_plain, tool, value)
+    except (ScriptError, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
+        raise _raised(tool, error) from None
+
+
+def _plain(tool: PythonTool, value: Any) -> Any:
+    """Makes a large value plain in this thread, on the bill of the run that asked."""
+    with OnBill():
+        return tool.result.plain(value, small=False)
+
+
+def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
+    """Makes the whole of a call that may block, on the bill of the run that asked: a type's own validators and
+    serialisers too. What the function has other threads or processes do is on nobody's."""
+    try:
+        with OnBill():
+            value = tool.invocation(arguments)()
+            return value if inspect.isawaitable(value) else tool.result.plain(value)
+    except ScriptError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
+        raise _raised(tool, error) from None
+
+
+def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
+    """Makes whatever a user's function has raised the script's exception."""
+    description = describe_exception(error)
+    logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
+    return ToolCallError(
+        f"{tool.name} raised {description}",
+        hint="Correct the input as the message says, or report it to the tool's authors.",
+        summary="the tool raised an exception",
+    )

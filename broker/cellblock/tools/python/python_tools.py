@@ -1,0 +1,172 @@
+"""A Python tool is a function with what is known about one from its registration on, and how its input is read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from cellblock.base.errors import ConfigError, SchemaValidationError
+from cellblock.base.suggest import nearest_names
+from cellblock.tools.catalog.model import ToolEntry
+from cellblock.tools.python.annotations import Hints, annotated_function
+from cellblock.tools.python.pydantic_errors import pydantic_violation
+from cellblock.tools.python.signatures import InputForm, read_input, read_output
+from cellblock.tools.python.tool_mark import ToolMark, mark_of
+from cellblock.tools.python.tool_results import ResultForm
+from cellblock.tools.schemas.cache import CheckedSchema
+from cellblock.tools.schemas.explain import corrective_hint
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTool:
+    """A Python tool is one registered function.
+
+    Attributes:
+        name: Its canonical name.
+        description: For agents.
+        annotations: MCP's tool annotations.
+        function: What is called.
+        is_async: Whether it is called on the event loop; a thread calls it otherwise.
+        input: How its input is described and read.
+        result: How its value is described, checked and made plain.
+        checked: The schema of its input with an example, which is made when it is first wanted.
+    """
+
+    name: str
+    description: str | None
+    annotations: Mapping[str, Any] | None
+    function: Callable[..., Any]
+    is_async: bool
+    input: InputForm
+    result: ResultForm
+    checked: CheckedSchema
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Gives the JSON Schema of the input; always the same object."""
+        return self.input.schema
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """Gives the JSON Schema of what a script gets, boxed where the value is no object; always the same object."""
+        return self.result.schema
+
+    def as_entry(self, export: str) -> ToolEntry:
+        """Returns the tool under a name in its server's module."""
+        return ToolEntry(
+            self.name, export, self.description, self.annotations, self.input_schema, self.output_schema
+        )
+
+    def invocation(self, arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Gives the call that an input stands for, not yet made.
+
+        Raises:
+            SchemaValidationError: The input does not fit the signature.
+        """
+        adapter = self.input.adapter
+        if adapter is None:
+            return self._raw(arguments)
+        try:
+            value = _read(adapter, arguments)
+        except ValidationError as error:
+            raise self._refused(error, adapter, arguments) from None
+        if self.input.whole is not None:
+            value = {self.input.whole: value}
+        function = self.function
+        keywords: dict[str, Any] = value
+        return lambda: function(**keywords)
+
+    def _refused(
+        self, error: ValidationError, adapter: TypeAdapter[Any], arguments: object
+    ) -> SchemaValidationError:
+        violation = pydantic_violation(error, self.input_schema, arguments)
+        example = self.checked.example
+        details = {} if example is None or not _fits(adapter, example) else {"example": example}
+        return SchemaValidationError(
+            f"The input does not fit at {violation.path or 'its root'}: {violation.message}.",
+            hint=corrective_hint(violation, nearest_names),
+            path=violation.path,
+            expected=violation.expected,
+            received=violation.received,
+            **details,
+        )
+
+    def _raw(self, arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Makes the call for a signature without a schema: positional-only parameters are given by name all the
+        same."""
+        function, keywords = self.function, dict(arguments)
+        try:
+            signature = inspect.signature(function)
+        except (ValueError, TypeError):
+            return lambda: function(**keywords)
+        positional = [
+            keywords.pop(parameter.name)
+            for parameter in signature.parameters.values()
+            if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in keywords
+        ]
+        try:
+            signature.bind(*positional, **keywords)
+        except TypeError as error:
+            raise SchemaValidationError(
+                f"The input does not fit {self.name}: {error}.",
+                hint=f"Pass the parameters of {self.name}{signature}.",
+                path="",
+                expected=f"{self.name}{signature}",
+                received="object",
+            ) from None
+        return lambda: function(*positional, **keywords)
+
+
+def read_tool(function: Callable[..., Any]) -> PythonTool:
+    """Makes the tool of a function; its schemas are made here, once.
+
+    Raises:
+        ConfigError: The function cannot be a tool, or what `@tool()` was given does not fit it.
+    """
+    if not callable(function):
+        raise ConfigError(
+            f"{function!r} cannot be a tool: it is no function.",
+            hint="Register functions, not their results.",
+        )
+    own = annotated_function(function)
+    mark = mark_of(function) or ToolMark()
+    name = mark.name or (type(function) if own.__name__ == "__call__" else own).__name__
+    if inspect.isasyncgenfunction(own) or inspect.isgeneratorfunction(own):
+        raise ConfigError(
+            f"{name} cannot be a tool: it is a generator, and a tool gives one value.",
+            hint="Return a list of what it yields.",
+        )
+    hints = Hints(function, mark.namespace)
+    result = read_output(hints, label=name, explicit=mark.output_schema)
+    form = read_input(function, hints, label=name, explicit=mark.input_schema, flatten=mark.flatten)
+    return PythonTool(
+        name=name,
+        # An object with `__call__` is described by its class, when the method itself says nothing.
+        description=mark.description
+        or inspect.getdoc(own if own.__name__ != "__call__" or own.__doc__ else function),
+        annotations=mark.annotations,
+        function=function,
+        is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own),
+        input=form,
+        result=result,
+        checked=CheckedSchema(form.schema, name),
+    )
+
+
+def _read(adapter: TypeAdapter[Any], arguments: object) -> Any:
+    # As JSON: in a strict model a text may then still be a date, and a list a tuple.
+    return adapter.validate_json(to_json(arguments))
+
+
+def _fits(adapter: TypeAdapter[Any], example: object) -> bool:
+    """Says whether an example that fits the schema also fits the type, which may have checks of its own."""
+    try:
+        _read(adapter, example)
+    except Exception:  # noqa: BLE001 - such a check may raise anything, and this is only about an example
+        return False
+    return True

@@ -1,0 +1,299 @@
+"""Makes minimal example payloads for tool inputs: the schema's own examples first, else made up.
+
+Code Mode specification, section 7.2: an error should show one. An example is only given if it fits its schema.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any, Final
+
+from cellblock.base.json import inside, is_array, is_object, pointer_steps
+from cellblock.tools.schemas import patterns
+from cellblock.tools.schemas.validation import InputValidator
+
+MAX_EXAMPLE_CHARS: Final = 2_000
+"""Sets the longest example, in characters of JSON: it ends up in a model's context."""
+MAX_DEPTH: Final = 12
+"""Sets the deepest nesting of a made-up example, references included."""
+MAX_WORK: Final = 1_000
+"""Bounds the schema objects and properties looked at for one attempt."""
+ATTEMPTS: Final = 6
+"""Bounds the ways tried: with and without the schema's hints, and with different alternatives."""
+
+_FORMATS: Final = {
+    "date": "2026-01-31",
+    "time": "12:00:00Z",
+    "date-time": "2026-01-31T12:00:00Z",
+    "duration": "PT1H",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "email": "user@example.com",
+    "idn-email": "user@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/",
+    "uri-reference": "https://example.com/",
+    "iri": "https://example.com/",
+    "url": "https://example.com/",
+    "json-pointer": "/a",
+    "regex": "a",
+}
+_WORDS = "text a A 1 12 123 a1 a_b a-b a/b /a a.b ABC-1 #1 1.0.0"
+_TEXTS: Final = tuple(_WORDS.split())
+_HEX: Final = "0123456789abcdef0123456789abcdef01234567"
+_IMPLIED: Final = (
+    (frozenset({"properties", "required", "minProperties"}), "object"),
+    (frozenset({"items", "prefixItems", "minItems", "contains"}), "array"),
+    (frozenset({"pattern", "minLength", "format"}), "string"),
+    (frozenset({"minimum", "exclusiveMinimum", "maximum", "multipleOf"}), "number"),
+)
+"""Maps keywords to the kind of value that they are about."""
+
+
+def minimal_example(
+    schema: Mapping[str, Any] | bool | None, validator: InputValidator | None = None
+) -> Any | None:
+    """Finds a small payload that fits a schema, or None where none was found.
+
+    `examples` of the schema come first, whole or put together from those of its required properties, along with
+    `default`, `const` and `enum`; then values are made up. What is returned always passes `validator`.
+
+    Args:
+        schema: A JSON Schema; None and `{}` accept anything, for which `{}` is the example.
+        validator: The schema's validator, where there is one already.
+    """
+    if not schema or schema is True:
+        return None if schema is False else {}
+    validator = validator or InputValidator(schema)
+    if not validator.is_checking:
+        return None
+    for candidate in _candidates(dict(schema)):
+        try:
+            text = json.dumps(candidate)
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if len(text) <= MAX_EXAMPLE_CHARS and validator.check(candidate) is None:
+            return json.loads(text)  # A copy: the schema's own values must not be handed out.
+    return None
+
+
+class _Impossible(Exception):
+    """Tells that this attempt at an example leads nowhere."""
+
+
+def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
+    yield from _list(schema, "examples")[:ATTEMPTS]
+    for attempt in range(ATTEMPTS):
+        try:
+            yield _Maker(schema, hints=attempt == 0, alternative=max(0, attempt - 1)).make(schema)
+        except _Impossible:
+            continue
+
+
+class _Maker:
+    """Makes one attempt at an example.
+
+    Args:
+        root: The schema that references point into.
+        hints: Whether `examples` and `default` of the parts are used.
+        alternative: Which branch of `anyOf` and `oneOf` is taken, counted from the first that is not null.
+    """
+
+    def __init__(self, root: dict[str, Any], *, hints: bool, alternative: int) -> None:
+        self._root = root
+        self._hints = hints
+        self._alternative = alternative
+        self._left = MAX_WORK
+
+    def make(self, schema: Any, depth: int = 0, variant: int = 0) -> Any:
+        """Makes a value for a schema; different ones for different variants, where that is easy."""
+        self._spend(1)
+        if depth > MAX_DEPTH or schema is False:
+            raise _Impossible
+        part = self._merged(schema, depth)
+        if "const" in part:
+            return part["const"]
+        for choices in (_list(part, "enum"), _list(part, "examples") if self._hints else []):
+            if choices:
+                return choices[variant % len(choices)]
+        if self._hints and part.get("default") is not None:
+            return part["default"]
+        match _kind(part):
+            case "object":
+                return self._object(part, depth)
+            case "array":
+                return self._array(part, depth)
+            case "string":
+                return _string(part, variant)
+            case "integer" | "number" as kind:
+                return _number(part, variant, whole=kind == "integer")
+            case "boolean":
+                return variant % 2 == 0
+            case "null":
+                return None
+            case _:
+                return "text" if depth else {}
+
+    def _spend(self, amount: int) -> None:
+        self._left -= amount
+        if self._left < 0:
+            raise _Impossible
+
+    # ---- putting a schema together -----------------------------------------------------------------------
+
+    def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
+        """Makes one flat schema object: references followed, `allOf` joined, an alternative chosen."""
+        if not is_object(schema):
+            return {}
+        reference = schema.get("$ref")
+        more = [self._find(reference)] if isinstance(reference, str) else []
+        more += _list(schema, "allOf")
+        for keyword in ("anyOf", "oneOf"):
+            if branches := sorted(_list(schema, keyword), key=lambda branch: branch == {"type": "null"}):
+                more.append(branches[self._alternative % len(branches)])
+        if not more:
+            return schema
+        if depth > MAX_DEPTH:
+            raise _Impossible
+        applied = ("$ref", "allOf", "anyOf", "oneOf")
+        merged = {key: value for key, value in schema.items() if key not in applied}
+        for one in more:
+            if one is False:
+                raise _Impossible
+            self._join(merged, self._merged(one, depth + 1))
+        return merged
+
+    def _join(self, merged: dict[str, Any], other: dict[str, Any]) -> None:
+        self._spend(1)
+        for key, value in other.items():
+            mine = merged.get(key)
+            if is_object(mine) and is_object(value) and key in ("properties", "dependentRequired"):
+                self._spend(len(value))
+                merged[key] = {**value, **mine}
+            elif is_array(mine) and is_array(value) and key == "required":
+                self._spend(len(value))
+                merged[key] = [*mine, *value]
+            elif key not in merged:
+                merged[key] = value
+
+    def _find(self, reference: str) -> Any:
+        pointer = reference.partition("#")[2]
+        if pointer and not pointer.startswith("/"):
+            raise _Impossible
+        try:
+            return reduce(inside, pointer_steps(pointer), self._root)
+        except LookupError:
+            raise _Impossible from None
+
+    # ---- containers --------------------------------------------------------------------------------------
+
+    def _object(self, part: dict[str, Any], depth: int) -> dict[str, Any]:
+        named, dependent = part.get("properties"), part.get("dependentRequired")
+        properties = named if is_object(named) else {}
+        names = _names(part, "required")
+        for name in names:
+            self._spend(1)
+            if is_object(dependent):
+                names += [other for other in _names(dependent, name) if other not in names]
+        least = part.get("minProperties")
+        spare = iter(name for name in properties if name not in names)
+        while isinstance(least, int) and len(set(names)) < least:
+            name = next(spare, None) or f"key{len(names) + 1}"
+            self._spend(1)
+            names.append(name)
+        rest = part.get("additionalProperties")
+        other: Any = {} if rest is None else rest
+        return {name: self.make(properties.get(name, other), depth + 1) for name in dict.fromkeys(names)}
+
+    def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
+        first = _list(part, "prefixItems" if "prefixItems" in part else "items")
+        rest = part.get("additionalItems" if is_array(part.get("items")) else "items", {})
+        least = part.get("minItems")
+        count = least if isinstance(least, int) else 0
+        made: list[Any] = []
+        if "contains" in part:
+            wanted = part.get("minContains", 1)
+            times = wanted if isinstance(wanted, int) else 1
+            made += [self.make(part["contains"], depth + 1, index) for index in range(times)]
+        for index in range(len(made), count):
+            made.append(self.make(first[index] if index < len(first) else rest, depth + 1, index))
+        return made
+
+
+def _list(part: dict[str, Any], keyword: str) -> list[Any]:
+    value = part.get(keyword)
+    return value if is_array(value) else []
+
+
+def _names(part: dict[str, Any], keyword: str) -> list[str]:
+    return [name for name in _list(part, keyword) if isinstance(name, str)]
+
+
+def _kind(part: dict[str, Any]) -> str | None:
+    kind = part.get("type")
+    if is_array(kind):
+        kind = next((one for one in kind if one != "null"), "null")
+    if isinstance(kind, str):
+        return kind
+    return next((implied for keywords, implied in _IMPLIED if not keywords.isdisjoint(part)), None)
+
+
+def _string(part: dict[str, Any], variant: int) -> str:
+    least = int(_limit(part, "minLength", 0))
+    most = int(_limit(part, "maxLength", MAX_EXAMPLE_CHARS))
+    if least > MAX_EXAMPLE_CHARS:
+        raise _Impossible
+    known = _FORMATS.get(str(part.get("format")))
+    pattern = part.get("pattern")
+    if isinstance(pattern, str):
+        fixed = pattern.removeprefix("^").removesuffix("$").replace("\\", "")
+        hexes = [_HEX[:length] for length in (6, 8, 24, 32, 40)]
+        letters = [letter * max(least, 1) for letter in "aA1"]
+        tried = [known or "text", *_TEXTS, *_FORMATS.values(), *hexes, fixed, *letters]
+        texts = [text for text in tried if patterns.matches(pattern, text)]
+    else:
+        texts = [(known or f"text{variant + 1 if variant else ''}").ljust(least, "a")[:most]]
+    for text in texts:
+        if least <= len(text) <= most:
+            return text
+    raise _Impossible
+
+
+def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
+    low, above = (_limit(part, keyword, -math.inf) for keyword in ("minimum", "exclusiveMinimum"))
+    high, below = (_limit(part, keyword, math.inf) for keyword in ("maximum", "exclusiveMaximum"))
+    # In draft 4 they are booleans that sharpen `minimum` and `maximum`.
+    above = low if part.get("exclusiveMinimum") is True else above
+    below = high if part.get("exclusiveMaximum") is True else below
+    step = _limit(part, "multipleOf", 0) or int(whole)
+    if whole and step % 1:
+        step = 1
+    tried = [1 + variant, 0, -1]
+    tried += [number for bound in (low, above) for number in (bound, bound + 1 + variant)]
+    tried += [number for bound in (high, below) for number in (bound, bound - 1 - variant)]
+    tried.append((max(low, above) + min(high, below)) / 2)
+    for value in (value for number in tried for value in _multiples(number, step)):
+        if low <= value <= high and above < value < below:
+            return int(value) if value == int(value) else value
+    raise _Impossible
+
+
+def _multiples(number: int | float, step: int | float) -> list[int | float]:
+    """Gives the multiples of a step next to a number, or the number itself; nothing that is not finite."""
+    try:
+        near = [math.ceil(number / step) * step, number // step * step] if step else [number]
+    except (OverflowError, ValueError):
+        # So small a step that there are more of them than numbers.
+        return []
+    return [value for value in near if math.isfinite(value)]
+
+
+def _limit(part: dict[str, Any], keyword: str, absent: float) -> int | float:
+    value = part.get(keyword)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return value
+    return absent

@@ -1,0 +1,69 @@
+"""Own_client is the SDK's provider for a client that logs in by itself: with its secret, or with a JWT that it signs
+(RFC 7523)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import jwt
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+
+from cellblock.base.settings.auth import ServerAuthSettings
+from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.exchange import CheckedProvider, MemoryStorage
+
+
+class _WithSecret(CheckedProvider, ClientCredentialsOAuthProvider):
+    pass
+
+
+class _WithKey(CheckedProvider, PrivateKeyJWTOAuthProvider):
+    pass
+
+
+def own_provider(
+    url: str, storage: MemoryStorage, client: ServerAuthSettings, secret: str, hint: str
+) -> OAuthClientProvider:
+    """Makes the provider of a server's own client.
+
+    Args:
+        url: The server's.
+        storage: Gets the tokens.
+        client: Its section of the configuration.
+        secret: The client's secret, or its private key (PEM).
+        hint: What to do about a key that cannot be used.
+
+    Raises:
+        LoginError: The section names no client. With a key that cannot sign, the provider's flow raises it.
+    """
+    if client.client_id is None or client.issuer is None:
+        raise LoginError("the configuration holds no client credentials", hint=hint)
+    if client.client_auth_method != "private_key_jwt":
+        method = client.client_auth_method
+        return _WithSecret(url, storage, client.client_id, secret, method, issuer=client.issuer)
+    signed = SignedJWTParameters(
+        issuer=client.client_id,
+        subject=client.client_id,
+        signing_key=secret,
+        signing_algorithm=client.client_key_algorithm,
+    )
+    assertion = _signing(signed.create_assertion_provider(), client.client_key_algorithm, hint)
+    return _WithKey(url, storage, client.client_id, assertion, issuer=client.issuer)
+
+
+def _signing(
+    sign: Callable[[str], Awaitable[str]], algorithm: str, hint: str
+) -> Callable[[str], Awaitable[str]]:
+    async def assertion(audience: str) -> str:
+        try:
+            return await sign(audience)
+        except (jwt.PyJWTError, ValueError, TypeError):
+            # Without the library's words, which may quote the key.
+            raise LoginError(f"the client's private key cannot sign with {algorithm}", hint=hint) from None
+
+    return assertion

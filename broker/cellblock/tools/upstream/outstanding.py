@@ -1,0 +1,234 @@
+"""Decides which client gets what an upstream server asks: the one whose call has caused it, or nobody.
+
+Several clients share one session. Over streamable HTTP a request comes on the stream of the call that caused it, and
+the SDK handles it in that call's context. Elsewhere nothing says so: then it must be the only client with a call under
+way, with none given up of late that could still be asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
+from pydantic import BaseModel
+
+from cellblock.base.callbacks import tell
+from cellblock.base.secrets.redaction import Redactor
+from cellblock.tools.upstream.requester import NOBODY, CallOrigin, Requester
+
+DOUBT_SECONDS: Final = 60.0
+"""Sets for how long after a call was given up its server may still ask something for it."""
+
+ANSWER_BOUND_SECONDS: Final = 300.0
+"""Bounds the time for a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
+
+MAX_ASKING: Final = 8
+"""Bounds the requests of one server that wait for an answer at the same time."""
+
+NO_CLIENT: Final = (
+    "There is no client that this could be asked: no call of one is under way, or it does not say."
+)
+AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says which of them this is for."
+BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
+LATE: Final = f"The client has not answered within {ANSWER_BOUND_SECONDS:g} s."
+
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(eq=False, slots=True)
+class Outstanding:
+    """An outstanding call is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
+
+    origin: CallOrigin
+    clock: asyncio.Timeout
+    redactor: Redactor
+    asking: int = 0
+    left: float = 0.0
+    refusal: int | None = None
+
+    @property
+    def by(self) -> Requester | None:
+        """Gives the client that has caused the call; None where there is none."""
+        return self.origin.requester
+
+    def progress(self, server: str, tool: str) -> ProgressFnT | None:
+        """Returns what to call with the server's reports of progress; None when nobody wants them."""
+        by = self.by
+        if by is None or not by.wants_progress:
+            return None
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            tell(by.progress, server, tool, progress, total, message and self.redactor.text(message))
+
+        return report
+
+
+_current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
+_round: ContextVar[str] = ContextVar("cellblock_round", default="")
+
+
+def current_origin() -> CallOrigin:
+    """Returns the origin of the call that is made in this context."""
+    call = _current.get()
+    return NOBODY if call is None else call.origin
+
+
+def in_round(packed: str) -> None:
+    """Notes, in this context, with what the call goes on in whose round a question is asked."""
+    _round.set(packed)
+
+
+@dataclass(slots=True)
+class Routing:
+    """Keeps the calls of one session, and the answers to what its server asks.
+
+    Args:
+        server: The server's name; people are told it.
+        redactor: Keeps the server's secrets out of what it says.
+    """
+
+    server: str
+    redactor: Redactor
+    _calls: set[Outstanding] = field(default_factory=set[Outstanding])
+    _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
+    _asking: int = 0
+
+    @contextmanager
+    def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
+        """Surrounds one call, whose bound is `clock`."""
+        mine = Outstanding(origin, clock, self.redactor)
+        self._calls.add(mine)
+        token = _current.set(mine)
+        try:
+            yield mine
+        except (TimeoutError, asyncio.CancelledError):
+            now = asyncio.get_running_loop().time()
+            self._given_up = [(until, who) for until, who in self._given_up if until > now]
+            self._given_up.append((now + DOUBT_SECONDS, mine.origin.who))
+            raise
+        finally:
+            _current.reset(token)
+            self._calls.discard(mine)
+
+    def note_status(self, status: int) -> bool:
+        """Takes the HTTP status of an answer for the call whose context is the current one; False: it is no call's."""
+        call = _current.get()
+        if call is None or call not in self._calls:
+            return False
+        call.refusal = refused(status)
+        return True
+
+    # The signatures are those of the SDK's callbacks; the context says nothing that is not known here.
+
+    async def elicit(
+        self, context: object, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Passes on an elicitation, with the server's name before its message."""
+        asked = self._redacted(params)
+        asked["message"] = f"{self.server}: {asked['message']}"
+        safe = type(params).model_validate(asked, by_name=False)
+        return await self._ask(types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key))
+
+    async def sample(
+        self, context: object, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        """Passes on a sampling request."""
+        safe = type(params).model_validate(self._redacted(params), by_name=False)
+        return await self._ask(types.CreateMessageRequest(params=safe), lambda by, key: by.sample(safe, key))
+
+    async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
+        """Returns the roots of the client; none outside a call, when servers ask for them first."""
+        found = self._cause()
+        if not isinstance(found, Outstanding):
+            return types.ListRootsResult(roots=[])
+        answer = await self._ask(types.ListRootsRequest(), lambda by, key: by.roots(key))
+        return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
+
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Passes on a log message to the client whose call it is of, as far as that is known."""
+        call = self._cause()
+        if isinstance(call, Outstanding) and call.by is not None:
+            told = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            tell(call.by.logged, types.LoggingMessageNotificationParams.model_validate(told, by_name=False))
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _redacted(
+        self, params: types.ElicitRequestParams | types.CreateMessageRequestParams
+    ) -> dict[str, Any]:
+        plain = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain.pop("_meta", None)
+        return self.redactor.tree(plain)
+
+    def _cause(self) -> Outstanding | types.ErrorData:
+        mine = _current.get()
+        if mine is not None and mine in self._calls:
+            return mine if mine.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        if not self._calls:
+            return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        now = asyncio.get_running_loop().time()
+        possible = {id(call.origin.who) for call in self._calls}
+        possible |= {id(who) for until, who in self._given_up if until > now}
+        if len(possible) > 1:
+            return _refusal(types.INVALID_REQUEST, AMBIGUOUS)
+        # Of several calls of one run it may be any: one that asks nothing yet.
+        call = min(self._calls, key=lambda call: call.asking)
+        return call if call.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+
+    async def _ask(
+        self, request: types.InputRequest, work: Callable[[Requester, str], Awaitable[T | types.ErrorData]]
+    ) -> T | types.ErrorData:
+        call = self._cause()
+        if isinstance(call, types.ErrorData):
+            return call
+
+        async def live(key: str) -> BaseModel | types.ErrorData:
+            if call.by is None:
+                return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+            if self._asking >= MAX_ASKING:
+                return _refusal(types.INVALID_REQUEST, BUSY)
+            self._asking += 1
+            try:
+                async with asyncio.timeout(ANSWER_BOUND_SECONDS):
+                    return await work(call.by, key)
+            except TimeoutError:
+                return _refusal(types.INVALID_REQUEST, LATE)
+            finally:
+                self._asking -= 1
+
+        with _clock_stopped(call), call.origin.standing_still():
+            asked = call.origin.asked
+            # What others say later was held against the request.
+            return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
+
+
+def refused(status: int) -> int | None:
+    """Returns an HTTP status if it is a refusal."""
+    return status if status >= 400 else None
+
+
+def _refusal(code: int, message: str) -> types.ErrorData:
+    return types.ErrorData(code=code, message=message)
+
+
+@contextmanager
+def _clock_stopped(call: Outstanding) -> Generator[None]:
+    call.asking += 1
+    deadline = call.clock.when()
+    if call.asking == 1 and deadline is not None and not call.clock.expired():
+        call.left = max(0.0, deadline - asyncio.get_running_loop().time())
+        call.clock.reschedule(None)
+    try:
+        yield
+    finally:
+        call.asking -= 1
+        if call.asking == 0 and call.clock.when() is None:
+            # The call may be over: its clock cannot be set any more.
+            with suppress(RuntimeError):
+                call.clock.reschedule(asyncio.get_running_loop().time() + call.left)

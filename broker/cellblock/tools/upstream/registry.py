@@ -1,0 +1,537 @@
+"""The registry holds all upstream servers together: their sessions, the local Python tools, and the catalog made of
+both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.base.callbacks import tell
+from cellblock.base.errors import ConfigError, ToolNotFound
+from cellblock.base.offload.pool import Apart
+from cellblock.base.settings.settings import PinSettings, ServerConfig, UpstreamSettings
+from cellblock.base.tasks import at_most
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
+from cellblock.tools.catalog.requests import CAPABILITIES, Kind, RequestEntry
+from cellblock.tools.python.python_calls import PythonCalls
+from cellblock.tools.python.python_tools import PythonTool, read_tool
+from cellblock.tools.upstream.connecting import State
+from cellblock.tools.upstream.definitions import left_out
+from cellblock.tools.upstream.entries import Entry
+from cellblock.tools.upstream.heavy import LargeMessages, ResultForm
+from cellblock.tools.upstream.listing import ServerFacts
+from cellblock.tools.upstream.pins.review import Review, Reviewer
+from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.session import UpstreamSession
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.auth.bearer import Login
+
+TOOL_THREADS: Final = 32
+"""Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
+thread."""
+
+_NAMES_ANY: Final = "@codemode/discovery"
+"""Names the module with which a script can come to any server."""
+
+
+def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
+    return tool
+
+
+Retired = tuple[str, int]
+"""Names a session that is in no catalog any more: its server's name, and its number."""
+
+
+@dataclass(slots=True)
+class Change:
+    """Says what became of the servers; `retired` sessions are to be released when no run uses them any more."""
+
+    added: list[str] = field(default_factory=list[str])
+    changed: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+    ruled: list[str] = field(default_factory=list[str])
+    retired: list[Retired] = field(default_factory=list[Retired])
+
+
+class Registry:
+    """Owns every upstream session.
+
+    `catalog` has the servers that are connected, `known_catalog` also those that were, as they last were, and those
+    that start, as they were pinned. Both are replaced, never changed.
+
+    Args:
+        servers: The configured servers, in order.
+        tools: Python functions that become the server `local`.
+        settings: Bounds.
+        max_message_bytes: Caps a result.
+        log_dir: For the stderr of started servers.
+        reviewer: Holds tools against their pins; None takes them as they come.
+        refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
+        logins: Gives what is known of a server's OAuth login.
+        apart: Reads what servers send and is too large for the loop.
+        on_change: Called when the catalogs have been replaced.
+
+    Raises:
+        ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerConfig],
+        tools: Sequence[Callable[..., Any]],
+        settings: UpstreamSettings,
+        *,
+        max_message_bytes: int,
+        log_dir: Path,
+        apart: Apart,
+        reviewer: Reviewer | None = None,
+        refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
+        logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_change = on_change
+        self._settings = settings
+        self._max_message_bytes = max_message_bytes
+        self._logins = logins
+        self.servers = servers
+        """Holds the entries of all servers, those that are off or lack something among them."""
+
+        self._reviewer = reviewer
+        self._refine = refine
+        self._local: dict[str, PythonTool] = {}
+        self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=TOOL_THREADS)
+        for function in tools:
+            python_tool = read_tool(function)
+            check_tool_name(python_tool.name)
+            if python_tool.name in self._local:
+                raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
+            self._local[python_tool.name] = python_tool
+        self._check_names(servers)
+        self._log_dir = log_dir
+        self._large = LargeMessages(apart, self._form_of)
+        self._started = 0
+        self._changes = 0
+        self._since: dict[Retired, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._last_known: dict[str, ServerFacts] = {}
+        self._followed: dict[str, set[str]] = {}
+        self._on_update: Callable[[str, str], object] | None = None
+        self._recalling: asyncio.Task[None] | None = None
+        self._retired: dict[Retired, UpstreamSession] = {}
+        self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
+        self._paths = self._module_paths()
+        self._entries: dict[str, tuple[ServerFacts, ServerEntry]] = {}
+        self._local_entry = self._make_local_entry() if self._local else None
+        self.known_catalog = Catalog()
+        self.catalog = Catalog()
+        self._changed()
+
+    def start(self, since: float | None = None) -> None:
+        """Connects to every server, in parallel.
+
+        Args:
+            since: The loop's time from which `settled` counts its bound for them; None: now.
+        """
+        for session in self.sessions.values():
+            session.start(since)
+
+    async def recall(self) -> None:
+        """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
+        if self._reviewer is None:
+            return
+        for name, session in [*self.sessions.items()]:
+            if session.first.pending and self.sessions.get(name) is session:
+                pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
+                if pinned and self.sessions.get(name) is session:
+                    self._last_known[name] = ServerFacts(None, None, None, (), pinned)
+        if self._last_known:
+            self._changed()
+
+    def reconfigure(self, servers: Mapping[str, ServerConfig], pins: PinSettings | None = None) -> Change:
+        """Goes over to other servers: connects to those that are new or changed, and keeps the sessions of the rest.
+
+        What runs in flight may still use is kept until `release`.
+
+        Args:
+            servers: All servers, in order.
+            pins: Other reactions to tools that are not as pinned; None: as before.
+
+        Raises:
+            ConfigError: A server is called `local` beside Python tools; nothing has changed then.
+        """
+        self._check_names(servers)
+        self._changes += 1
+        before, old = self.servers, self.sessions
+        wanted = _started(servers)
+        # Other lists of tools need no other session.
+        kept = {
+            name
+            for name, config in wanted.items()
+            if name in old and before[name].under_rules_of(config) == config
+        }
+        change = Change(
+            added=[name for name in wanted if name not in old],
+            changed=[name for name in wanted if name in old and name not in kept],
+            removed=[name for name in old if name not in wanted],
+            ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
+        )
+        for name in (*change.changed, *change.removed):
+            key = (name, self._numbers.pop(name))
+            self._retired[key] = old[name]
+            change.retired.append(key)
+        self.servers = servers
+        self.sessions = {
+            name: old[name] if name in kept else self._new_session(name, config)
+            for name, config in wanted.items()
+        }
+        self._paths = self._module_paths()
+        # Entries hold paths, which depend on all names, and the review.
+        self._entries.clear()
+        if self._reviewer is not None and pins is not None:
+            self._reviewer.use(pins)
+        for name in (*change.added, *change.changed):
+            self.sessions[name].start()
+        if self._recalling is not None:
+            self._recalling.cancel()
+        self._recalling = asyncio.create_task(self.recall())
+        self._changed()
+        return change
+
+    def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
+        """Ends a server's session at once, whatever it does, and begins another in its place; runs in flight go on with
+        that one.
+
+        Returns:
+            What does it, to be awaited; None: no such server is connected to.
+        """
+        old = self.sessions.get(name)
+        if old is None:
+            return None
+        number = self._numbers[name]
+        session = self._new_session(name, self.servers[name])
+        # The new number is the old session's, which is of no run any more.
+        key = (name, self._numbers[name])
+        del self._since[key]
+        self._numbers[name] = number
+        self.sessions[name], self._retired[key] = session, old
+        if old.facts is not None:
+            self._last_known[name] = old.facts
+        self._changed()
+        return self._begin_again(name, session, key)
+
+    async def release(self, retired: Sequence[Retired], unused: Callable[[int], Awaitable[None]]) -> None:
+        """Closes sessions as soon as no run uses them any more.
+
+        Args:
+            retired: Of a `Change`.
+            unused: Waits for the end of all runs from before that change, but not of those from before the one of the
+                given number (the first is 1): they know nothing of sessions that began with it.
+        """
+        await asyncio.gather(*(self._release(key, unused) for key in retired))
+
+    @property
+    def starting(self) -> bool:
+        """Says whether a server is in its first attempt to connect."""
+        return any(session.first.pending for session in self.sessions.values())
+
+    async def settled(
+        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+    ) -> None:
+        """Waits until no server is in its first attempt to connect.
+
+        Args:
+            bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
+            ids: Of the only servers to wait for, or their names in the configuration; None: all.
+            at_most: Seconds from now.
+        """
+        waited_for = [
+            session.first.over(bound, at_most=at_most)
+            for name, session in self.sessions.items()
+            if session.first.pending and (ids is None or name in ids or self._paths[name] in ids)
+        ]
+        if waited_for:
+            await asyncio.gather(*waited_for)
+
+    async def refreshed(self, code: str, bound: float) -> None:
+        """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
+        (Code Mode specification, section 8.1), and takes over what was approved since the last run."""
+        stale = [
+            session.fresh()
+            for name, session in self.sessions.items()
+            if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
+        ]
+        if stale:
+            async with at_most(bound):
+                await asyncio.gather(*stale)
+        if self._reviewer is not None:
+            named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
+            approved = [name for name in named if self._reviewer.approved_meanwhile(name)]
+            for name in approved:
+                session = self.sessions.get(name)
+                if session is not None and session.facts is not None:
+                    await self._prepare(name, self.servers[name], session.facts)
+                self._entries.pop(name, None)
+            if approved:
+                self._changed()
+
+    async def close(self) -> None:
+        """Closes every session, in parallel, within their bound."""
+        if self._recalling is not None:
+            self._recalling.cancel()
+        sessions = [*self.sessions.values(), *self._retired.values()]
+        await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
+
+    def caller(
+        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
+    ) -> Callable[[Any], Awaitable[Any]]:
+        """Gives an async function that calls one tool for `origin`: its input to a `CallToolResult` or plain data.
+
+        Raises:
+            ToolNotFound: The Python tool does not exist, or the server's session is closed.
+        """
+        # By its name: a run may have an entry with fewer tools.
+        if self._local and server.config_name == LOCAL_SERVER:
+            python_tool = self._local.get(tool.tool_name)
+            if python_tool is None:
+                raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
+            return lambda arguments: self._python.call(python_tool, arguments)
+        session = self._session_of(server)
+        bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
+        whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
+        is_tool = not isinstance(tool, RequestEntry)
+        return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
+
+    def knows(self, server: str, tool: str = "") -> bool:
+        """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
+        tools, as nobody lists those of a server that is away. Any thread may ask."""
+        if self._local_entry is not None and server == self._local_entry.server_id:
+            return not tool or tool in self._local
+        return server in self._paths.values()
+
+    def login_stamps(self) -> dict[str, object]:
+        """Returns, for each server to which a person logs in, what changes when somebody does, or it is connected."""
+        needed = {name: session.needed_login for name, session in self.sessions.items()}
+        return {name: (one.login.stamp(), one.is_ready()) for name, one in needed.items() if one is not None}
+
+    async def is_logged_in(self, server: str, mark: str) -> bool:
+        """Says what `NeededLogin.is_there` does of a server of this name; False where there is none."""
+        session = self.sessions.get(server)
+        needed = None if session is None else session.needed_login
+        return needed is not None and await needed.is_there(mark)
+
+    async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
+        """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more."""
+        session = self.sessions.get(server.config_name)
+        return await session.entries(kind, fresh=fresh) if session is not None else []
+
+    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
+        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
+        self._on_update = listener
+
+    async def unfollow(self, server: str, uri: str) -> None:
+        """Ends the subscription to a resource, by the server's name."""
+        self._followed.get(server, set()).discard(uri)
+        session = self.sessions.get(server)
+        if session is not None:
+            await session.unfollow(uri)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
+        # Two of some servers cannot be: they have a port, or a lock.
+        await self._retired[key].close()
+        del self._retired[key]
+        # Another change may have come meanwhile.
+        if self.sessions.get(name) is session:
+            session.start()
+
+    async def _release(self, key: Retired, unused: Callable[[int], Awaitable[None]]) -> None:
+        await unused(self._since.pop(key))
+        await self._retired[key].close()
+        # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
+        del self._retired[key]
+
+    def _check_names(self, servers: Mapping[str, ServerConfig]) -> None:
+        if self._local and LOCAL_SERVER in servers:
+            raise ConfigError(
+                f"A configured server is called {LOCAL_SERVER}, the name of the Python tools.",
+                hint="Rename it in mcpServers.",
+            )
+
+    def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
+        self._started += 1
+        self._numbers[name] = self._started
+        self._since[name, self._started] = self._changes
+        self._last_known.pop(name, None)
+        return UpstreamSession(
+            name,
+            config,
+            self._settings.for_server(name),
+            # Servers send a result as structured content and as text.
+            max_message_bytes=2 * self._max_message_bytes,
+            log_dir=self._log_dir,
+            on_change=self._changed,
+            large=self._large,
+            login=self._logins(name, config),
+            prepare=partial(self._prepare, name, config),
+            followed=self._followed.setdefault(name, set()),
+            on_update=lambda uri: tell(self._on_update, name, uri),
+        )
+
+    async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
+        if self._reviewer is not None:
+            await self._reviewer.prepare(name, config, facts.tools, whole=not facts.notes)
+
+    def _form_of(self, name: str, tool_name: str) -> ResultForm:
+        held = self._entries.get(name)
+        if held is not None:
+            for tool in held[1].tools:
+                if tool.tool_name == tool_name:
+                    return ResultForm(tool.parse_text, tool.box)
+        return ResultForm()
+
+    def _module_paths(self) -> dict[str, str]:
+        # Those that lack something have their place, too: paths depend on all names.
+        names = [name for name, config in self.servers.items() if not config.disabled]
+        return module_paths([*names, *([LOCAL_SERVER] if self._local else [])])
+
+    def _session_of(self, server: ServerEntry) -> UpstreamSession:
+        name = server.config_name
+        if self._numbers.get(name) == server.session:
+            return self.sessions[name]
+        session = self._retired.get((name, server.session))
+        if session is None:
+            raise ToolNotFound(f"Server {name} is not configured any more.", hint="Run the script anew.")
+        return session
+
+    def _changed(self) -> None:
+        servers: dict[str, ServerEntry] = {}
+        known: dict[str, ServerEntry] = {}
+        unavailable: dict[str, str] = {}
+        for name, config in self.servers.items():
+            if config.missing is not None and not config.disabled:
+                unavailable[self._paths[name]] = config.missing
+        lacking = frozenset(unavailable)
+        for name, session in self.sessions.items():
+            path = self._paths[name]
+            if not session.first.pending:
+                self._last_known.pop(name, None)
+            facts = session.facts or self._last_known.get(name)
+            if facts is not None:
+                known[path] = self._entry(name, facts)
+            if session.state is State.READY and path in known:
+                servers[path] = known[path]
+            else:
+                unavailable[path] = session.reason or session.state.value
+        if self._local_entry is not None:
+            servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
+        version = self.catalog.version + 1
+        ids = {name: path for name, path in self._paths.items() if name in self.servers}
+        starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
+        self.catalog = Catalog(version, servers, unavailable, ids=ids, starting=starting, lacking=lacking)
+        never = {path: reason for path, reason in unavailable.items() if path not in known}
+        self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
+        self._on_change()
+
+    def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
+        held = self._entries.get(name)
+        revision = self.sessions[name].revision
+        if held is not None and held[0] is facts:
+            if held[1].revision != revision:
+                held = self._entries[name] = facts, replace(held[1], revision=revision)
+            return held[1]
+        config = self.servers[name]
+        review = self._reviewer.review(name, config, facts.tools) if self._reviewer else Review(facts.tools)
+        # A new tool that is left out must not take the export name of one that a script knows.
+        named = {tool.name for tool in review.offered} | {
+            tool.name for tool in facts.tools if tool.name in review.known
+        }
+        exports = export_names(named)
+        offered = {tool.name: tool for tool in review.offered}
+        refused = {
+            tool_name: key
+            for tool_name, export in exports.items()
+            if tool_name in offered and (key := config.refusal(tool_name, export)) is not None
+        }
+        tools = tuple(
+            self._refine(name, offered[tool_name].as_entry(export))
+            for tool_name, export in exports.items()
+            if tool_name in offered and tool_name not in refused
+        )
+        if config.asks:
+            tools = tuple(
+                replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
+            )
+        by_export = {tool.export_name: tool for tool in tools}
+        if held is not None and tools == held[1].tools:
+            # What is kept for a server that was started again holds its definitions once.
+            tools, by_export = held[1].tools, held[1].by_export
+        entry = ServerEntry(
+            server_id=self._paths[name],
+            server_name=facts.name or name,
+            config_name=name,
+            version=facts.version,
+            description=facts.instructions,
+            capabilities=facts.capabilities,
+            tools=tools,
+            by_export=by_export,
+            withheld=(*review.withheld, *facts.left_out, *_switched_off(refused)),
+            warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
+            unpinned=review.differing,
+            session=self._numbers[name],
+            beside=() if refused or config.asks else self._beside(name, config, facts),
+            revision=revision,
+        )
+        self._entries[name] = (facts, entry)
+        return entry
+
+    def _beside(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
+        """Returns what a server has beside tools, where neither its entry nor a quarantine narrows it."""
+        narrowed = config.enabled_tools not in (None, ["*"]) or config.disabled_tools
+        if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
+            return ()
+        return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
+
+    def _make_local_entry(self) -> ServerEntry:
+        exports = export_names(self._local)
+        tools = tuple(
+            self._refine(LOCAL_SERVER, self._local[name].as_entry(export)) for name, export in exports.items()
+        )
+        return ServerEntry(
+            server_id=self._paths[LOCAL_SERVER],
+            server_name=LOCAL_SERVER,
+            config_name=LOCAL_SERVER,
+            capabilities=("tools",),
+            tools=tools,
+            by_export={tool.export_name: tool for tool in tools},
+        )
+
+
+def _switched_off(refused: Mapping[str, str]) -> Iterator[Withheld]:
+    """Yields what is said of tools that the server's entry leaves out."""
+    for name, key in refused.items():
+        hint = "Do without it, or let whoever runs Cellblock change the server's entry."
+        yield replace(
+            left_out(name, f"the server's entry in the configuration leaves it out ({key})", hint),
+            granted=False,
+        )
+
+
+def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) -> list[str]:
+    """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
+    tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
+    tools += [(tool.name, tool.export_name) for tool in facts.left_out]
+    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)] if tools else []
+
+
+def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+    """Returns the servers that are to be connected."""
+    return {
+        name: config for name, config in servers.items() if not config.disabled and config.missing is None
+    }

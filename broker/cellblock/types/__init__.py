@@ -1,0 +1,1 @@
+"""What agents and scripts are told of types: declarations, learnt shapes, the checker."""

@@ -1,0 +1,206 @@
+"""Declares what a script is checked against: the language's own comes with the compiler, the sandbox's globals
+from the sandbox's table, and the modules from the catalog.
+
+What is not known is `any` here, so that it can raise no false alarm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.types.check import compiler, views
+from cellblock.types.typescript import declare_server, declare_shared
+from cellblock.types.typescript.fixed import fixed_declarations
+from cellblock_worker.confinement.confinement import BUNDLE_DIR
+
+MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
+"""Bounds the declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""
+
+_KEPT: Final = 64
+"""Bounds the servers whose text is kept; a server that reconnects gets a new entry, and a new text."""
+
+_WORD: Final = re.compile(r"[\w$]+")
+
+_INTRINSIC: Final = frozenset({"globalThis", "undefined"})
+_DECLARED: Final = re.compile(r"^declare (?:var|let|const|function|class|namespace) ([\w$]+)", re.MULTILINE)
+_UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
+
+
+Got = Mapping[tuple[str, str], ToolOutput]
+"""Maps what a run has got from tools, by id of the server and name of the tool."""
+
+NOTHING: Final[Got] = MappingProxyType({})
+
+
+class TooLarge(ValueError):
+    """Tells that declarations are over `MAX_DECLARATION_BYTES`."""
+
+
+@lru_cache(maxsize=4)
+def environment(folder: Path = compiler.FOLDER) -> str:
+    """Declares what is there whatever a script imports: the sandbox's globals, and the fixed `@codemode`
+    modules."""
+    table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["allowed"]
+    standard = set(_INTRINSIC)
+    for library in folder.glob("lib.*.d.ts"):
+        standard.update(_DECLARED.findall(library.read_text(encoding="utf-8")))
+    written = _written_globals()
+    globals_ = [written.get(name, f"declare var {name}: any;\n") for name in table if name not in standard]
+    # An output that no one has declared may be anything: a script that knows better must not be refused.
+    shared = _UNTYPED.sub("type McpToolOutput = any;", declare_shared(reading=False))
+    return "".join([*globals_, shared, fixed_declarations()])
+
+
+def _written_globals() -> dict[str, str]:
+    """Reads `globals.d.ts`: the declaration of each global that is more than `any`, by its name."""
+    text = (Path(__file__).parent / "globals.d.ts").read_text(encoding="utf-8")
+    parts = re.split(r"^//= (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+class Declarations:
+    """Makes the text for a script's imports; each server's part is kept until its entry, or what is known of
+    it, changes.
+
+    Only tools that a script names are declared in full, the others as `any`: making the types of 200 tools takes
+    0.2 s, and a script uses a few. Once named, a tool stays declared, so that the text soon stays the same.
+
+    Attributes:
+        outputs: Gives what is known of a tool's output.
+        revision: Gives another number whenever an answer of `outputs` about an entry would make other types.
+    """
+
+    def __init__(
+        self, outputs: OutputLookup = stated_output, revision: Callable[[], int] = lambda: 0
+    ) -> None:
+        self.outputs = outputs
+        self.revision = revision
+        self._by_id: dict[str, _Part] = {}
+        self._last: dict[bool, tuple[list[_Part], str]] = {}
+
+    def cached_text(
+        self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
+    ) -> str | None:
+        """Gives what `text` would give, if that is the text of the last time."""
+        servers, words = imported_servers(catalog, specifiers), _words(code)
+        last = self._last.get(closed)
+        if last is None or len(last[0]) != len(servers):
+            return None
+        revision = self.revision()
+        parts = zip(last[0], servers, strict=True)
+        return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
+
+    def text(
+        self,
+        catalog: Catalog,
+        specifiers: Iterable[str],
+        code: str,
+        *,
+        closed: bool = False,
+        got: Got = NOTHING,
+    ) -> str:
+        """Gives everything that a script with these imports can see, with types for what it names.
+
+        Takes about 1 ms for each tool that is named for the first time, or was learnt about since.
+
+        Args:
+            catalog: The run's snapshot.
+            specifiers: What the script imports.
+            code: The script.
+            closed: Whether objects have only what is declared (`views.closed`).
+            got: What a run has got from tools, where that is not what is known of them.
+
+        Raises:
+            TooLarge: It is over `MAX_DECLARATION_BYTES`.
+        """
+        servers, words = imported_servers(catalog, specifiers), _words(code)
+        # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
+        revision = self.revision()
+        if got:
+            parts = [self._declare(server, revision, _named(server, words), got) for server in servers]
+        else:
+            parts = [self._part(server, revision, words) for server in servers]
+        text = environment() + "".join(part.texts[closed] for part in parts)
+        if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
+            raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
+        if not got:
+            self._last[closed] = (parts, text)
+        return text
+
+    def named(
+        self, catalog: Catalog, specifiers: Iterable[str], code: str
+    ) -> list[tuple[ServerEntry, ToolEntry]]:
+        """Gives the tools that a script with these imports names."""
+        words = _words(code)
+        servers = [(server, _named(server, words)) for server in imported_servers(catalog, specifiers)]
+        return [
+            (server, tool) for server, names in servers for tool in server.tools if tool.export_name in names
+        ]
+
+    def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
+        """Gives the functions whose output is known from observation alone, of the servers that a script
+        imports."""
+        servers = imported_servers(catalog, specifiers)
+        found = ((tool, self.outputs(server, tool)) for server in servers for tool in server.tools)
+        return {tool.export_name: output for tool, output in found if output and output.source == "observed"}
+
+    def _part(self, server: ServerEntry, revision: int, words: frozenset[str]) -> _Part:
+        held = self._by_id.get(server.server_id)
+        if held is not None and held.serves(server, revision, words):
+            return held
+        if held is None and len(self._by_id) >= _KEPT:
+            self._by_id.clear()
+        named = _named(server, words)
+        if held is not None:
+            named |= held.named
+        made = self._by_id[server.server_id] = self._declare(server, revision, named, NOTHING)
+        return made
+
+    def _declare(self, server: ServerEntry, revision: int, named: frozenset[str], got: Got) -> _Part:
+        def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+            return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
+
+        text = views.as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
+        return _Part(server, revision, named, (text, views.closed(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Describes the text of one server, as it is and closed, with the export names that are declared in full."""
+
+    server: ServerEntry
+    revision: int
+    named: frozenset[str]
+    texts: tuple[str, str]
+
+    def serves(self, server: ServerEntry, revision: int, words: frozenset[str]) -> bool:
+        return self.server is server and self.revision == revision and _named(server, words) <= self.named
+
+
+def _words(code: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(code))
+
+
+def _named(server: ServerEntry, words: frozenset[str]) -> frozenset[str]:
+    """Gives the exports that a script with these words can name without computing the name."""
+    return frozenset(
+        name
+        for name in (tool.export_name for tool in server.tools)
+        if name in words or not _WORD.fullmatch(name)
+    )
+
+
+def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[ServerEntry]:
+    """Gives the servers of a catalog that a script with these imports imports."""
+    ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
+    return [server for server_id, server in catalog.servers.items() if server_id in ids]

@@ -1,0 +1,301 @@
+"""The checker is the one way to the compiler: it checks scripts one after another in a process that is kept warm.
+
+The process is started when it is first wanted, killed when a check takes longer than its bound, replaced when it has
+died or has served `MAX_CHECKS`, and stopped when nothing was asked for `IDLE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cellblock.base.settings.sections import IsolationSettings
+from cellblock.base.tasks import TaskSet, end_tasks
+from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.outputs import OutputLookup, stated_output
+from cellblock.types.check import compiler
+from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
+from cellblock.types.check.documents import WarmSession
+from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
+from cellblock.types.check.json_texts import Tool
+from cellblock.types.check.session import CompilerSession, SessionLost
+from cellblock.types.check.verdict import MEMBER, judge
+
+logger = logging.getLogger("cellblock.typecheck")
+
+MAX_SCRIPT_BYTES: Final = 256 * 1024
+"""Bounds the scripts that are checked: with a larger one, finding which complaints count would take longer than a run
+may wait."""
+
+INLINE_CHARS: Final = 8 * 1024
+"""Bounds the scripts that are judged at once, in 2 ms; a larger one is judged in a thread, so that the loop is not
+held."""
+
+START_BOUND_SECONDS: Final = 10.0
+"""Bounds the time from spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
+
+IDLE_SECONDS: Final = 300.0
+"""Passes until a compiler that nobody uses is ended: a warm one holds about 40 MiB, and starting another costs a check
+0.1 s."""
+
+MAX_CHECKS: Final = 1_000
+"""Bounds the checks of one process: whatever it keeps of scripts that are gone goes with it."""
+
+
+__all__ = ["Checked", "TypeChecker", "TypeFault"]
+
+_DEFAULT: Final = IsolationSettings()
+
+
+class TypeChecker:
+    """Owns at most one compiler.
+
+    Args:
+        isolation: Whether bubblewrap must, may or must not be around it, and what its filter does.
+        folder: Where the build has put the compiler.
+        outputs: What is known of the tools' outputs; scripts are checked against it.
+        revision: Another number whenever an answer of `outputs` would make other types.
+
+    Attributes:
+        declarations: What scripts are checked against.
+    """
+
+    def __init__(
+        self,
+        isolation: IsolationSettings = _DEFAULT,
+        *,
+        folder: Path = compiler.FOLDER,
+        outputs: OutputLookup = stated_output,
+        revision: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._isolation = isolation
+        self._folder = folder
+        self.declarations = Declarations(outputs, revision)
+        self._turn = asyncio.Lock()
+        self._session: WarmSession | None = None
+        self._starting: asyncio.Task[WarmSession] | None = None
+        self._wrapping: bool | None = False if isolation.mode == "off" else None
+        self._idle: asyncio.TimerHandle | None = None
+        self._dying = TaskSet()
+        self._closed = False
+
+    @property
+    def unavailable(self) -> str | None:
+        """Says why no script can be checked here, or None."""
+        absent = compiler.why_absent(self._folder)
+        if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
+            return "isolation is required, and there is no bubblewrap for the compiler"
+        return absent
+
+    @property
+    def pid(self) -> int | None:
+        """Returns the process id of the warm compiler's outermost process, or None when there is none."""
+        return self._session.session.pid if self._session is not None else None
+
+    def warm_up(self) -> None:
+        """Starts the compiler in the background. Needs no answer: a check starts what is not there."""
+        lost = self._session is None or self._session.session.lost is not None
+        if lost and self._starting is None and not self._closed and self.unavailable is None:
+            self._starting = asyncio.create_task(self._start(), name="typecheck start")
+            self._starting.add_done_callback(self._started)
+
+    async def check(
+        self,
+        code: str,
+        *,
+        typescript: bool,
+        catalog: Catalog,
+        imports: Iterable[str],
+        bound_seconds: float,
+        wait_for_start: bool = False,
+        closed: bool = False,
+        got: Got = NOTHING,
+    ) -> Checked:
+        """Checks one script. Never raises for what the script or a server says, nor for what the machine lacks.
+
+        Args:
+            code: The agent's source.
+            typescript: Whether it is TypeScript and no JavaScript.
+            catalog: What is known of tools.
+            imports: Specifiers that the script imports.
+            bound_seconds: The longest that a caller wants to wait; a compiler at work on this script is killed then.
+            wait_for_start: Whether a cold start is waited for on top of that, within `START_BOUND_SECONDS`.
+            closed: Whether what is not declared of an object counts, though its schema is open.
+            got: What a run of it has got from tools, where that is not what is known of them.
+        """
+        absent = self.unavailable
+        if absent is not None or self._closed:
+            return Checked(gave_up=f"{absent or 'Cellblock is closing'}")
+        text = code.encode("utf-8", "replace").decode()
+        if len(text.encode()) > MAX_SCRIPT_BYTES:
+            return Checked(gave_up=f"the script is over {MAX_SCRIPT_BYTES} bytes")
+        names = frozenset(imports)
+        try:
+            if wait_for_start:
+                async with asyncio.timeout(START_BOUND_SECONDS):
+                    await self._warm()
+            async with asyncio.timeout(bound_seconds):
+                async with self._turn:
+                    return await self._checked(Script(text, typescript, catalog, names, closed, got))
+        except TimeoutError:
+            return Checked(gave_up=f"it took over {bound_seconds:g} s")
+        except SessionLost as error:
+            return Checked(gave_up=f"the compiler was lost: {error}")
+        except TooLarge as error:
+            return Checked(gave_up=str(error))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # Parsing beyond its bound, or a report of another shape than the protocol's.
+            logger.info("a script could not be type-checked: %r", error)
+            return Checked(gave_up="the compiler's report cannot be read")
+        except (OSError, RuntimeError) as error:
+            # No descriptor, process or thread is left: the run that this is for has its response all the same.
+            logger.warning("a script could not be type-checked: %r", error)
+            return Checked(gave_up=f"this machine cannot run the compiler now: {error}")
+
+    async def close(self) -> None:
+        """Kills the compiler and waits for its end, within bounds."""
+        self._closed = True
+        self._set_idle_timer(None)
+        if self._starting is not None:
+            await end_tasks(self._starting)
+            await asyncio.sleep(0)  # for its callback
+        if self._session is not None:
+            self._retire(self._session, "Cellblock is closing")
+        await self._dying.ended()
+
+    # ---- inside: one check ---------------------------------------------------------------------------
+
+    async def _checked(self, script: Script) -> Checked:
+        self.warm_up()
+        declarations = None
+        if not script.got:
+            declarations = self.declarations.cached_text(
+                script.catalog, script.names, script.code, closed=script.closed
+            )
+        if declarations is None:
+            declarations = await asyncio.to_thread(
+                self.declarations.text,
+                script.catalog,
+                script.names,
+                script.code,
+                closed=script.closed,
+                got=script.got,
+            )
+        warm = await self._warm()
+        self._set_idle_timer(None)
+        try:
+            code, typescript = script.code, script.typescript
+            report = await warm.diagnostics(code, declarations, typescript)
+            texts = self._texts(script)
+            judged = partial(judge, report, code, declarations, typescript=typescript, texts=texts)
+            counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
+            about_output = any(complaint.code in MEMBER or complaint.choices for complaint in counted)
+            observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
+            faults = await find_faults(counted, script, declarations, observed, warm)
+            if warm.checks >= MAX_CHECKS:
+                self._retire(warm, "it has served long enough")
+            return Checked(faults)
+        except BaseException:
+            # Cancelled, or lost: what it is busy with must not be the next one's.
+            self._retire(warm, "a check took too long")
+            raise
+        finally:
+            self._set_idle_timer(IDLE_SECONDS)
+
+    def _texts(self, script: Script) -> frozenset[Tool]:
+        """Gives the tools that the script names whose answer is a text that holds JSON."""
+        known = self.declarations
+        return frozenset(
+            (server.server_id, tool.export_name)
+            for server, tool in known.named(script.catalog, script.names, script.code)
+            if (output := script.got.get((server.server_id, tool.tool_name)) or known.outputs(server, tool))
+            and output.document is not None
+        )
+
+    def _set_idle_timer(self, seconds: float | None) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if seconds is not None and self._session is not None:
+            self._idle = asyncio.get_running_loop().call_later(seconds, self._stop_idle)
+
+    def _stop_idle(self) -> None:
+        if self._session is not None and not self._turn.locked():
+            self._retire(self._session, "it was idle")
+
+    def _retire(self, warm: WarmSession, why: str) -> None:
+        """Kills a compiler that runs; the next check starts another."""
+        if self._session is warm:
+            self._session = None
+        self._dying.start(warm.session.killed(why), name="typecheck stop")
+        # At once, and not when the task gets its turn: no one may ask it any more.
+        warm.session.kill(why)
+
+    # ---- inside: the compiler's life -----------------------------------------------------------------
+
+    async def _warm(self) -> WarmSession:
+        if self._session is not None and (why := self._session.session.lost) is not None:
+            # Lost is not yet reaped: closing must wait for that, and knows only of what is retired.
+            self._retire(self._session, why)
+        if self._session is not None:
+            return self._session
+        self.warm_up()
+        if self._starting is None:
+            raise SessionLost("there is none")
+        # A caller that gives up does not stop the start: the next one finds it warm.
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[WarmSession]) -> None:
+        self._starting = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.info("the TypeScript compiler did not start: %s", error)
+        else:
+            if self._session is not None:  # The one that this one replaces.
+                self._retire(self._session, "it was lost")
+            self._session = task.result()
+            self._set_idle_timer(IDLE_SECONDS)
+
+    async def _start(self) -> WarmSession:
+        if self._wrapping is not False and compiler.can_wrap():
+            try:
+                warm = await self._started_session(wrapped=True)
+            except SessionLost:
+                # Where bubblewrap has worked once, a failure is none of its own, and no reason to go without.
+                if self._isolation.mode == "required" or self._wrapping:
+                    raise
+            else:
+                self._wrapping = True
+                return warm
+        warm = await self._started_session(wrapped=False)
+        if self._wrapping is None:
+            logger.info("the TypeScript compiler runs without bubblewrap")
+            self._wrapping = False
+        return warm
+
+    async def _started_session(self, *, wrapped: bool) -> WarmSession:
+        try:
+            session = CompilerSession(
+                compiler.launch(wrapped=wrapped, seccomp=self._isolation.seccomp, folder=self._folder)
+            )
+        except OSError as error:
+            raise SessionLost(f"it cannot be started: {error}") from None
+        try:
+            async with asyncio.timeout(START_BOUND_SECONDS):
+                await session.initialize()
+                warm = WarmSession(session)
+                declarations = await asyncio.to_thread(self.declarations.text, Catalog(), (), "")
+                # The first check reads the declarations of the language: 40 ms that no script should wait for.
+                await warm.diagnostics("", declarations, False)
+            return warm
+        except BaseException as error:
+            await asyncio.shield(session.killed("it did not start"))
+            if isinstance(error, TimeoutError):
+                raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
+            raise

@@ -1,0 +1,274 @@
+"""Reads what the compiler says of comparisons that can never be true: with a value that a declared enum does not have.
+
+Only such counts. The compiler says the same of a script's own constants, and of what an `if` around has excluded; and a
+script that compares with several names for the same thing, of which one is declared, is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tree_sitter import Node
+
+from cellblock.base.suggest import nearest_names
+from cellblock.script.trees import field, operator_of
+
+COMPARISON: Final = frozenset({2367, 2678})
+"""Lists the codes of comparisons with operators, and in a `switch`."""
+
+_OF_ARGUMENT: Final = 2345
+
+MAX_ALTERNATIVES: Final = 20
+"""Bounds the operators around a comparison, and comparisons among these, that are looked at."""
+
+_SAID: Final = (
+    ("This comparison appears to be unintentional because the types '", "' and '", "' have no overlap."),
+    ("Type '", "' is not comparable to type '", "'."),
+    ("Argument of type '", "' is not assignable to parameter of type '", "'."),
+)
+_SEEKING: Final = frozenset([b"includes", b"indexOf", b"lastIndexOf"])
+_QUOTED: Final = r'"(?:[^"\\\n]|\\.)*+"'
+_OTHERS: Final = r"-?\d[\d.]*+|true\b|false\b|null\b"
+_TEXT: Final = re.compile(_QUOTED)
+_LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
+# A text or a comment without an end is taken to the end, so that no other search begins within it.
+_ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
+_UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
+_PRINTED: Final = re.compile(rf"(?:{_LITERAL}|\.\.\. \d+ more \.\.\.)(?: \| |$)")
+_CUT: Final = re.compile(r"\.\.\. \d+ more \.\.\.")
+
+_EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
+_JOINED: Final = frozenset(["||", "&&"])
+_AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
+_ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
+"""Names nodes in which a text is no value of what is around them."""
+_GIVING: Final = ("variable_declarator", "assignment_expression", "assignment_pattern")
+
+
+class Foreign(NamedTuple):
+    """Describes a text that is compared with, and the texts of the enum, all as they are declared; `of` is what
+    has it."""
+
+    value: str
+    choices: tuple[str, ...]
+    of: Node
+
+
+def may_compare(number: int, node: Node) -> bool:
+    """Says whether a complaint is about a comparison: with an operator, in a `switch`, or with the elements of
+    a list."""
+    return number in COMPARISON or (number == _OF_ARGUMENT and _operands(node) is not None)
+
+
+class Comparisons:
+    """Looks at the comparisons of one script.
+
+    Args:
+        root: Its tree.
+        declarations: What it was checked against.
+    """
+
+    def __init__(self, root: Node, declarations: str) -> None:
+        self._root = root
+        self._declarations = declarations
+        self._unions: list[frozenset[str]] | None = None
+        self._assigned: set[bytes] | None = None
+
+    def foreign(self, message: str, node: Node) -> Foreign | None:
+        """Gives what a comparison is with, and what there is; None unless the enum, and not the value, is declared.
+
+        Args:
+            message: The compiler's.
+            node: What it is about.
+        """
+        one, other = next(filter(None, (_types_in(message, *said) for said in _SAID)), ("", ""))
+        operands = _operands(node)
+        if operands is None:
+            return None
+        for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
+            printed = _literals(union)
+            if printed and _TEXT.fullmatch(value) is not None:
+                choices = self._choices(
+                    value,
+                    printed,
+                    cut=_CUT.search(union) is not None,
+                    again=self._is_again(node, of, value),
+                )
+                if choices and not self._is_own(of) and not _is_covered(node, of, value, choices):
+                    return Foreign(value, choices, of)
+        return None
+
+    def _is_again(self, node: Node, of: Node, value: str) -> bool:
+        """Says whether the same text was compared with this value before: then an `if` may have taken it out of the
+        type."""
+        text = re.escape(value[1:-1].encode())
+        same = rb"(?<![\w$.])" + re.escape(_text(of)) + rb"\s*[!=]==?\s*[\"'`]" + text + rb"[\"'`]"
+        return re.search(same, _text(self._root)[: node.start_byte - self._root.start_byte]) is not None
+
+    def _choices(
+        self, value: str, printed: frozenset[str], *, cut: bool, again: bool = False
+    ) -> tuple[str, ...]:
+        """Gives the texts of the declared enum that a type is, or is what is left of; none where it has the
+        value."""
+        if self._unions is None:
+            found = {match[0] for match in _UNION.finditer(self._declarations)}
+            self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
+        # One that is whole is not what an `if` has left of another.
+        whole = [printed] if len(printed) > 1 and printed in self._unions else []
+        # But what is left of one may happen to be another, where the same was asked before.
+        homes = (not again and whole) or [union for union in self._unions if printed <= union]
+        if not homes and not cut and all(any(one in union for union in self._unions) for one in printed):
+            homes = [printed]
+        if len(printed) == 1 or homes == [printed] != whole:
+            # Tags of several objects, or what is left of them.
+            homes += [union for union in self._unions if value in union]
+        if not homes or any(value in union for union in homes):
+            return ()
+        return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
+
+    def _is_own(self, of: Node) -> bool:
+        """Says whether what is compared may have a value that the script itself has given."""
+        if self._assigned is None:
+            self._assigned = set(_assigned_texts(self._root))
+        if of.type in ("member_expression", "identifier"):
+            return _text(field(of, "property") or of) in self._assigned
+        return any(True for _ in _texts_in(of))
+
+
+def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, str] | None:
+    if not (message.startswith(start) and message.endswith(end)):
+        return None
+    one, found, other = message[len(start) : -len(end)].partition(between)
+    return (one, other) if found else None
+
+
+def _literals(union: str) -> frozenset[str]:
+    """Gives the literals of a union that has nothing else, as the compiler prints it; of any other, none."""
+    at = 0
+    while at < len(union):
+        part = _PRINTED.match(union, at)
+        if part is None:
+            return frozenset()
+        at = part.end()
+    return frozenset(_each(_CUT.sub("", union)))
+
+
+def _each(union: str) -> list[str]:
+    return re.findall(_LITERAL, union)
+
+
+# ---- in the tree -------------------------------------------------------------------------------------------
+
+
+def _operands(node: Node) -> tuple[Node, Node] | None:
+    """Gives what is compared, in the order of the compiler's message."""
+    parent = node.parent
+    one, other = node, None
+    if node.type == "binary_expression":
+        one, other = field(node, "left"), field(node, "right")
+    elif parent is not None and parent.type == "switch_case":
+        switch = parent.parent.parent if parent.parent is not None else None
+        other = field(switch, "value")
+    elif parent is not None and parent.type == "arguments":
+        function = field(parent.parent, "function")
+        if _text(field(function, "property")) in _SEEKING:
+            other = field(function, "object")
+    return (_bare(one), _bare(other)) if one is not None and other is not None else None
+
+
+def _bare(node: Node) -> Node:
+    while node.type in _AROUND and node.named_children:
+        node = node.named_children[0]
+    return node
+
+
+def _assigned_texts(root: Node) -> Iterator[bytes]:
+    """Gives the names of variables and members that the script gives texts of its own, or types."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.named_children)
+        if not node.type.endswith(_GIVING):
+            continue
+        name = field(node, "name") or field(node, "left")
+        value = field(node, "value") or field(node, "right")
+        gives = node.type == "variable_declarator" and field(node, "type") is not None
+        if name is not None and (gives or (value is not None and any(True for _ in _texts_in(value)))):
+            yield _text(field(name, "property") or name)
+
+
+def _texts_in(value: Node) -> Iterator[Node]:
+    """Gives the texts that an expression's value may be."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node.type in ("string", "template_string"):
+            yield node
+        elif node.type == "binary_expression":
+            if operator_of(node) not in _EQUALITIES:
+                stack.extend(node.named_children)
+        elif node.type == "ternary_expression":
+            stack.extend(node.named_children[1:])
+        elif node.type not in _ELSEWHERE and not node.type.endswith(("function", "function_expression")):
+            stack.extend(node.named_children)
+
+
+def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> bool:
+    """Says whether the same value is compared, beside this comparison, with the declared text that was meant, if it is
+    known which."""
+    beside = {text for text in _beside(node, of) if text in choices}
+    near = nearest_names(value, choices, limit=1)
+    return bool(beside) and (not near or near[0] in beside)
+
+
+def _beside(node: Node, of: Node) -> Iterator[str]:
+    """Gives the other texts that the same value is compared with beside this comparison, as JSON writes them."""
+    if node.type != "binary_expression":
+        yield from _cases_beside(node)
+        return
+    top, levels = node, 0
+    while (parent := top.parent) is not None and levels < MAX_ALTERNATIVES:
+        if parent.type not in _AROUND and operator_of(parent) not in _JOINED:
+            break
+        top, levels = parent, levels + 1
+    stack, seen, subject = [top], 0, _text(of)
+    while stack and seen < MAX_ALTERNATIVES:
+        here = stack.pop()
+        seen += 1
+        if here.type in _AROUND or operator_of(here) in _JOINED:
+            stack.extend(here.named_children)
+        elif (pair := _operands(here)) is not None and here.type == "binary_expression":
+            for this, other in (pair, pair[::-1]):
+                if _text(this) == subject:
+                    yield _as_json(other)
+
+
+def _cases_beside(value: Node) -> Iterator[str]:
+    """Gives the values of the cases that run into the one of this value, and those that it runs into."""
+    case = value.parent
+    if case is None or case.type != "switch_case" or case.parent is None:
+        return
+    group: list[str] = []
+    is_in = False
+    for one in case.parent.named_children:
+        of = field(one, "value")
+        if of is not None:
+            group.append(_as_json(of))
+        is_in |= one.id == case.id
+        if field(one, "body") is not None:
+            if is_in:
+                break
+            group = []
+    yield from group if is_in else ()
+
+
+def _as_json(node: Node) -> str:
+    """Gives a text as the compiler prints it."""
+    text = _text(node).decode("utf-8", "replace")
+    return f'"{text[1:-1]}"' if node.type == "string" else text
+
+
+def _text(node: Node | None) -> bytes:
+    return (node.text if node is not None else None) or b""

@@ -1,0 +1,414 @@
+"""Finds which of the compiler's complaints count: those that a script would trip over when it runs.
+
+Scripts are loosely typed JavaScript, and what is known of tools may be little. So a complaint counts only when it is
+about something that Cellblock knows: a member of a tool's output or of a module, a tool's arguments, a name that
+nothing declares. Code that looks before it reads (`a.b ?? c`, `if (a.b)`, `typeof b`) is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tree_sitter import Node
+
+from cellblock.base.json import is_object
+from cellblock.script.lines import CompilerPlaces
+from cellblock.script.trees import field
+from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
+from cellblock.types.check.json_texts import Tool
+from cellblock.types.check.parsed import ParsedScript, literal_around
+from cellblock.types.check.printed_types import is_union
+
+MAX_SUBJECT_CHARS: Final = 60
+
+MAX_JUDGED: Final = 200
+"""Bounds the complaints of one script that are looked at, in the order of the text."""
+
+BRACKETS: Final = 7053
+"""Names the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
+
+MEMBER: Final = frozenset({2339, 2551, BRACKETS})
+EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
+NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
+ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
+SPREAD: Final = 2698
+"""Names the finding of something spread into an object that is none; the compiler does not say what it is."""
+
+NUMBERED: Final = 0
+"""Names a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
+asked whether the text is an array."""
+
+CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
+"""Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
+(`views`)."""
+
+ITS_CHARACTERS: Final = "its single characters are read"
+
+KEY: Final = frozenset({2353, 2561})
+"""Name the finding of a key of a literal that its type does not have."""
+
+REQUIRE: Final = 2591
+"""Names the finding of a `require` that the compiler does not know."""
+
+# A script's own texts stand in messages: no name goes past what may be another beginning.
+_ON_TYPE: Final = re.compile(
+    r"Property '((?:(?!Property ').)*?)' does not exist on type '((?:(?!Property ').)*?)'\.", re.DOTALL
+)
+_OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<")
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
+_MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
+_PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
+_NOT_ASSIGNABLE: Final = re.compile(
+    r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
+)
+JSON_TEXT: Final = "JsonText<"
+"""Begins the printed type of a text that holds JSON."""
+
+_WRITTEN_OUT: Final = ("string & { readonly [jsonOf]:", "String & { readonly [jsonOf]:")
+
+_NOT_TO_BE_SAID: Final = (
+    # Of a whole value that is passed on, and of a list that may well be long enough.
+    "has no properties in common with type",
+    "Source provides no match for required element",
+    "Target requires ",
+    "is optional in type",
+)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
+_ERASED: Final = frozenset(
+    [
+        "type_identifier",
+        "nested_type_identifier",
+        "type_annotation",
+        "type_query",
+        "type_arguments",
+        "comment",
+        "interface_declaration",
+        "type_alias_declaration",
+    ]
+)
+_LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
+_SCOPES: Final = frozenset(
+    ["arrow_function", "function_expression", "function_declaration", "method_definition"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Describes one complaint that counts. `line` and `column` are as in `script_lines`, as the sandbox's are."""
+
+    code: int
+    message: str
+    line: int
+    column: int
+    name: str
+    """Holds the text that the complaint is about."""
+
+    receiver: str | None = None
+    """Holds the type that lacks a member, as the compiler prints it."""
+
+    position: tuple[int, int] = (0, 0)
+    """Holds line and column from 0, for the compiler."""
+
+    module: str = ""
+    """Names, of a complaint about arguments, from which module the called function is; of `require`, what it
+    asks for."""
+
+    called: str = ""
+    """Holds the name that this module exports the called function by."""
+
+    owner: str = ""
+    """Holds the property whose value is at fault, or lies in what is at fault; empty for the input itself."""
+
+    subject: str = ""
+    """Holds, of a member or of characters, the expression that they are read of, where it is a short one."""
+
+    choices: tuple[str, ...] = ()
+    """Lists, of a comparison, what the declared enum has, as JSON writes it."""
+
+    tool: Tool | None = None
+    """Names, of a text that holds JSON, the tool that it is from, where that is known."""
+
+    beside: tuple[tuple[str, int, int], ...] = ()
+    """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
+    tells of one key in a literal only."""
+
+    element_at: tuple[int, int] | None = None
+    """Holds, of a member of what brackets give, where these begin."""
+
+
+def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
+    """Gives the same complaint about another key of the literal; its place counts from 0."""
+    said = complaint.message.partition(" Did you mean")[0]
+    said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
+    at = CompilerPlaces(code).place(line + 1, column + 1)
+    return replace(
+        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), beside=()
+    )
+
+
+def judge(
+    raw: list[Any],
+    code: str,
+    declarations: str,
+    *,
+    typescript: bool,
+    texts: frozenset[Tool] = frozenset(),
+) -> list[Complaint]:
+    """Gives the complaints that count, in the order of the text.
+
+    Args:
+        raw: Items of a diagnostic report (language server protocol 3.17), untrusted in shape.
+        code: What was checked; must have no lone surrogate.
+        declarations: What it was checked against.
+        typescript: Whether it is TypeScript and no JavaScript.
+        texts: The tools that answer with a text that holds JSON.
+
+    Raises:
+        ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
+    """
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
+    found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
+    if not found and not texts:
+        return []
+    source = ParsedScript(code, typescript)
+    comparisons = Comparisons(source.root, declarations)
+    numbered = [_numbered(*place, source) for place in source.json_texts.misread(texts)]
+    at = {complaint.position for complaint in numbered}
+    complaints = [_complaint(item, source, declarations, comparisons) for item in found]
+    counted = [one for one in complaints if one is not None and one.element_at not in at]
+    return sorted([*numbered, *counted], key=lambda complaint: complaint.position)
+
+
+def _numbered(around: Node, read: Node, source: ParsedScript) -> Complaint:
+    """Makes the complaint about a text whose characters are read by number, or that is asked whether it is an array."""
+    line, column = source.position(around)
+    at = source.places.place(line + 1, column + 1)
+    subject, tool = _short(read, source), source.json_texts.tool(read)
+    said = "is no array" if around.type == "call_expression" else ITS_CHARACTERS
+    return Complaint(NUMBERED, said, *at, subject, JSON_TEXT, (line, column), subject=subject, tool=tool)
+
+
+def _complaint(
+    item: dict[str, Any], source: ParsedScript, declarations: str, comparisons: Comparisons
+) -> Complaint | None:
+    number, message = int(item["code"]), str(item["message"])
+    start, end = item["range"]["start"], item["range"]["end"]
+    line, column = int(start["line"]), int(start["character"])
+    first, last = source.offset(line, column), source.offset(int(end["line"]), int(end["character"]))
+    name = source.code[first:last]
+    node = source.node(first, last)
+    if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
+        return None
+    receiver, module, called, owner, subject, choices, beside = None, "", "", "", "", (), ()
+    tool, element = None, None
+    if number == BRACKETS:
+        index = field(node, "index")
+        if index is None or index.type != "string":
+            return None
+        node, (line, column) = index, source.position(index)
+    # What could stand in a text is asked for in it, not in front of it.
+    inside = 1 if number in MEMBER and node.type == "string" else 0
+    if number in MEMBER:
+        match = _ON_TYPE.search(message)
+        if match is None or not _member_counts(match[1], match[2], message, node, source, declarations):
+            return None
+        # Of a union, the type that lacks the member is named last.
+        last = [found[2] for found in _ON_TYPE.finditer(message)][-1]
+        name, receiver = match[1], last if is_json_text(last) else match[2]
+        subject = _subject(node, source)
+        read = _read_of(node)
+        tool = source.json_texts.tool(read) if is_json_text(receiver) else None
+        element = source.position(read) if read is not None and read.type == "subscript_expression" else None
+    elif number in NAME:
+        quoted = _QUOTED.search(message)
+        is_module = name[:1] in ('"', "'", "`")
+        if is_module and not re.search(r"\brequire\s*\(\s*$", source.code[max(0, first - 100) : first]):
+            return None  # An import: the plan, or the script's own exception, tells it better.
+        if is_module:
+            name, module = "require", name[1:-1]
+        elif quoted:
+            name = quoted[1]
+        if re.search(rf"\btypeof\s+{re.escape(name)}\b", source.code):
+            return None
+    elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node, source)):
+        # The compiler takes it for an import, which the sandbox does not.
+        specifier = _SPECIFIER.search(message)
+        number, name, module = REQUIRE, "require", specifier[1] if specifier else ""
+    elif may_compare(number, node):
+        foreign = comparisons.foreign(message, node)
+        if foreign is None:
+            return None
+        name, choices, subject = foreign.value, foreign.choices, _short(foreign.of, source)
+    elif number in CHARACTERS:
+        if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
+            return None
+        receiver, subject = JSON_TEXT, _subject(node, source)
+        tool = source.json_texts.tool(_listed(node, source) or node)
+    elif number in ARGUMENT:
+        function = _called(node, source)
+        if function is None or not _argument_counts(number, message):
+            return None
+        module, called = function
+        if number in KEY:
+            name = name.strip("\"'")
+            beside = source.keys_beside(node)
+        owner = _owner(node, source, of_member=number in KEY)
+    at = source.places.place(line + 1, column + 1)
+    about = (module, called, owner, subject, choices, tool, beside, element)
+    return Complaint(number, message, *at, name, receiver, (line, column + inside), *about)
+
+
+def _subject(node: Node, source: ParsedScript) -> str:
+    """Gives what a member is read of, what is iterated, or what a function is called with; empty where no name
+    says it."""
+    parent = node.parent
+    read: Node | None = node.named_children[0] if node.type == "spread_element" else node
+    if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
+        listed = _listed(node, source)
+        read = field(parent, "object") if listed is None else listed
+    return _short(read, source)
+
+
+def _listed(node: Node, source: ParsedScript) -> Node | None:
+    """Returns the argument in a call of `Object.keys` or its like, by the node of the function's name."""
+    parent = node.parent
+    if parent is None or parent.type != "member_expression" or source.text(parent) not in _LISTS:
+        return None
+    arguments = field(parent.parent, "arguments")
+    return next(iter(arguments.named_children), None) if arguments is not None else None
+
+
+def _read_of(node: Node) -> Node | None:
+    """Returns the expression of which a member is read, by the node of the member's name: in an expression, or in a
+    pattern that is given a value."""
+    around = node.parent
+    if around is not None and around.type in ("member_expression", "subscript_expression"):
+        return field(around, "object")
+    depth = 0
+    while around is not None and around.type.endswith("_pattern"):
+        depth += around.type in ("object_pattern", "array_pattern")
+        around = around.parent
+    return field(around, "value") or field(around, "right") if depth == 1 else None
+
+
+def _short(read: Node | None, source: ParsedScript) -> str:
+    """Gives the text of what is read, where it is a name, or a member's, that fits into a sentence."""
+    if read is None or read.type not in ("identifier", "member_expression"):
+        return ""
+    text = source.text(read)
+    return text if len(text) <= MAX_SUBJECT_CHARS and "\n" not in text else ""
+
+
+def _upwards(node: Node, source: ParsedScript) -> list[Node]:
+    """Gives the node and what is around it, up to the statement."""
+    # From the root down: each node's parent would be looked for from there again.
+    way: list[Node] = []
+    here: Node | None = source.root
+    while here is not None and here.id != node.id:
+        if here.type.endswith("statement"):
+            way.clear()
+        way.append(here)
+        here = here.child_with_descendant(node)
+    return [*way, node]
+
+
+# ---- members -----------------------------------------------------------------------------------------------
+
+
+def _member_counts(
+    name: str, receiver: str, message: str, node: Node, source: ParsedScript, declarations: str
+) -> bool:
+    if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
+        return False  # The script itself gives it the member.
+    lacking = [match[2] for match in _ON_TYPE.finditer(message)]
+    # A guard says that a field may be missing, not that the value may be a text.
+    is_text = is_json_text(lacking[-1]) and not source.json_texts.is_handled(_read_of(node))
+    if not is_text and source.guards.cover(name, node):
+        return False
+    if len(lacking) > 1 or is_union(receiver):
+        # Of a union the compiler names one type that lacks the member; another may have it.
+        return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
+    return _is_known(receiver, declarations)
+
+
+def is_of_object(complaint: Complaint) -> bool:
+    """Says whether a member is not there because an object does not have it: no result of another shape is read
+    wrongly."""
+    if complaint.code not in MEMBER or complaint.receiver is None:
+        return False
+    receiver = complaint.receiver
+    other = receiver.endswith("[]") or receiver.startswith("Promise<") or is_json_text(receiver)
+    return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
+
+
+def is_json_text(receiver: str) -> bool:
+    """Says whether a printed type is that of a text that holds JSON."""
+    return receiver.startswith((JSON_TEXT, *_WRITTEN_OUT)) and not receiver.endswith("[]")
+
+
+def _is_known(receiver: str, declarations: str) -> bool:
+    """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
+    if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
+        return True
+    base = receiver.removesuffix("[]")
+    if is_json_text(base.removeprefix("(").removesuffix(")")):
+        return True
+    if (base.startswith("{") and base != "{}") or (base != receiver and base in ("any", "unknown")):
+        return True
+    declared = rf"\b(?:type|interface) {re.escape(base)}\b"
+    return _IDENTIFIER.fullmatch(base) is not None and re.search(declared, declarations) is not None
+
+
+# ---- arguments of tools ------------------------------------------------------------------------------------
+
+
+def _argument_counts(number: int, message: str) -> bool:
+    deepest = message.splitlines()[-1].strip()
+    if any(said in deepest for said in _NOT_TO_BE_SAID):
+        return False
+    match = _NOT_ASSIGNABLE.match(deepest.removesuffix("."))
+    if match is None or match[2][-1:] != "'" or number in (2554, 2555):
+        return True
+    given, wanted = match[1], match[2][:-1]
+    if given == "unknown":
+        return False
+    # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
+    literal = given.startswith('"') or given.isdigit()
+    return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
+
+
+def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
+    """Gives the module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
+    here: Node | None = node
+    while here is not None and here.type not in _SCOPES:
+        if here.type == "call_expression":
+            found = source.meanings.of(field(here, "function"))
+            return (found.module, found.export) if found is not None and found.kind == "tool" else None
+        here = here.parent
+    return None
+
+
+def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
+    """Gives the property whose value a complaint is about, or whose value has the member that it is about."""
+    # From the member's name to the object that it is in.
+    here = literal_around(node) if of_member else node
+    while here is not None and here.type != "call_expression":
+        parent = here.parent
+        if parent is not None and parent.type == "pair":
+            key = field(parent, "key")
+            return source.text(key).strip("\"'") if key is not None else ""
+        if here.type.startswith("shorthand_property"):
+            return source.text(here)
+        here = parent
+    return ""
+
+
+def _is_required(node: Node, source: ParsedScript) -> bool:
+    """Says whether a node is a declaration whose value is a call of `require`."""
+    value = field(node, "value") if node.type == "variable_declarator" else None
+    while value is not None and value.type in ("call_expression", "member_expression"):
+        value = field(value, "function") or field(value, "object")
+    return value is not None and value.type == "identifier" and source.text(value) == "require"

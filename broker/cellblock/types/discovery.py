@@ -1,0 +1,250 @@
+"""Answers `@codemode/discovery` from one catalog (Code Mode specification, section 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
+from cellblock.base.json import is_object
+from cellblock.base.kept import KeptByIdentity
+from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.types.search import SearchHit, SearchIndex
+
+Detail = Literal["name", "description", "full"]
+DETAILS: Final = ("name", "description", "full")
+DEFAULT_DETAIL: Final = "description"
+
+Operation = Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
+
+DEFAULT_SEARCH_LIMIT: Final = 10
+MAX_SEARCH_LIMIT: Final = 100
+
+KEPT_CATALOGS: Final = 8
+"""Bounds the catalogs whose search index and encoded definitions are kept."""
+
+STEP_BYTES: Final = 64 * 1024
+"""Bounds the bytes of definitions that are encoded at a time: a millisecond or two."""
+
+
+class Discovery:
+    """Answers requests over one catalog; the search index is built at its first search."""
+
+    def __init__(self, catalog: Catalog, outputs: OutputLookup = stated_output) -> None:
+        self._catalog = catalog
+        self._outputs = outputs
+        self._index: SearchIndex | None = None
+        self._encoded: dict[tuple[str, str, Detail], tuple[ToolOutput | None, bytes]] = {}
+
+    def encoded(
+        self, operation: Operation, arguments: list[Any], encode: Callable[[Any], bytes]
+    ) -> Generator[None, None, bytes]:
+        """Gives the JSON of an answer, in steps between which others may have their turn. Raises as `answer`.
+
+        A list of tools is put together from definitions that were encoded once for this catalog and what is known of
+        their outputs.
+        """
+        if operation == "searchTools" and self._index is None:
+            self._index = yield from SearchIndex.in_steps(self._catalog)
+        if operation != "listTools":
+            return encode(self.answer(operation, arguments))
+        server, detail = self._listed(arguments)
+        definitions: list[bytes] = []
+        fresh = 0
+        for tool in server.tools:
+            output = self._outputs(server, tool) if detail == "full" else None
+            key = (server.server_id, tool.export_name, detail)
+            held = self._encoded.get(key)
+            if held is None or held[0] != output:
+                held = self._encoded[key] = (output, encode(tool_definition(tool, detail, output)))
+                fresh += len(held[1])
+            definitions.append(held[1])
+            if fresh > STEP_BYTES:
+                fresh = 0
+                yield
+        return b"[" + b",".join(definitions) + b"]"
+
+    def answer(self, operation: Operation, arguments: list[Any]) -> Any:
+        """Answers one request of a script; `arguments` are what the script passed, as JSON.
+
+        Raises:
+            ScriptError: An argument is wrong.
+            ServerNotFound: No such server is connected.
+            ToolNotFound: The server has no such tool.
+        """
+        match operation:
+            case "listServers":
+                return [server_info(server) for server in self._catalog.servers.values()]
+            case "describeServer":
+                return describe_server(self._server(_text(arguments, 0, "serverId")))
+            case "listTools":
+                server, detail = self._listed(arguments)
+                return [self._definition(server, tool, detail) for tool in server.tools]
+            case "getTool":
+                server = self._server(_text(arguments, 0, "serverId"))
+                return self._definition(server, self._tool(server, _text(arguments, 1, "toolName")), "full")
+            case "searchTools":
+                return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
+
+    def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Answers `searchTools` (sections 4.2.5 and 4.2.7). Raises as `answer`."""
+        detail = _detail(options)
+        results = [
+            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            for hit in self.hits(query, options)
+        ]
+        return {"query": query, "results": results}
+
+    def hits(self, query: str, options: Mapping[str, Any]) -> Sequence[SearchHit]:
+        """Finds the tools for a query, best first; `options` are `serverId` and `limit`. Raises as `answer`."""
+        server_id: object = options.get("serverId")
+        if server_id is not None:
+            if not isinstance(server_id, str):
+                raise ScriptError("options.serverId is no string.", hint="Give a server id of listServers().")
+            self._server(server_id)
+        limit: object = options.get("limit", DEFAULT_SEARCH_LIMIT)
+        if isinstance(limit, float) and limit.is_integer():
+            limit = int(limit)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
+        if self._index is None:
+            self._index = SearchIndex(self._catalog)
+        return self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
+
+    def _listed(self, arguments: list[Any]) -> tuple[ServerEntry, Detail]:
+        return self._server(_text(arguments, 0, "serverId")), _detail(_options(arguments, 1))
+
+    def _definition(self, server: ServerEntry, tool: ToolEntry, detail: Detail) -> dict[str, Any]:
+        return tool_definition(tool, detail, self._outputs(server, tool) if detail == "full" else None)
+
+    def _server(self, server_id: str) -> ServerEntry:
+        server = self._catalog.servers.get(server_id)
+        if server is not None:
+            return server
+        named = shorten(server_id)
+        reason = self._catalog.unavailable.get(server_id)
+        if reason is not None:
+            raise ServerNotFound(
+                f"Server {server_id} is not connected: {reason}.",
+                hint=f"Do without it, or {self._catalog.may_come(server_id)}",
+                serverId=server_id,
+            )
+        if server_id in self._catalog.denied:
+            raise ServerNotFound(
+                f"Server {server_id} is not granted to this client.",
+                hint=self._catalog.denied[server_id],
+                serverId=server_id,
+            )
+        known = self._catalog
+        near = nearest_names(server_id, known.servers, 1)
+        others = known.who_is_connected() if known.starting else "Use a server id of listServers()."
+        raise ServerNotFound(f"There is no server {named}.", hint=did_you_mean(near, others), serverId=named)
+
+    def _tool(self, server: ServerEntry, name: str) -> ToolEntry:
+        for tool in server.tools:
+            if tool.tool_name == name:
+                return tool
+        if name in server.by_export:
+            return server.by_export[name]
+        withheld = server.withheld_as(name)
+        if withheld is not None:
+            raise ToolNotFound(
+                f"The tool {withheld.name} of {server.server_id} is left out: {withheld.why}.",
+                hint=withheld.hint,
+                serverId=server.server_id,
+                toolName=name,
+            )
+        near = nearest_names(name, [tool.tool_name for tool in server.tools], 1)
+        raise ToolNotFound(
+            f"Server {server.server_id} has no tool {shorten(name)}.",
+            hint=did_you_mean(near, "Use a tool name of listTools()."),
+            serverId=server.server_id,
+            toolName=shorten(name),
+        )
+
+
+class DiscoveryCache(KeptByIdentity[Catalog, Discovery]):
+    """Keeps the `Discovery` of the catalogs used last, so that their indexes are built once.
+
+    There is one of all tools, and one for each set of tools that a client is granted.
+    """
+
+    def __init__(self, outputs: OutputLookup = stated_output) -> None:
+        super().__init__(lambda catalog: Discovery(catalog, outputs), KEPT_CATALOGS)
+
+
+def server_info(server: ServerEntry) -> dict[str, Any]:
+    """Makes a `ServerInfo` (section 4.2.1)."""
+    info: dict[str, Any] = {"serverId": server.server_id, "serverName": server.server_name}
+    if server.capabilities:
+        info["capabilities"] = list(server.capabilities)
+    return info
+
+
+def describe_server(server: ServerEntry) -> dict[str, Any]:
+    """Makes a `ServerDescription` (section 4.2.2)."""
+    description = server_info(server)
+    if server.description:
+        description["description"] = server.description
+    if server.version:
+        description["version"] = server.version
+    return description
+
+
+def tool_definition(tool: ToolEntry, detail: Detail, output: ToolOutput | None = None) -> dict[str, Any]:
+    """Makes a `ToolDefinition` with the fields of a detail level (section 4.3); an output schema that is not the
+    server's own says so in its description."""
+    definition: dict[str, Any] = {"toolName": tool.tool_name, "exportName": tool.export_name}
+    if detail == "name":
+        return definition
+    if tool.description is not None:
+        definition["description"] = tool.description
+    if tool.annotations:
+        definition["annotations"] = dict(tool.annotations)
+    if detail == "full":
+        if tool.input_schema is not None:
+            definition["inputSchema"] = tool.input_schema
+        if output is not None:
+            definition["outputSchema"] = _with_examples(output.as_schema(), tool)
+    return definition
+
+
+def _with_examples(schema: JsonSchema, tool: ToolEntry) -> JsonSchema:
+    """Gives the schema with the outputs that the user has given as examples, where JSON Schema has them."""
+    given = tool.given.examples if tool.given is not None else ()
+    outputs = [example.output for example in given if example.output is not None]
+    if not outputs or isinstance(schema, bool):
+        return schema
+    return {**schema, "examples": outputs}
+
+
+def _text(arguments: list[Any], index: int, name: str) -> str:
+    value: object = arguments[index] if index < len(arguments) else None
+    if not isinstance(value, str):
+        raise ScriptError(f"{name} is missing or no string.", hint=f"Pass {name} as a string.")
+    return value
+
+
+def _options(arguments: list[Any], index: int) -> Mapping[str, Any]:
+    value: object = arguments[index] if index < len(arguments) else None
+    if value is None:
+        return {}
+    if not is_object(value):
+        raise ScriptError("The options are no object.", hint='Pass options as { detail: "name" }.')
+    return value
+
+
+def _detail(options: Mapping[str, Any]) -> Detail:
+    detail: object = options.get("detail", DEFAULT_DETAIL)
+    if detail not in DETAILS:
+        given = (
+            json.dumps(shorten(detail, 50), ensure_ascii=False) if isinstance(detail, str) else "no string"
+        )
+        raise ScriptError(
+            f"options.detail is {'null' if detail is None else given}.",
+            hint='Use "name", "description" or "full" as detail.',
+        )
+    return detail

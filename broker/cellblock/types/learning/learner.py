@@ -1,0 +1,223 @@
+"""Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
+
+Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
+in time is dropped. `offers` holds what waits, `pacing` says which results are looked at and when, `looks` looks at one,
+and `memory` keeps what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from cellblock.base.kept import KeptByIdentity
+from cellblock.base.settings.settings import SchemaSettings
+from cellblock.base.store import Store
+from cellblock.tools.catalog.model import ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.types.learning.looks import Looks, LooksApart
+from cellblock.types.learning.memory import Memory
+from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
+from cellblock.types.learning.offers import Offer, Offers
+from cellblock.types.learning.pacing import Paces, Turns
+from cellblock.types.learning.sample import UNREAD
+
+logger = logging.getLogger("cellblock.schemas")
+
+STABLE_AFTER: Final = 20
+"""Sets the number of results in a row that change nothing, after which only some are looked at."""
+
+SAMPLE_EVERY: Final = 16
+"""Sets that one result in so many is looked at from then on."""
+
+BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
+"""Sets the size from which a large result counts as several on the way to `STABLE_AFTER`: it holds many records, and
+costs as many looks."""
+
+LINGER_SECONDS: Final = 0.1
+"""Delays looking at a result: the run that it belongs to goes first, and what comes together is read together."""
+
+WRITE_EVERY_SECONDS: Final = 1.0
+"""Sets the pause between two writes; the results that were seen in between are one write."""
+
+RETRY_MAX_SECONDS: Final = 60.0
+"""Sets the longest pause between two tries of a store that cannot be written."""
+
+MAX_FINGERPRINTS: Final = 4_096
+"""Bounds the tool definitions whose hash is held; those of all connected servers, as a rule."""
+
+LOOK_EVERY_SECONDS: Final = 2.0
+"""Separates two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and
+what other brokers learn, reaches this one within it. A look takes 20 µs."""
+
+CLOSE_BOUND_SECONDS: Final = 3.0
+"""Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
+
+
+class Learner:
+    """Looks at results in a thread of its own.
+
+    Args:
+        settings: Whether and how to learn.
+        store: Where it is kept; None: in this process only.
+    """
+
+    def __init__(self, settings: SchemaSettings, store: Store | None) -> None:
+        self._settings = settings
+        self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
+        self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
+        self._offers = Offers()
+        self._looks = Looks()
+        self._turns = Turns()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._loaded = threading.Event()
+        self._fingerprints = KeptByIdentity[ToolEntry, str](
+            lambda tool: fingerprint(tool.input_schema, tool.output_schema), MAX_FINGERPRINTS
+        )
+        self._disagreed: set[ToolKey] = set()
+        # A daemon: a write that hangs on a dead file system must not keep the process.
+        self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
+
+    @property
+    def dropped(self) -> int:
+        """Counts the results that there was no room for."""
+        return self._offers.dropped
+
+    def look_apart(self, apart: LooksApart) -> None:
+        """Sets what looks at large results."""
+        self._looks.apart = apart
+
+    def make_way_for(self, busy: Callable[[], bool]) -> None:
+        """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
+        self._turns.busy = busy
+
+    def start(self) -> None:
+        """Starts to read the store and to learn."""
+        self._thread.start()
+
+    async def loaded(self, bound: float) -> None:
+        """Waits until what was learnt earlier is known, at most `bound` seconds."""
+        await asyncio.to_thread(self._loaded.wait, bound)
+
+    async def close(self) -> None:
+        """Looks at the results that wait, writes what is learnt, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
+        self._closing.set()
+        self._turns.wanted.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
+
+    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes, value: Any = UNREAD) -> None:
+        """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
+
+        Args:
+            server: The server's name in the configuration.
+            tool: The tool, as the run saw it.
+            kind: What the script got.
+            body: The JSON that it got.
+            value: What that was made from: plain data that no one changes any more.
+        """
+        rules = self._settings.for_server(server)
+        if (
+            rules.learn
+            and self._paces.wants(server, tool.tool_name)
+            and self._offers.put(Offer(server, tool, kind, body, rules.keep_samples, value))
+        ):
+            self._wake.set()
+
+    @property
+    def revision(self) -> int:
+        """Counts up whenever what is known of a tool changes in more than its counts and dates."""
+        return self._memory.revision
+
+    def known(self, server: str, tool: ToolEntry) -> Observation | None:
+        """Gives what has been observed of a tool with exactly this definition."""
+        return self._memory.known.get(self._key(server, tool))
+
+    async def wait_for_looks(self, bound: float) -> None:
+        """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
+        await self._wait_for(self._offers.all_looked_at, bound)
+
+    async def wait_for_writes(self, bound: float) -> None:
+        """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
+        await self._wait_for(self._offers.all_written, bound)
+
+    async def _wait_for(self, event: threading.Event, bound: float) -> None:
+        if not event.is_set():
+            self._turns.wanted.set()
+            await asyncio.to_thread(event.wait, bound)
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _key(self, server: str, tool: ToolEntry) -> ToolKey:
+        return tool_key(server, tool.tool_name, self._fingerprints.get_or_make(tool))
+
+    # ---- inside: the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        offers, memory = self._offers, self._memory
+        memory.open()
+        self._loaded.set()
+        pause, next_write = WRITE_EVERY_SECONDS, 0.0
+        try:
+            while True:
+                closing = self._closing.is_set()
+                self._read_all()
+                offers.tell(offers.all_looked_at, None if closing else self._turns.wanted)
+                if memory.has_unwritten and (closing or time.monotonic() >= next_write):
+                    pause = WRITE_EVERY_SECONDS if memory.write() else min(pause * 2, RETRY_MAX_SECONDS)
+                    next_write = time.monotonic() + pause
+                if closing:
+                    return
+                if memory.has_unwritten:
+                    self._wake.wait(max(0.0, next_write - time.monotonic()))
+                else:
+                    offers.tell(offers.all_written)
+                    if not self._wake.wait(LOOK_EVERY_SECONDS if memory.is_shared else None):
+                        memory.refresh()
+                self._wake.clear()
+                self._turns.wanted.wait(LINGER_SECONDS)
+        finally:
+            offers.all_written.set()
+            offers.all_looked_at.set()
+            memory.close()
+
+    def _read_all(self) -> None:
+        while True:
+            if self._offers:
+                self._turns.wait()
+            offer = self._offers.take()
+            if offer is None:
+                return
+            started = time.thread_time()
+            try:
+                self._read(offer)
+            except Exception:
+                # One odd result must not end learning; the script has its result long since.
+                logger.exception("a result of %r could not be looked at", offer.server)
+            self._turns.took(time.thread_time() - started)
+
+    def _read(self, offer: Offer) -> None:
+        server, name = offer.server, offer.tool.tool_name
+        key = self._key(server, offer.tool)
+        held = self._memory.known.get(key)
+        seen = self._looks.at(offer, key, held)
+        merged = self._memory.add(key, seen)
+        if merged.disagreements and key not in self._disagreed:
+            self._disagreed.add(key)
+            text = "a result of %s.%r does not fit what is declared (told once): %s"
+            logger.warning(text, server, name, merged.disagreement)
+        if held is None or held.shape != merged.shape:
+            self._paces.changed(server, name)
+            if held is not None and held.samples:
+                changed = "; ".join(held.changes_to(merged))
+                text = "what %s.%r returns has changed (version %d): %s"
+                logger.info(text, server, name, merged.version, changed)
+        # One that was not looked at has confirmed nothing; and while something may fade, all count.
+        elif not merged.fading.news:
+            self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))

@@ -1,0 +1,235 @@
+"""Joins what is known of tool outputs: what the catalog states, joined with what the learner has observed.
+
+Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
+a client caches are made with `catalog.outputs.stated_output`, and never change because something was observed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import SchemaSettings
+from cellblock.tools.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.schemas.boxing import always_boxed_field, unbox_schema
+from cellblock.types.learning.infer import NOTHING, join, to_schema
+from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.observation import Observation, fingerprint
+from cellblock.types.learning.overlay import ToolOverlay, overlay_file, read_overlay
+
+MAX_CHANGES: Final = 5
+"""Bounds the differences from older results that a note names."""
+
+
+class ToolRefiner:
+    """Adds to a tool's catalog entry how scripts get its results, as the configuration has it.
+
+    Args:
+        settings: The section of the configuration.
+        overlays: What the user says of tools, by server and tool.
+    """
+
+    def __init__(
+        self, settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]] | None = None
+    ) -> None:
+        self._settings = settings
+        self._overlays = overlays or {}
+
+    def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
+        """Gives the entry of a tool; `server` is its server's name in the configuration."""
+        rules = self._settings.for_server(server)
+        tool = replace(tool, parse_text=rules.unwrap == "json")
+        overlay = self._overlays.get(server, {}).get(tool.tool_name)
+        if overlay is not None:
+            tool = _overlaid(tool, overlay)
+        box = always_boxed_field(tool.output_schema) if rules.unbox else None
+        if box is None or not isinstance(tool.output_schema, Mapping):
+            return tool
+        return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema))
+
+
+def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, ToolOverlay]]:
+    """Gives the overlays of all configured servers, and of the Python tools.
+
+    Raises:
+        ConfigError: A file cannot be used; the message names line and column. Or two servers would share one.
+    """
+    found: dict[str, dict[str, ToolOverlay]] = {}
+    owners: dict[Path, str] = {}
+    for name in [*servers, "local"]:
+        file = overlay_file(folder, name)
+        found[name] = read_overlay(file).tools
+        other = owners.setdefault(file, name)
+        if found[name] and other != name:
+            # What is said of one server's tools, above all that they only read, must not be taken for the other's.
+            raise ConfigError(
+                f"The overlay {file} would be that of two servers, {other!r} and {name!r}.",
+                hint="Rename one of them in mcpServers.",
+            )
+    return {name: overlays for name, overlays in found.items() if overlays}
+
+
+_HINTS: Final = {
+    "read": {"readOnlyHint": True},
+    "write": {"readOnlyHint": False, "destructiveHint": False},
+    "destructive": {"readOnlyHint": False, "destructiveHint": True},
+}
+
+
+def _overlaid(tool: ToolEntry, overlay: ToolOverlay) -> ToolEntry:
+    given = Given(
+        output_schema=overlay.output,
+        json_text=overlay.json_text,
+        examples=tuple(Example(*pair) for pair in overlay.examples),
+        effect=cast("Effect | None", overlay.effect),
+        retry=overlay.retry,
+    )
+    tool = replace(tool, given=given)
+    if overlay.effect is not None:
+        tool = replace(tool, annotations={**(tool.annotations or {}), **_HINTS[overlay.effect]})
+    if overlay.examples and isinstance(tool.input_schema, Mapping):
+        # Where agents and error messages look for examples (Code Mode specification, section 7.2).
+        inputs = [example.input for example in given.examples]
+        tool = replace(tool, input_schema={**tool.input_schema, "examples": inputs})
+    return tool
+
+
+class KnownOutputs:
+    """Implements `catalog.outputs.OutputLookup` over a learner; what was made for an observation is kept."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._made: dict[tuple[str, str], tuple[ToolEntry, Observation, ToolOutput | None]] = {}
+
+    @property
+    def revision(self) -> int:
+        """Counts up whenever an answer about the same entry changes in more than its counts and dates."""
+        return self._learner.revision
+
+    def observed(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
+        seen = self._learner.known(server.config_name, tool)
+        return None if seen is None else _observed(tool, seen)
+
+    def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Gives what is known of a tool's output now; None when nothing is."""
+        observed = self._learner.known(server.config_name, tool)
+        if observed is None:
+            return stated_output(server, tool)
+        key = (server.server_id, tool.tool_name)
+        held = self._made.get(key)
+        if held is None or held[0] is not tool or held[1] is not observed:
+            stated = stated_output(server, tool)
+            made = _observed(tool, observed) if stated is None else _compared(tool, stated, observed)
+            held = self._made[key] = (tool, observed, made)
+        return held[2]
+
+
+def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
+    if not seen.samples:
+        return None
+    value = join(seen.value, seen.document) if tool.parse_text else seen.value
+    has_document = seen.document != NOTHING and not tool.parse_text and not seen.texts
+    declared = "" if tool.output_schema is not None else "; not declared by the server"
+    made = ToolOutput(
+        source="observed",
+        note=f"{_observed_from(seen)}{declared}.{_faded(seen)}",
+        schema=None if value == NOTHING else to_schema(value),
+        document=to_schema(seen.document) if has_document else None,
+        text=seen.texts,
+        result=seen.results,
+    )
+    return _with_counts(made, seen)
+
+
+def _compared(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput:
+    if not seen.samples:
+        return stated
+    if (text := _really_text(tool, stated, seen)) is not None:
+        return text
+    counted = _with_counts(stated, seen)
+    if stated.source == "given" and (misfits := misfits_of(seen, stated)):
+        counted = replace(counted, disagreement=misfits, note=f"{stated.note} {misfits}.")
+    if not seen.disagreements:
+        return counted
+    count = f"{seen.disagreements} of {seen.samples} results"
+    # Also where types come from the user: the server's own schema is shown beside it.
+    by = "is declared" if stated.source == "declared" else "the server declares"
+    disagreement = f"{count} did not fit what {by}; the newest: {seen.disagreement}"
+    both = disagreement if counted.disagreement is None else f"{counted.disagreement}. {disagreement}"
+    return replace(counted, disagreement=both, note=f"{stated.note} {both}.")
+
+
+def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
+    """Says how results did not fit what is given, as a sentence without a full stop; None when all did."""
+    schema = stated.schema if stated.document is None else stated.document
+    fit = seen.given
+    if not fit.misfits or fit.of not in (fingerprint(schema, json_text) for json_text in (False, True)):
+        return None
+    return f"{fit.misfits} of {fit.checked} results did not fit what is given; the newest: {fit.newest}"
+
+
+def _really_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput | None:
+    """Gives what scripts really get of a tool that declares an object or an array and has always answered with a
+    text."""
+    kind = _structured_kind(stated.schema) if stated.source == "declared" else None
+    parsed = tool.parse_text and seen.document != NOTHING
+    in_text = seen.texts or seen.document != NOTHING
+    if kind is None or parsed or seen.results or seen.value != NOTHING or not in_text:
+        return None
+    what = "a text" if seen.texts else "JSON text, of which JSON.parse makes a value"
+    results = "its one result" if seen.samples == 1 else f"each of {seen.samples} results"
+    said = f"Declared by the server as an {kind}, but {results} was {what}"
+    made = ToolOutput(
+        source="observed",
+        note=f"{said}. {_observed_from(seen)}.",
+        document=None if seen.texts else to_schema(seen.document),
+        text=seen.texts,
+        disagreement=f"{seen.samples} of {seen.samples} results were texts",
+    )
+    return _with_counts(made, seen)
+
+
+def _structured_kind(schema: JsonSchema | None) -> str | None:
+    """Gives `object` or `array`, where a schema says that it is one."""
+    if not isinstance(schema, Mapping):
+        return None
+    kind = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else None)
+    return kind if kind in ("object", "array") else None
+
+
+def _with_counts(made: ToolOutput, seen: Observation) -> ToolOutput:
+    return replace(
+        made,
+        samples=seen.samples,
+        first_seen=_day(seen.first_seen),
+        last_seen=_day(seen.last_seen),
+        version=seen.version,
+        sample=seen.sample,
+    )
+
+
+def _observed_from(seen: Observation) -> str:
+    count = f"{seen.samples} result{'' if seen.samples == 1 else 's'}"
+    first, last = _day(seen.first_seen), _day(seen.last_seen)
+    days = first if first == last else f"{first} to {last}"
+    more = f" ({seen.skipped} more were too large to look at)" if seen.skipped else ""
+    return f"Observed from {count}, {days}{more}"
+
+
+def _faded(seen: Observation) -> str:
+    changes = seen.fading.ever.changes_to(seen.shape) if seen.fading.faded else []
+    if not changes:
+        return ""
+    more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
+    first = "; ".join(changes[:MAX_CHANGES])
+    return f" Changed by {_day(seen.fading.faded)}; older results had another shape ({first}{more})."
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))

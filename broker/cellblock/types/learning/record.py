@@ -1,0 +1,218 @@
+"""Writes observations as the JSON that the store keeps; nothing is believed when it is read back.
+
+Keys are only ever added: a row of an older Cellblock lacks the newer ones, and an older Cellblock passes them by.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from cellblock.base.json import is_array, is_object
+from cellblock.types.learning.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
+from cellblock.types.learning.infer.shape import (
+    ANYTHING,
+    MAX_DEPTH,
+    MAX_NAMES,
+    MAX_VARIANTS,
+    NAME,
+    NOTHING,
+    TAG,
+    TAGS,
+    Fields,
+    Number,
+    Objects,
+    Property,
+    Shape,
+)
+from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, Observation
+
+
+def encoded(seen: Observation) -> str:
+    """Writes the whole of an observation as JSON, but for the columns of the store."""
+    body: dict[str, Any] = {
+        **_forms(seen.shape),
+        "skipped": seen.skipped,
+        "disagreements": seen.disagreements,
+        "disagreement": seen.disagreement,
+    }
+    if seen.given.of:
+        body["given"] = [seen.given.of, seen.given.checked, seen.given.misfits, seen.given.newest]
+    if seen.sample is not None:
+        body["sample"] = seen.sample
+    fading = seen.fading
+    if fading != NOT_FADING:
+        body["fading"] = {
+            # Most often what is known.
+            "recent": 1 if fading.recent == seen.shape else _forms(fading.recent),
+            "weight": fading.weight,
+            "since": fading.since,
+            "news": fading.news,
+            "patience": fading.patience,
+        }
+        if fading.faded:
+            body["fading"] |= {"ever": _forms(fading.ever), "faded": fading.faded}
+    return json.dumps(body, separators=(",", ":"))
+
+
+def decoded(body: str) -> Observation:
+    """Reads the observation, without what is in the columns of the store.
+
+    Raises:
+        ValueError: It is no such data: the store was changed by something else.
+    """
+    data = as_object(json.loads(body))
+    forms = _formed(data)
+    sample = data.get("sample")
+    return Observation(
+        value=forms.value,
+        document=forms.document,
+        texts=forms.texts,
+        results=forms.results,
+        skipped=int(data.get("skipped", 0)),
+        disagreements=int(data.get("disagreements", 0)),
+        disagreement=str(data.get("disagreement", "")),
+        sample=sample if isinstance(sample, str) else None,
+        given=_given(data.get("given")),
+        fading=_fading(as_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
+    )
+
+
+def _forms(forms: Forms) -> dict[str, Any]:
+    return {
+        "value": encode_shape(forms.value),
+        "json": encode_shape(forms.document),
+        "texts": forms.texts,
+        "results": forms.results,
+    }
+
+
+def _formed(data: dict[str, Any]) -> Forms:
+    value, document = (decode_shape(data.get(name, {})) for name in ("value", "json"))
+    return Forms(value, document, bool(data.get("texts")), bool(data.get("results")))
+
+
+def _fading(data: dict[str, Any], known: Forms) -> Fading:
+    recent: object = data.get("recent", {})
+    return Fading(
+        recent=known if recent == 1 else _formed(as_object(recent)),
+        weight=_number(data.get("weight")),
+        since=_number(data.get("since")),
+        news=min(max(int(data.get("news", 0)), 0), MAX_NEWS),
+        patience=min(max(int(data.get("patience", PATIENCE)), PATIENCE), MAX_PATIENCE),
+        ever=_formed(as_object(data.get("ever", {}))),
+        faded=_number(data.get("faded")),
+    )
+
+
+def _given(data: object) -> GivenCheck:
+    if data is None:
+        return NOT_GIVEN
+    if not is_array(data):
+        raise ValueError("no list")
+    of, checked, misfits, newest = data
+    return GivenCheck(str(of), int(checked), int(misfits), str(newest))
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+_NUMBERS: dict[object, Number] = {"i": "integer", "n": "number"}
+
+
+def encode_shape(shape: Shape) -> dict[str, Any]:
+    """Gives the shape as plain JSON data."""
+    if shape.anything:
+        return {"a": 1}
+    data: dict[str, Any] = {}
+    if shape.null:
+        data["z"] = 1
+    if shape.boolean:
+        data["b"] = 1
+    if shape.number:
+        data["n"] = shape.number[0]
+    if shape.formats is not None:
+        data["s"] = sorted(shape.formats)
+    if shape.items is not None:
+        data["i"] = encode_shape(shape.items)
+    if shape.objects is not None:
+        variants = {value: _encode_fields(fields) for value, fields in shape.objects.variants.items()}
+        data["o"] = {"t": shape.objects.tag, "v": variants}
+    return data
+
+
+def _encode_fields(fields: Fields) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "p": {
+            name: [encode_shape(held.shape), int(held.required)] for name, held in fields.properties.items()
+        }
+    }
+    if fields.other != NOTHING:
+        data["x"] = encode_shape(fields.other)
+    if fields.is_map:
+        data["m"] = 1
+    return data
+
+
+def decode_shape(data: object) -> Shape:
+    """Decodes a shape from the data that `encode_shape` has made of it.
+
+    Raises:
+        ValueError: It is no such data: the store was changed by something else.
+    """
+    return _decode(data, 0)
+
+
+def _decode(data: object, depth: int) -> Shape:
+    if depth > MAX_DEPTH + 1:
+        raise ValueError("nested too deeply")
+    known = as_object(data)
+    if known.get("a"):
+        return ANYTHING
+    if not known:
+        return NOTHING
+    formats, items, objects = known.get("s"), known.get("i"), known.get("o")
+    if formats is not None and not is_array(formats):
+        raise ValueError("formats are no list")
+    return Shape(
+        null=bool(known.get("z")),
+        boolean=bool(known.get("b")),
+        number=_NUMBERS.get(known.get("n"), ""),
+        formats=None if formats is None else frozenset(map(str, formats)),
+        items=None if items is None else _decode(items, depth + 1),
+        objects=None if objects is None else _decode_objects(objects, depth),
+    )
+
+
+def _decode_objects(data: object, depth: int) -> Objects:
+    known = as_object(data)
+    tag, variants = known.get("t"), as_object(known.get("v"))
+    if not 1 <= len(variants) <= MAX_VARIANTS or (tag is not None and tag not in TAGS):
+        raise ValueError("no variants")
+    if not all((TAG.match(value) if tag else value == "") for value in variants):
+        raise ValueError("a variant that is no tag")
+    return Objects(tag, {value: _decode_fields(fields, depth) for value, fields in variants.items()})
+
+
+def _decode_fields(data: object, depth: int) -> Fields:
+    known = as_object(data)
+    properties: dict[str, Property] = {}
+    for name, pair in as_object(known.get("p")).items():
+        # Names go into generated text: what reads the store checks them again.
+        if not NAME.match(name) or not is_array(pair) or len(pair) != 2:
+            raise ValueError("a property that cannot be")
+        shape, required = pair
+        properties[name] = Property(_decode(shape, depth + 1), bool(required))
+    if len(properties) > MAX_NAMES:
+        raise ValueError("too many properties")
+    other = known.get("x")
+    return Fields(properties, NOTHING if other is None else _decode(other, depth + 1), bool(known.get("m")))
+
+
+def as_object(data: object) -> dict[str, Any]:
+    """Gives stored data that must be an object. Raises ValueError when it is anything else."""
+    if not is_object(data):
+        raise ValueError("no object")
+    return data

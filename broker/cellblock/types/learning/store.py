@@ -1,0 +1,227 @@
+"""Keeps what was observed in a database: an SQLite file of the state directory, or a PostgreSQL that brokers share.
+
+An `Observations` belongs to the thread that opened it. Any failure is a `StoreError`: who learns goes on without.
+Several brokers can use one database; each write merges with what the others have written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cellblock.base.database import Database
+from cellblock.base.state_dir import DATABASE
+from cellblock.base.store import Tables
+from cellblock.types.learning.fading import NOT_FADING
+from cellblock.types.learning.observation import Observation, ToolKey
+from cellblock.types.learning.record import decoded, encoded
+
+logger = logging.getLogger("cellblock.schemas")
+
+MAX_TOOLS: Final = 10_000
+"""Bounds the tools remembered; the ones not seen for longest go first. About 2 KiB each."""
+
+MAX_DEFINITIONS: Final = 4
+"""Bounds the definitions remembered of one tool: projects that name their servers alike, and a server before its
+update."""
+
+MAX_VERSIONS: Final = 10
+"""Bounds the older shapes kept of one tool, for `cellblock schemas diff`."""
+
+_MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE observed (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        samples BIGINT NOT NULL,
+        first_seen DOUBLE PRECISION NOT NULL,
+        last_seen DOUBLE PRECISION NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (server, tool, fingerprint)
+    );
+    CREATE TABLE versions (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        until DOUBLE PRECISION NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (server, tool, fingerprint, version)
+    );
+    """,
+)
+"""Holds the statements that lead from each version of the tables to the next; released ones never change."""
+
+TABLES: Final = Tables(
+    "observed", DATABASE, "observed schemas", logger, _MIGRATIONS, _MIGRATIONS, counted=True
+)
+
+_UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+"""Lists what reading a body raises that something else has written."""
+
+_COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last_seen, body"
+_CHANGING: Final = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[3:])
+_OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
+
+
+class Observations:
+    """Holds an open database of observations.
+
+    Args:
+        database: The database, with `TABLES`.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changes = self._database.changes()
+
+    def close(self) -> None:
+        """Closes the database. A file's write-ahead log goes into it where no other broker has it open."""
+        self._database.close()
+
+    def came_through(self) -> bool:
+        """Says whether a merge that has raised `Away` was done all the same. Raises Away. See `Database`."""
+        return self._database.came_through()
+
+    def changed(self) -> bool:
+        """Says whether another process has changed the store since the last call, or since it was opened.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        held, self._changes = self._changes, self._database.changes()
+        return held != self._changes
+
+    def load(self) -> dict[ToolKey, Observation]:
+        """Gives all observations that the store holds. Rows that cannot be read are left out.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM observed")
+        found: dict[ToolKey, Observation] = {}
+        for row in rows:
+            observation = _of_row(row)
+            if observation is not None:
+                found[ToolKey(*row[:3])] = observation
+        return found
+
+    def merge(self, news: Mapping[ToolKey, Observation]) -> dict[ToolKey, Observation]:
+        """Adds observations to what is remembered, in one transaction, and gives what is remembered then.
+
+        A result that only confirms what is known (`Observation.confirms`) is left out where that is forgotten.
+
+        Raises:
+            StoreError: Nothing was written.
+        """
+        merged: dict[ToolKey, Observation] = {}
+        with self._database.transaction(TABLES.kind):
+            for key, newer in news.items():
+                held = self._get(key)
+                if held is None and newer.confirms:
+                    continue
+                merged[key] = newer.begun() if held is None else held.merged(newer)
+                if held is not None and merged[key].version != held.version:
+                    self._keep_version(key, held)
+                self._put(key, merged[key])
+                if held is None:
+                    self._forget_old(key)
+        return merged
+
+    def versions(self, server: str, tool: str) -> list[tuple[int, float, Observation]]:
+        """Gives older shapes of a tool, oldest first: version, until when it held, and its shape.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        rows = self._database.rows(
+            "SELECT version, until, body FROM versions WHERE server = ? AND tool = ? ORDER BY until, version",
+            *(server, tool),
+        )
+        found: list[tuple[int, float, Observation]] = []
+        for version, until, body in rows:
+            with contextlib.suppress(*_UNREADABLE):
+                found.append((version, until, decoded(body)))
+        return found
+
+    def clear(self, server: str | None = None, tool: str | None = None) -> int:
+        """Forgets a tool, a server, or everything. Gives the number of tools forgotten.
+
+        Raises:
+            StoreError: Nothing was forgotten.
+        """
+        where, values = "1 = 1", list[str]()
+        if server is not None:
+            where, values = "server = ?", [server]
+        if tool is not None:
+            where, values = f"{where} AND tool = ?", [*values, tool]
+        with self._database.transaction(TABLES.kind):
+            self._database.execute(f"DELETE FROM versions WHERE {where}", *values)
+            return self._database.execute(f"DELETE FROM observed WHERE {where}", *values)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _get(self, key: ToolKey) -> Observation | None:
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *_plain(key))
+        return _of_row(rows[0]) if rows else None
+
+    def _put(self, key: ToolKey, seen: Observation) -> None:
+        self._database.execute(
+            f"INSERT INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+            f"ON CONFLICT (server, tool, fingerprint) DO UPDATE SET {_CHANGING}",
+            *(*_plain(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
+        )
+
+    def _keep_version(self, key: ToolKey, held: Observation) -> None:
+        self._database.execute(
+            "INSERT INTO versions (server, tool, fingerprint, version, until, body) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (server, tool, fingerprint, version) DO UPDATE SET until = excluded.until, "
+            "body = excluded.body",
+            *(*_plain(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
+        )
+        self._database.execute(
+            f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
+            *(*_plain(key), held.version - MAX_VERSIONS),
+        )
+
+    def _forget_old(self, key: ToolKey) -> None:
+        of_tool = _plain(key)[:2]
+        self._database.execute(
+            "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
+            "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
+            *(*of_tool, *of_tool, MAX_DEFINITIONS),
+        )
+        ((count,),) = self._database.rows("SELECT count(*) FROM observed")
+        if count > MAX_TOOLS:
+            oldest = self._database.rows(
+                "SELECT server, tool, fingerprint FROM observed ORDER BY last_seen LIMIT ?", count - MAX_TOOLS
+            )
+            self._database.execute_many(f"DELETE FROM observed WHERE {_OF_KEY}", oldest)
+        self._database.execute(
+            "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
+            "(SELECT server, tool, fingerprint FROM observed)"
+        )
+
+
+def _plain(key: ToolKey) -> tuple[str, ...]:
+    """Returns a key as it stands in a row: a server's word for a tool may have what is no text in PostgreSQL."""
+    return tuple(part.replace("\0", "\\x00") for part in key)
+
+
+def _of_row(row: tuple[Any, ...]) -> Observation | None:
+    """Gives the observation in a row; None when the row holds something else, and what it was is then learnt anew."""
+    try:
+        made = decoded(row[7])
+        return replace(made, version=row[3], samples=row[4], first_seen=row[5], last_seen=row[6])
+    except _UNREADABLE as error:
+        logger.warning("an observed schema of %s cannot be read and is forgotten: %s", row[0], error)
+        return None

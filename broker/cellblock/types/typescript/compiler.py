@@ -1,0 +1,249 @@
+"""Compiles schema locations to shapes: one definition for each distinct conjunction of locations.
+
+Soundness rule: every JSON value that the schema allows belongs to the shape. Where that cannot be had
+exactly the shape is wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cellblock.types.typescript.alternatives import Alternative, Alternatives
+from cellblock.types.typescript.containers import array_shape, object_shape
+from cellblock.types.typescript.docs import Docs
+from cellblock.types.typescript.document import (
+    ANNOTATIONS,
+    SCHEMA_WORDS,
+    Document,
+    Location,
+    as_list,
+    as_object,
+)
+from cellblock.types.typescript.keywords import ALL_KINDS, canonical, exclusions, kind_of
+from cellblock.types.typescript.limits import (
+    MAX_DEPTH,
+    MAX_ENUM_MEMBERS,
+    MAX_KEY_CHARS,
+    MAX_LITERAL_CHARS,
+    MAX_LITERAL_NODES,
+    Budget,
+)
+from cellblock.types.typescript.shapes import (
+    ANY_ARRAY,
+    NEVER,
+    OPEN_OBJECT,
+    UNKNOWN,
+    Array,
+    Definition,
+    Definitions,
+    Keyword,
+    Literal,
+    Object,
+    Property,
+    Ref,
+    Shape,
+    Union,
+    union,
+)
+from cellblock.types.typescript.text import pascal_case
+
+_WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
+_MAX_HOPS = 32
+_MAX_EXACT = 2**53
+_STRUCTURAL = SCHEMA_WORDS - {"unevaluatedItems", "unevaluatedProperties"}
+
+
+class _TooLarge(Exception):
+    """Tells that a literal value is too large to declare."""
+
+
+class Compiler:
+    """Compiles locations of one document; `definitions` holds everything a `Ref` can mean."""
+
+    def __init__(self, document: Document, budget: Budget, docs: Docs) -> None:
+        self.definitions: Definitions = {}
+        self.budget = budget
+        self.docs = docs
+        self._document = document
+        self._alternatives = Alternatives(document, budget)
+        self._open: set[tuple[object, ...]] = set()
+        self._same_value: set[tuple[object, ...]] = set()
+        self._depth = 0
+
+    def compile(self, locations: Sequence[Location]) -> Shape:
+        """Gives the shape of the values that all `locations` allow."""
+        outer, self._same_value = self._same_value, set()
+        try:
+            return self._compile(locations)
+        finally:
+            self._same_value = outer
+
+    def _compile(self, locations: Sequence[Location]) -> Shape:
+        distinct: dict[tuple[object, ...], Location] = {}
+        for location in locations:
+            plain = self._unwrapped(location)
+            if plain.value is False:
+                return NEVER
+            if plain.value is not True:
+                distinct.setdefault(plain.key, plain)
+        if not distinct:
+            return UNKNOWN
+        key = tuple(distinct)
+        if key in self._same_value:
+            # A union that contains itself with nothing in between: no alias can say that, so it says nothing.
+            return UNKNOWN
+        if key in self._open:
+            return Ref(key)
+        known = self.definitions.get(key)
+        if known is not None:
+            return _by_reference(known.shape, key)
+        if self._depth >= MAX_DEPTH:
+            self.budget.warn(
+                "The schema is nested too deeply; the type is unknown from here on.", locations[0]
+            )
+            return UNKNOWN
+        if not self.budget.spend():
+            self.budget.warn("The schema is too large; the rest of it is unknown.")
+            return UNKNOWN
+        chosen = list(distinct.values())
+        self._open.add(key)
+        self._same_value.add(key)
+        self._depth += 1
+        try:
+            branches = self._plain_union(chosen)
+            if branches is None:
+                members = [self._alternative(one, chosen[0]) for one in self._alternatives.expand(chosen)]
+            else:
+                members = [self._compile([branch]) for branch in branches]
+        finally:
+            self._depth -= 1
+            self._open.discard(key)
+        shape = union(members)
+        self.definitions[key] = Definition(shape, _name_hint(chosen))
+        return _by_reference(shape, key)
+
+    def resolved(self, shape: Shape) -> Shape:
+        """Gives the shape itself where a `Ref` to a finished definition stands; else the argument."""
+        while isinstance(shape, Ref) and shape.key in self.definitions:
+            shape = self.definitions[shape.key].shape
+        return shape
+
+    def _unwrapped(self, location: Location) -> Location:
+        """Gives the location behind a bare `$ref` or a one-member allOf: equal meanings share a definition."""
+        for _ in range(_MAX_HOPS):
+            schema = as_object(location.value)
+            if schema is None:
+                return location
+            words = schema.keys() - _WRAPPER_WORDS
+            reference, parts = schema.get("$ref"), as_list(schema.get("allOf"))
+            if words == {"$ref"} and isinstance(reference, str):
+                found = self._alternatives.target(reference, location)
+                if found is None:
+                    return location
+                location = found
+            elif words == {"allOf"} and len(parts) == 1:
+                location = self._document.child(location, parts[0], "allOf", "0")
+            else:
+                return location
+        return location
+
+    def _plain_union(self, locations: list[Location]) -> list[Location] | None:
+        """Gives the branches of a schema that is one anyOf or oneOf and no more: each keeps its definition."""
+        schema = as_object(locations[0].value)
+        if len(locations) > 1 or schema is None:
+            return None
+        words = schema.keys() - _WRAPPER_WORDS
+        for word in ("anyOf", "oneOf"):
+            branches = as_list(schema.get(word))
+            if words == {word} and branches and not (word == "oneOf" and exclusions(branches)):
+                return [
+                    self._document.child(locations[0], one, word, str(at)) for at, one in enumerate(branches)
+                ]
+        return None
+
+    def _alternative(self, rules: Alternative, where: Location) -> Shape:
+        kinds = [
+            kind for kind in ALL_KINDS if all(rule.kinds is None or kind in rule.kinds for rule in rules)
+        ]
+        integers_only = any(rule.integers_only for rule in rules)
+        excluded = {canonical(value) for rule in rules for value in rule.excluded or ()}
+        stated = [rule.literals for rule in rules if rule.literals is not None]
+        if stated:
+            others = [{canonical(value) for value in literals} for literals in stated[1:]]
+            fitting = [
+                value
+                for value in stated[0]
+                if kind_of(value) in kinds
+                and not (integers_only and isinstance(value, float) and not value.is_integer())
+                and canonical(value) not in excluded
+                and all(canonical(value) in allowed for allowed in others)
+            ]
+            return self._literals(fitting, where)
+        return union([self._of_kind(kind, rules, excluded) for kind in kinds])
+
+    def _literals(self, values: list[Any], where: Location) -> Shape:
+        if len(values) > MAX_ENUM_MEMBERS:
+            self.budget.warn(f"The enum has {len(values)} members; only their kinds are declared.", where)
+            return union([_widened(value) for value in values])
+        members: list[Shape] = []
+        for value in values:
+            try:
+                members.append(_literal(value, iter(range(MAX_LITERAL_NODES))))
+            except _TooLarge:
+                self.budget.warn("A literal value is too large to declare; only its kind is.", where)
+                members.append(_widened(value))
+        return union(members)
+
+    def _of_kind(self, kind: str, rules: Alternative, excluded: set[tuple[Any, ...]]) -> Shape:
+        match kind:
+            case "object":
+                groups = [rule.objects for rule in rules if rule.objects is not None]
+                return object_shape(groups, self) if groups else OPEN_OBJECT
+            case "array":
+                lists = [rule.arrays for rule in rules if rule.arrays is not None]
+                return array_shape(lists, self) if lists else ANY_ARRAY
+            case "null":
+                return NEVER if ("null", None) in excluded else Keyword(kind)
+            case "boolean":
+                left = [value for value in (True, False) if ("boolean", value) not in excluded]
+                return Keyword(kind) if len(left) == 2 else union([Literal(value) for value in left])
+            case _:
+                return Keyword(kind)
+
+
+def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:
+    return Ref(key) if isinstance(shape, Object | Array | Union) else shape
+
+
+def _name_hint(locations: list[Location]) -> str:
+    # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
+    steps = (step for location in locations for step in reversed(location.pointer))
+    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in _STRUCTURAL)
+    return next(filter(None, names), "")
+
+
+def _widened(value: object) -> Shape:
+    """Gives the kind of a JSON value alone."""
+    kind = kind_of(value)
+    if kind == "object":
+        return OPEN_OBJECT
+    return ANY_ARRAY if kind == "array" else Keyword(kind)
+
+
+def _literal(value: Any, left: Iterator[int], depth: int = 0) -> Shape:
+    """Gives the shape of exactly one JSON value; `left` counts down the values that may be in it."""
+    if depth > MAX_DEPTH or next(left, None) is None:
+        raise _TooLarge
+    kind = kind_of(value)
+    if kind == "array":
+        return Array(tuple(_literal(item, left, depth + 1) for item in value), len(value))
+    if kind == "object" and all(len(str(key)) <= MAX_KEY_CHARS for key in value):
+        return Object(
+            tuple(Property(str(key), _literal(item, left, depth + 1), True) for key, item in value.items())
+        )
+    if kind == "object" or (kind == "string" and len(value) > MAX_LITERAL_CHARS):
+        raise _TooLarge
+    # JavaScript holds no other number past this size exactly, so nothing narrower is certain.
+    inexact = kind == "number" and not abs(value) <= _MAX_EXACT
+    return _widened(value) if kind == "null" or inexact else Literal(value)

@@ -1,0 +1,330 @@
+"""Writes `declare module` texts: one for each server, and all of a catalog together.
+
+There are two kinds of them, from one renderer: what agents read is short, and what a compiler is given allows all that
+the schemas allow (see `types`). Every server's module stands on its own, so that one server's declarations can be shown
+without the rest. The text depends on the catalog alone: the same catalog gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.types.typescript.fixed import (
+    COMPILED,
+    JSON_TEXT,
+    META,
+    READ,
+    RESULT,
+    UNTYPED,
+    declare_shared,
+    fixed_declarations,
+)
+from cellblock.types.typescript.limits import (
+    MAX_DOC_VALUE,
+    MAX_EXAMPLES,
+    MAX_PROPERTY_DESCRIPTION,
+    MAX_TOOL_DESCRIPTION,
+)
+from cellblock.types.typescript.text import (
+    IDENTIFIER,
+    RESERVED_BINDINGS,
+    comment_lines,
+    doc_comment,
+    json_line,
+    letters,
+    one_line,
+    pascal_case,
+    short_comment,
+    string_literal,
+)
+from cellblock.types.typescript.types import CompiledTypes, Later, ReadTypes, Types, TypeText
+
+_MAX_ANNOTATIONS: Final = 20
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
+_NO_TYPE: Final = TypeText("")
+
+
+def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
+    """Gives the declarations of every module a script can import (section 4.4); `outputs` and `reading` are as in
+    `ServerText`."""
+    parts = [fixed_declarations(), declare_shared(reading=reading)]
+    parts.extend(
+        declare_server(server, shared=True, outputs=outputs, reading=reading)
+        for server in catalog.servers.values()
+    )
+    absent = [
+        f"// Not connected: {one_line(server_id, MAX_DOC_VALUE)}: {one_line(reason, MAX_DOC_VALUE)}\n"
+        for server_id, reason in catalog.unavailable.items()
+    ]
+    if absent:
+        parts.append("".join(absent))
+    return "\n".join(parts)
+
+
+def declare_server(
+    server: ServerEntry,
+    *,
+    shared: bool = False,
+    outputs: OutputLookup = stated_output,
+    typed: Collection[str] | None = None,
+    reading: bool = True,
+) -> str:
+    """Writes `declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
+
+    The text compiles by itself under `strict`; with `shared`, which is shorter, together with `declare_shared()`.
+    Everything else is as in `ServerText`.
+    """
+    return ServerText(server, server.tools, outputs, typed=typed, reading=reading).whole(shared=shared)
+
+
+def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
+    """Declares the function of one tool, with the types that it needs, for the reply to one question."""
+    text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
+    return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
+
+
+class ServerText:
+    """Holds the declarations of one server: every function is rendered once.
+
+    A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
+    tools with one export name the first is declared.
+
+    Args:
+        server: The server.
+        tools: Those to declare; by default all of the server's.
+        outputs: What is known of the tools' outputs; by default what is given or declared.
+        typed: Export names of the functions that get types, by default all; others take and give `any`.
+        reading: Whether agents read it; else it is for a compiler.
+        meta: Whether `__meta__` is declared.
+    """
+
+    def __init__(
+        self,
+        server: ServerEntry,
+        tools: Iterable[ToolEntry] | None = None,
+        outputs: OutputLookup = stated_output,
+        *,
+        typed: Collection[str] | None = None,
+        reading: bool = True,
+        meta: bool = True,
+    ) -> None:
+        self._server = server
+        self._reading = reading
+        self._with_meta = meta
+        self._fixed = READ if reading else COMPILED
+        exported = {"__meta__"}
+        self._tools: list[tuple[int, ToolEntry]] = []
+        for number, tool in enumerate(server.tools if tools is None else tools):
+            if tool.export_name not in exported:
+                exported.add(tool.export_name)
+                self._tools.append((number, tool))
+        self._common = common_annotations(tool for _, tool in self._tools) if reading else []
+        # Without an `export` of its own an ambient module exports every name in it, helper types included: what
+        # agents read is shorter so, unless a function is exported under another name.
+        implied = reading and all(map(_is_binding, exported))
+        pad = "" if reading else "  "
+        self._export = "" if implied else f"{pad}export "
+        self._footer = "" if implied else f"\n{pad}export {{}};\n"
+        types = ReadTypes() if reading else CompiledTypes()
+        # All are planned before the first is printed: only then is it known which types are shared.
+        planned = [
+            _planned(tool, number, outputs(server, tool), types, self._common, self._export)
+            if typed is None or tool.export_name in typed
+            else _untyped(tool, number, self._export)
+            for number, tool in self._tools
+        ]
+        self._functions = [text() for text in planned]
+
+    def whole(self, *, shared: bool = False) -> str:
+        """Gives the module with all functions; `shared` is as in `declare_server`."""
+        return self._first(len(self._functions), shared=shared)
+
+    def within(self, room: int, *, shared: bool = False) -> tuple[str, list[str]]:
+        """Gives the module with as many functions as `room` characters hold, and the export names of the others."""
+        # One that is left out may have brought a type that a later one needs: so the first ones it is.
+        low, high = 0, len(self._functions)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = len(self._first(middle, shared=shared)) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        rest = [tool.export_name for _, tool in self._tools[low:]]
+        return self._first(low, shared=shared) if low else "", rest
+
+    def _first(self, count: int, *, shared: bool) -> str:
+        """Gives the module with its first functions."""
+        server, common, fixed = self._server, self._common, self._fixed
+        meta = META if shared else fixed.meta_type
+        head = f"{'' if shared else fixed.meta_doc}{self._export}const __meta__: {meta};\n"
+        body = "\n".join([head, *self._functions[:count]] if self._with_meta else self._functions[:count])
+        if not shared and (f"Promise<{UNTYPED}>;" in body or RESULT in body):
+            body += "\n" + fixed.untyped
+        if f"{JSON_TEXT}<" in body:
+            body += "\n" + fixed.json_text
+        name = string_literal(f"@codemode/servers/{server.server_id}")
+        version = f" {server.version}" if server.version else ""
+        about = [
+            *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
+            *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
+        ]
+        facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
+        doc = short_comment(about, facts) if self._reading else doc_comment(about)
+        return f"{doc}declare module {name} {{\n{body}{self._footer}}}\n"
+
+
+def _planned(
+    tool: ToolEntry,
+    number: int,
+    output: ToolOutput | None,
+    types: Types,
+    elsewhere: Collection[str],
+    export: str,
+) -> Callable[[], str]:
+    """Adds a tool's types, and returns what makes the text of the tool's function, with the types that it needs first.
+    Annotations that stand `elsewhere` are left out of its comment."""
+    base = pascal_case(tool.export_name) or f"Tool{number + 1}"
+    schema = tool.input_schema
+    # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
+    later_given = None if schema in (None, True, {}) else types.add(schema, f"{base}Input", argument=True)
+    later_result = None if output is None else _output(output, f"{base}Output", types)
+    pad = " " * types.indent
+
+    def text() -> str:
+        given = _NO_TYPE if later_given is None else later_given()
+        result = _NO_TYPE if later_result is None else later_result()
+        facts = _facts(tool, given, result, output, reading=types.reading, elsewhere=elsewhere)
+        prose = comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION)
+        if types.reading:
+            doc = short_comment(prose, facts)
+        else:
+            doc = doc_comment([*prose, *([""] if prose and facts else []), *facts], pad)
+        aliases = "".join(f"{pad}{_indented(alias, pad)}\n" for alias in (*given.aliases, *result.aliases))
+        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(types.input_text(given), pad)}"
+        signature = f"({parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
+        return f"{aliases}{doc}{_function(tool, number, signature, export)}"
+
+    return text
+
+
+def _indented(text: str, pad: str) -> str:
+    return text.replace("\n", f"\n{pad}")
+
+
+def _untyped(tool: ToolEntry, number: int, export: str) -> Callable[[], str]:
+    return lambda: _function(tool, number, "(input?: any): Promise<any>;\n", export)
+
+
+def _is_binding(name: str) -> bool:
+    return bool(IDENTIFIER.match(name)) and name not in RESERVED_BINDINGS
+
+
+def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
+    name = tool.export_name
+    if _is_binding(name):
+        return f"{export}function {name}{signature}"
+    local = f"__tool_{number + 1}"
+    exported = name if IDENTIFIER.match(name) else string_literal(name)
+    pad = export.removesuffix("export ")
+    return f"{pad}function {local}{signature}{pad}export {{ {local} as {exported} }};\n"
+
+
+def _output(output: ToolOutput, name: str, types: Types) -> Later:
+    """Gives the union of all that a script can get."""
+    plain = None if output.schema is None else types.add(output.schema, name)
+    document = None if output.document is None else types.add(output.document, f"{name}Json")
+
+    def text() -> TypeText:
+        value = _NO_TYPE if plain is None else plain()
+        parsed = _NO_TYPE if document is None else document()
+        in_text = f"{JSON_TEXT}<{parsed.text}>" if parsed.text else ""
+        texts = [*filter(None, [value.text, in_text, "string" * output.text, RESULT * output.result])]
+        return TypeText(
+            text="unknown" if "unknown" in texts else " | ".join(texts),
+            aliases=value.aliases + parsed.aliases,
+            root_warnings=value.root_warnings + parsed.root_warnings,
+            notes=value.notes + parsed.notes,
+        )
+
+    return text
+
+
+def _facts(
+    tool: ToolEntry,
+    given: TypeText,
+    result: TypeText,
+    output: ToolOutput | None,
+    *,
+    reading: bool,
+    elsewhere: Collection[str],
+) -> list[str]:
+    """Gives facts of a tool that its types do not say (section 6.3), each a line that is safe for a comment."""
+    facts: list[str] = []
+    plain = _ILLEGAL.sub("_", tool.tool_name) if reading else tool.tool_name
+    if plain != tool.export_name:
+        facts.append(f"MCP tool name: {json_line(tool.tool_name, MAX_DOC_VALUE)}")
+    if reading:
+        own = [one for one in annotations_of(tool) if one not in elsewhere]
+        facts.extend([f"[{', '.join(own)}]"] if own else [])
+    else:
+        facts.extend(f"Annotation {key}: {value}" for key, value in _annotations(tool.annotations))
+    for name, one in (("Input", given), ("Output", result)):
+        facts.extend(f"{name}: {note}" for note in one.notes)
+        facts.extend(f"Warning ({name.lower()}): {warning}" for warning in one.root_warnings)
+    if output is not None and (output.source != "declared" or output.disagreement is not None):
+        facts.append(f"Output: {one_line(output.note, MAX_TOOL_DESCRIPTION)}")
+    if tool.given is not None:
+        if tool.given.effect is not None:
+            facts.append(f"Effect, as the user says: {tool.given.effect}")
+        facts.extend(f"@example {_example(example)}" for example in tool.given.examples[:MAX_EXAMPLES])
+    return facts
+
+
+def annotations_of(tool: ToolEntry) -> list[str]:
+    """Gives a tool's annotations as agents read them: `readOnlyHint`, `!openWorldHint`, `key: value`; no title that
+    only says the tool's name again."""
+    found: list[str] = []
+    for key, value in _annotations(tool.annotations):
+        if key == "title" and letters(value) in letters(tool.tool_name):
+            continue
+        found.append({"true": key, "false": f"!{key}"}.get(value, f"{key}: {value}"))
+    return found
+
+
+def common_annotations(tools: Iterable[ToolEntry]) -> list[str]:
+    """Gives what to say once for several tools: of the annotations that all have, the more common ones. A tool with
+    another one has to say so itself."""
+    each = [annotations_of(tool) for tool in tools]
+    keys = [{one.removeprefix("!") for one in own} for own in each]
+    counted = Counter(one for own in each for one in own)
+    return [
+        one
+        for one, _ in sorted(counted.items(), key=lambda item: -item[1])
+        if len(each) > 1 and all(one.removeprefix("!") in own for own in keys) and _wins(one, counted)
+    ]
+
+
+def _wins(annotation: str, counted: Counter[str]) -> bool:
+    name = annotation.removeprefix("!")
+    other = name if annotation != name else f"!{name}"
+    return counted[annotation] > counted[other] or (counted[annotation] == counted[other] and other != name)
+
+
+def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Gives keys and values, both safe for a comment."""
+    return [
+        (one_line(str(key), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE))
+        for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]
+        if value is not None
+    ]
+
+
+def _example(example: Example) -> str:
+    shown = json.dumps(example.input, ensure_ascii=False)
+    if example.output is not None:
+        shown += f" → {json.dumps(example.output, ensure_ascii=False)}"
+    return one_line(shown, MAX_PROPERTY_DESCRIPTION)

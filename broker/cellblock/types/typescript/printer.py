@@ -1,0 +1,365 @@
+"""Prints shapes as TypeScript text. The same shapes always give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from cellblock.types.typescript.limits import MAX_TEXT
+from cellblock.types.typescript.shapes import (
+    INHERITED,
+    UNKNOWN,
+    Array,
+    Definitions,
+    Index,
+    Keyword,
+    Literal,
+    Never,
+    Object,
+    Property,
+    Ref,
+    Shape,
+    Union,
+    Unknown,
+    inline,
+    parts_of,
+    union,
+)
+from cellblock.types.typescript.text import doc_comment, property_key, short_comment, string_literal
+
+_LINE = 88
+"""Bounds the characters of an object or union that still stands on one line."""
+
+_MAX_NESTING = 48
+"""Bounds the definitions written out inside each other; deeper ones get a name."""
+
+_INLINE = 60
+"""Bounds the characters of a shared definition that is written out at each use instead of named."""
+
+
+class TooLong(Exception):
+    """Tells that the text of one type would be over `MAX_TEXT` characters."""
+
+
+class Printer:
+    """Prints the shapes of one schema, or those of all that agents read together.
+
+    Args:
+        definitions: What a `Ref` means.
+        taken: The type names in use; new aliases are added to it.
+        prefix: Names of aliases begin with it.
+        reading: Whether agents read the text: comments are short, and no property is described twice in a row.
+    """
+
+    def __init__(
+        self, definitions: Definitions, taken: set[str], *, prefix: str = "", reading: bool = False
+    ) -> None:
+        self._definitions = definitions
+        self._prefix = prefix
+        self._taken = taken
+        self._reading = reading
+        self._described: dict[str, tuple[str, ...]] = {}
+        self._inherited = Inherited({}, UNKNOWN)
+        self._uses: dict[tuple[object, ...], int] = {}
+        self._recursive: set[tuple[object, ...]] = set()
+        self._names: dict[tuple[object, ...], str] = {}
+        self._bodies: dict[tuple[object, ...], str] = {}
+        self._aliases: list[tuple[str, tuple[object, ...]]] = []
+        self._numbers: dict[str, int] = {}
+        self._length = 0
+        self._nesting = 0
+
+    def print(self, shape: Shape) -> tuple[str, list[str]]:
+        """Gives the type expression of one of the counted shapes, and the alias declarations that it needs and none
+        before needed, in order of first use.
+
+        Raises:
+            TooLong: the text would be over `MAX_TEXT` characters.
+        """
+        self._length = self._nesting = 0
+        self._aliases = []
+        held = len(self._bodies)
+        aliases: list[str] = []
+        try:
+            text = self._text(shape)
+            # Printing an alias may need further aliases: the list grows while it is read.
+            for name, key in self._aliases:
+                body = self._bodies.get(key) or self._text(self._definitions[key].shape)
+                aliases.append(f"type {name} = {body};")
+        except TooLong:
+            for _, key in self._aliases:
+                del self._names[key]
+            # They may hold those names, and what was described in them is not to be read.
+            for key in list(self._bodies)[held:]:
+                del self._bodies[key]
+            self._described.clear()
+            raise
+        return text, aliases
+
+    def _spent(self, text: str) -> str:
+        self._length += len(text)
+        if self._length > MAX_TEXT:
+            raise TooLong
+        return text
+
+    def count(self, root: Shape) -> None:
+        """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
+        shape is printed."""
+        if not self._reading:
+            self._inherited = Inherited(self._definitions, root)
+        path: set[tuple[object, ...]] = set()
+        stack: list[Shape | tuple[object, ...]] = [root]
+        while stack:
+            shape = stack.pop()
+            if isinstance(shape, tuple):
+                path.discard(shape)
+            elif not isinstance(shape, Ref):
+                stack.extend(parts_of(shape))
+            elif shape.key in path:
+                self._uses[shape.key] += 1
+                self._recursive.add(shape.key)
+            else:
+                self._uses[shape.key] = self._uses.get(shape.key, 0) + 1
+                if self._uses[shape.key] == 1:
+                    path.add(shape.key)
+                    stack.append(shape.key)
+                    stack.append(self._definitions[shape.key].shape)
+
+    def _text(self, shape: Shape) -> str:
+        match shape:
+            case Ref():
+                return self._ref(shape.key)
+            case Unknown():
+                return "unknown"
+            case Never():
+                return "never"
+            case Keyword():
+                return shape.word
+            case Literal():
+                return self._spent(_literal(shape.value))
+            case Union():
+                return self._union(shape)
+            case Array():
+                return self._array(shape)
+            case Object():
+                return self._object(shape)
+
+    def _ref(self, key: tuple[object, ...]) -> str:
+        if key in self._names:
+            return self._names[key]
+        if key not in self._recursive and self._nesting < _MAX_NESTING:
+            body = self._bodies.get(key)
+            if body is None:
+                self._nesting += 1
+                body = self._bodies[key] = self._text(self._definitions[key].shape)
+                self._nesting -= 1
+            if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
+                return body
+        name = self._name(self._definitions[key].name_hint)
+        self._names[key] = name
+        self._aliases.append((name, key))
+        return name
+
+    def _name(self, hint: str) -> str:
+        base = f"{self._prefix}_{hint}" if hint and self._prefix else hint or self._prefix or "Shape"
+        # Types of very many tools may be called alike: from the last number on.
+        name, number = base, self._numbers.get(base, 2)
+        while name in self._taken:
+            name, number = f"{base}_{number}", number + 1
+        self._numbers[base] = number
+        self._taken.add(name)
+        return name
+
+    def _array(self, shape: Array) -> str:
+        if not shape.prefix:
+            return "[]" if shape.rest is None else self._list_of(shape.rest)
+        parts = [
+            self._text(item) if at < shape.required else f"{_grouped(self._text(item))}?"
+            for at, item in enumerate(shape.prefix)
+        ]
+        if shape.rest is not None:
+            parts.append(f"...{self._list_of(shape.rest)}")
+        line = f"[{', '.join(parts)}]"
+        if len(line) <= _LINE and "\n" not in line:
+            return line
+        return "[\n" + "".join(f"  {_indented(part)},\n" for part in parts) + "]"
+
+    def _list_of(self, shape: Shape) -> str:
+        text = self._text(shape)
+        return f"Array<{text}>" if "| " in text or "& " in text or "\n" in text else f"{text}[]"
+
+    def _union(self, shape: Union) -> str:
+        texts: list[str] = []
+        described: set[tuple[str, tuple[str, ...]]] = set()
+        for member in shape.members:
+            if isinstance(member, Object):
+                # Alternatives of one object repeat its properties; what was said of one is not said again.
+                texts.append(self._object(member, described))
+                described.update((one.key, one.doc) for one in member.properties)
+            else:
+                texts.append(self._text(member))
+        return _joined(texts)
+
+    def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
+        if not shape.properties and not shape.indexes:
+            return "{}" if self._reading else "{ [key: string]: never }"
+        members = [
+            ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
+            for one in shape.properties
+        ]
+        members.extend(("", self._index(index)) for index in shape.indexes)
+        line = "{ " + "; ".join(text for _, text in members) + " }"
+        beside = "".join(self._beside(index) for index in shape.indexes)
+        if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
+            return line + beside
+        body = "".join(f"{doc}  {_indented(text)};\n" for doc, text in members)
+        return "{\n" + body + "}" + beside
+
+    def _doc(self, one: Property) -> str:
+        if not self._reading:
+            return doc_comment(one.doc, "  ")
+        prose, facts = one.doc[: one.prose], one.doc[one.prose :]
+        if isinstance(one.shape, Array):
+            # A tuple says it itself.
+            facts = [fact for fact in facts if fact != f"@minItems {one.shape.required}"]
+        if prose and self._described.get(one.key) == prose:
+            prose = ()
+        elif prose:
+            self._described[one.key] = prose
+        return short_comment(prose, facts, "  ")
+
+    def _property(self, one: Property) -> str:
+        mark = "" if one.required else "?"
+        return f"{self._spent(property_key(one.key))}{mark}: {self._property_type(one)}"
+
+    def _property_type(self, one: Property) -> str:
+        text = self._text(one.shape)
+        if one.required or self._reading or text == "unknown":
+            return text
+        return _joined([text, *_inherited([one])])
+
+    def _beside(self, index: Index) -> str:
+        """Prints what the index signature holds for inherited keys, as a further member of an intersection."""
+        shape = _values_of(index)
+        keys = self._inherited.keys(index, shape)
+        if not keys:
+            return ""
+        text = self._named(index, shape)
+        if len(keys) < len(INHERITED):
+            names = " | ".join(string_literal(key) for key in keys)
+        else:
+            names = self._alias(("inherited",), "Inherited", " | ".join(map(string_literal, INHERITED)))
+        return f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
+
+    def _named(self, index: Index, shape: Shape) -> str:
+        """Gives the text of `shape`; a name for it where it is long, as it stands in the signature too."""
+        text = self._text(shape)
+        if len(text) <= _INLINE:
+            return text
+        return self._alias(("values of", id(index)), "Value", text)
+
+    def _alias(self, key: tuple[object, ...], hint: str, body: str) -> str:
+        """Gives the name of a text that is not a definition of the schema's own."""
+        if key not in self._names:
+            self._names[key] = self._name(hint)
+            self._bodies[key] = body
+            self._aliases.append((self._names[key], key))
+        return self._names[key]
+
+    def _index(self, index: Index) -> str:
+        shape = _values_of(index)
+        keys = self._inherited.keys(index, shape)
+        texts = [self._named(index, shape) if keys else self._text(shape), *_inherited(index.also)]
+        if any(not one.required for one in index.also):
+            texts.append("undefined")
+        return f"[key: {index.template or 'string'}]: {_joined(texts)}"
+
+
+def _values_of(index: Index) -> Shape:
+    return union([index.shape, *(one.shape for one in index.also)])
+
+
+def _inherited(properties: Iterable[Property]) -> list[str]:
+    return [f'Object["{one.key}"]' for one in properties if not one.required and one.key in INHERITED]
+
+
+def _literal(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return string_literal(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return repr(value)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Gives a union of type texts without repeats; long ones break between members."""
+    members = [text for text in dict.fromkeys(texts) if text != "never"]
+    if "unknown" in members:
+        return "unknown"
+    text, width = "", 0
+    for member in members:
+        first_line = member.partition("\n")[0]
+        if not text:
+            text = member
+        elif width + len(first_line) > _LINE:
+            text, width = f"{text}\n  | {member}", 0
+        else:
+            text = f"{text} | {member}"
+        width = len(member) - member.rfind("\n") if "\n" in member else width + len(member) + 3
+    return text or "never"
+
+
+def _grouped(text: str) -> str:
+    return f"({text})" if "| " in text or "& " in text else text
+
+
+def _indented(text: str, by: str = "  ") -> str:
+    return text.replace("\n", f"\n{by}") if "\n" in text else text
+
+
+class Inherited:
+    """Knows what one schema's shapes need of the inherited keys.
+
+    Args:
+        definitions: What a `Ref` means.
+        root: The shape that is to be printed.
+    """
+
+    def __init__(self, definitions: Definitions, root: Shape) -> None:
+        declared, sensitive = False, set[tuple[object, ...]]()
+        used_by: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+        here: tuple[object, ...]
+        for here, shape in [((), root), *((key, one.shape) for key, one in definitions.items())]:
+            for part in inline(shape):
+                if isinstance(part, Ref):
+                    used_by.setdefault(part.key, set()).add(here)
+                elif _is_sensitive(part):
+                    sensitive.add(here)
+                elif isinstance(part, Object):
+                    declared = declared or any(one.key in INHERITED for one in part.properties)
+        waiting = list(sensitive)
+        while waiting:
+            new = used_by.get(waiting.pop(), set()) - sensitive
+            sensitive |= new
+            waiting.extend(new)
+        self._declared, self._sensitive = declared, sensitive
+
+    def keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
+        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
+        if not index.inherited or isinstance(shape, Never):
+            return ()
+        # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
+        # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
+        needed = self._declared or any(map(self._needs_help, inline(shape)))
+        return index.inherited if needed else ()
+
+    def _needs_help(self, shape: Shape) -> bool:
+        """Says whether a literal of this shape is typed by what is expected of it: literal types and tuples are."""
+        return _is_sensitive(shape) or (isinstance(shape, Ref) and shape.key in self._sensitive)
+
+
+def _is_sensitive(shape: Shape) -> bool:
+    return isinstance(shape, Literal) or (
+        isinstance(shape, Array) and (bool(shape.prefix) or shape.rest is None)
+    )

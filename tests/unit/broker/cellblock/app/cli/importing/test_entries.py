@@ -1,0 +1,286 @@
+"""What each client's file says of its servers, in our words: transports, times, restrictions, and what is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.app.cli.importing.clients import Found, find_servers
+from cellblock.app.cli.importing.plan import Plan, add_servers, make_plan
+from cellblock.app.cli.own_file import OwnFile
+from cellblock.app.config.load import load_settings
+
+CODEX = """
+[mcp_servers.docs]
+command = "docs"
+args = ["${HOME}", "x"]
+env = { LEVEL = "1" }
+env_vars = ["PASSED", { name = "OTHER", source = "local" }]
+cwd = "/srv"
+startup_timeout_sec = 20.5
+tool_timeout_sec = 90
+enabled_tools = ["read", "write"]
+disabled_tools = ["write"]
+default_tools_approval_mode = "prompt"
+scopes = ["a"]
+
+[mcp_servers.docs.tools.read]
+approval_mode = "approve"
+
+[mcp_servers.web]
+url = "https://web.example/mcp"
+bearer_token_env_var = "WEB_TOKEN"
+http_headers = { X-Team = "a" }
+env_http_headers = { X-Key = "WEB_KEY" }
+enabled = false
+
+[mcp_servers.odd]
+command = "odd"
+tools = { x = { limit = 3 } }
+"""
+
+ZED = """{ // mine
+  "agent": {
+    "tool_permissions": {"tools": {
+      "mcp:fs:delete": {"default": "deny"}, "mcp:fs:write": {"default": "confirm"}, "terminal": {"default": "deny"}}},
+  },
+  "context_servers": {
+    "fs": {"source": "custom", "command": "fs", "args": ["${X}"], "env": {}, "timeout": 90},
+    "old": {"command": {"path": "old", "args": ["a"], "env": {"A": "1"}}, "enabled": false, "timeout": 90000},
+    "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
+    "ext": {"source": "extension", "settings": {}},
+  },
+}"""
+
+OPENCODE = """{
+  "mcp": {
+    "git hub": {"type": "local", "command": ["npx", "gh"], "environment": {"T": "{env:GH}"}, "timeout": 9000},
+    "web": {"type": "remote", "url": "https://web.example/mcp", "headers": {"A": "{file:./key}"}, "enabled": false},
+    "few": {"type": "local", "command": ["few"], "oauth": {"scope": "x"}}
+  },
+  "tools": {"git_hub_delete*": false, "bash": false, "few*": false, "few_read": true},
+  "permission": {"git_hub_push": "ask", "edit": "ask"}
+}"""
+
+OPENCODE_2 = """{
+  "mcp": {"servers": {"a": {
+    "type": "local", "command": ["a"], "disabled": true, "cwd": "/srv",
+    "timeout": {"startup": 5000, "request": 7000}}}},
+  "permission": "ask"
+}"""
+
+GOOSE = """
+extensions:
+  developer: {enabled: true, type: builtin, name: developer}
+  gh: # mine
+    enabled: true
+    type: stdio
+    cmd: npx
+    args: [gh]
+    envs: {LEVEL: '1'}
+    env_keys: [GH_TOKEN]
+    timeout: 300
+    available_tools: [read]
+  web:
+    enabled: false
+    type: streamable_http
+    uri: https://web.example/mcp
+    headers: {Authorization: Bearer $WEB_TOKEN}
+    available_tools: []
+  own: {enabled: true, type: inline_python, code: 'x'}
+"""
+
+GEMINI = """{
+  "mcp": {"excluded": ["off"]},
+  "mcpServers": {
+    "a": {"command": "a", "env": {"K": "$MY_KEY"}, "timeout": 9000, "trust": true,
+      "includeTools": ["read", "run(ls)"], "excludeTools": ["write"]},
+    "off": {"httpUrl": "https://off.example/mcp", "oauth": {"enabled": true}}
+  }
+}"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "project").mkdir()
+    return tmp_path
+
+
+def read(home: Path, client: str, files: Mapping[str, str]) -> dict[str, Found]:
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    search = find_servers(home / "project", [client])
+    assert search.unreadable == {}
+    return {found.name: found for found in search.servers}
+
+
+def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
+    plan = make_plan([*found.values()], {})
+    return plan, {name: dict(entry) for name, entry in plan.added.items()}
+
+
+def test_codex(home: Path) -> None:
+    plan, added = planned(read(home, "codex", {".codex/config.toml": CODEX}))
+    assert added == {
+        "docs": {
+            "command": "docs",
+            "args": ["$${HOME}", "x"],
+            "env": {"PASSED": "${PASSED:-}", "OTHER": "${OTHER:-}", "LEVEL": "1"},
+            "cwd": "/srv",
+            "enabledTools": ["read", "write"],
+            "disabledTools": ["write"],
+            "autoApprove": ["read"],
+        },
+        "web": {
+            "url": "https://web.example/mcp",
+            "headers": {
+                "X-Team": "a",
+                "X-Key": "${env:WEB_KEY}",
+                "Authorization": "Bearer ${env:WEB_TOKEN}",
+            },
+            "disabled": True,
+        },
+    }
+    assert plan.bounds == {"docs": {"connect_timeout_ms": 20_500, "call_timeout_ms": 90_000}}
+    docs, _, odd = plan.steps
+    assert docs.found.conversion.left == ["scopes"]
+    assert (odd.fate, "may restrict" in odd.why) == ("unusable", True)
+    assert docs.found.path == ("mcp_servers", "docs")
+
+
+def test_zed(home: Path) -> None:
+    plan, added = planned(read(home, "zed", {".config/zed/settings.json": ZED}))
+    assert added == {
+        "fs": {
+            "command": "fs",
+            "args": ["$${X}"],
+            "env": {},
+            "disabledTools": ["delete"],
+            "askTools": ["*"],
+        },
+        "old": {"command": "old", "args": ["a"], "env": {"A": "1"}, "disabled": True},
+        "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
+    }
+    assert plan.bounds == {"fs": {"call_timeout_ms": 90_000}, "old": {"call_timeout_ms": 90_000}}
+    assert plan.steps[3].why == "an extension of Zed starts it"
+
+
+def test_opencode(home: Path) -> None:
+    plan, added = planned(read(home, "opencode", {".config/opencode/opencode.json": OPENCODE}))
+    assert added == {
+        "git hub": {
+            "command": "npx",
+            "args": ["gh"],
+            "env": {"T": "${env:GH}"},
+            "askTools": ["*"],
+        },
+        "web": {
+            "url": "https://web.example/mcp",
+            "headers": {"A": f"${{file:{home}/.config/opencode/key}}"},
+            "disabled": True,
+        },
+        "few": {"command": "few", "args": [], "askTools": ["*"]},
+    }
+    assert plan.bounds == {"git hub": {"connect_timeout_ms": 9000}}
+    assert plan.steps[2].found.conversion.left == ["oauth"]
+
+
+def test_opencode_2(home: Path) -> None:
+    plan, added = planned(read(home, "opencode", {"project/opencode.json": OPENCODE_2}))
+    assert added == {"a": {"command": "a", "args": [], "cwd": "/srv", "disabled": True, "askTools": ["*"]}}
+    assert plan.bounds == {"a": {"connect_timeout_ms": 5000, "call_timeout_ms": 7000}}
+    assert plan.steps[0].found.path == ("mcp", "servers", "a")
+
+
+def test_goose(home: Path) -> None:
+    plan, added = planned(read(home, "goose", {".config/goose/config.yaml": GOOSE}))
+    assert added == {
+        "gh": {
+            "command": "npx",
+            "args": ["gh"],
+            "env": {"GH_TOKEN": "${env:GH_TOKEN}", "LEVEL": "1"},
+            "enabledTools": ["read"],
+        },
+        "web": {
+            "url": "https://web.example/mcp",
+            "headers": {"Authorization": "Bearer ${WEB_TOKEN}"},
+            "type": "http",
+            "disabled": True,
+        },
+    }
+    assert plan.bounds == {"gh": {"call_timeout_ms": 300_000}}
+    assert [*plan.needed] == ["GH_TOKEN"]
+    assert plan.steps[2].why == "only goose itself runs the type inline_python"
+
+
+def test_gemini(home: Path) -> None:
+    plan, added = planned(read(home, "gemini", {".gemini/settings.json": GEMINI}))
+    assert added == {
+        "a": {
+            "command": "a",
+            "env": {"K": "${MY_KEY}"},
+            "enabledTools": ["read", "run(ls)"],
+            "disabledTools": ["write"],
+        },
+        "off": {"url": "https://off.example/mcp", "disabled": True},
+    }
+    assert plan.bounds == {"a": {"call_timeout_ms": 9000}}
+    assert plan.steps[1].found.conversion.left == ["oauth"]
+
+
+def test_claude_code(home: Path) -> None:
+    project = home / "project"
+    own = {
+        "disabledMcpServers": ["b"],
+        "disabledMcpjsonServers": ["c"],
+        "mcpServers": {"b": {"command": "b"}},
+    }
+    files = {
+        ".claude.json": json.dumps({"projects": {str(project): own}}),
+        "project/.mcp.json": '{"mcpServers": {"c": {"command": "c", "timeout": 5000, "envFile": ".env"}, '
+        '"d": {"command": "d", "cwd": "sub"}, "e": {"command": "e"}}}',
+        "project/.claude/settings.local.json": '{"disabledMcpjsonServers": ["e"]}',
+    }
+    plan, added = planned(read(home, "claude-code", files))
+    assert added == {
+        "b": {"command": "b", "cwd": str(project), "disabled": True},
+        "c": {"command": "c", "cwd": str(project), "envFile": str(project / ".env"), "disabled": True},
+        "d": {"command": "d", "cwd": str(project / "sub")},
+        "e": {"command": "e", "cwd": str(project), "disabled": True},
+    }
+    assert plan.bounds == {"c": {"call_timeout_ms": 5000}}
+
+
+def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:
+    entries = {
+        "a": {"command": "a", "alwaysAllow": ["x"], "auth": {"CLIENT_ID": "y"}, "timeout": 60},
+        "b": {"command": "b", "excludeTools": ["x"], "disabledTools": ["y"]},
+    }
+    plan, added = planned(read(home, "cursor", {".cursor/mcp.json": json.dumps({"mcpServers": entries})}))
+    assert added == {"a": {"command": "a", "autoApprove": ["x"]}}
+    assert plan.steps[0].found.conversion.left == ["auth", "timeout"]
+    assert (plan.steps[1].fate, plan.steps[1].why) == ("unusable", "disabledTools: this is said twice")
+
+
+def test_what_is_written_says_the_same(home: Path) -> None:
+    found = read(home, "codex", {".codex/config.toml": CODEX})
+    found |= read(home, "goose", {".config/goose/config.yaml": GOOSE.replace("gh:", "hub:")})
+    file = home / "c.json"
+    file.write_text('{\n  // mine\n  "cellblock": {"pool": {"warm": 1}}\n}\n')
+    add_servers(OwnFile(file), planned(found)[0])
+    settings = load_settings(file)
+    assert "// mine" in file.read_text()
+    assert settings.cellblock.upstream.for_server("docs").call_timeout_ms == 90_000
+    assert settings.cellblock.upstream.for_server("docs").connect_timeout_ms == 20_500
+    docs = settings.servers["docs"]
+    assert docs.args[0] == "${HOME}" and docs.env["OTHER"] == ""
+    assert docs.refusal("write", "write") == "disabledTools" and docs.asks_about("write", "write")
+    assert settings.servers["hub"].missing == "the environment variable GH_TOKEN is not set"

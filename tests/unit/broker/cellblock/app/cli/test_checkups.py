@@ -1,0 +1,177 @@
+"""The usual troubles are found, and each comes with what to do."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from cellblock.app.cli import checkups
+from cellblock.app.config.load import parse_settings
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.tools.upstream.programs import missing_command
+from support.certificates import certificate
+from support.http_server import serving
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"command": "npx", "env": {"PATH": "/nonexistent"}}, "Node.js"),
+        ({"command": "uvx", "env": {"PATH": "/nonexistent"}}, "docs.astral.sh/uv"),
+        ({"command": "no-such-program-9"}, "not on PATH. Install it, or write its whole path."),
+        ({"command": "/no/such/file"}, "/no/such/file does not exist"),
+        ({"command": "/etc"}, "no program that may be started"),
+        ({"command": "./x", "cwd": "/no/such/folder"}, "Its cwd /no/such/folder is no folder"),
+    ],
+)
+def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> None:
+    assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
+
+
+def test_commands_that_are_there() -> None:
+    for entry in (
+        {"command": "sh"},
+        {"command": "/bin/sh"},
+        {"command": "./sh", "cwd": "/bin"},
+        {"url": "http://x"},
+    ):
+        assert missing_command(ServerConfig.model_validate(entry)) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("the server refused the connection: HTTP 401", "credentials"),
+        ("HTTP 404", "/mcp"),
+        ("no tool list within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("it did not answer `initialize` within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("no tool list within 20 s", "why it lists no tools"),
+        ("All connection attempts failed", "URL"),
+        ("the connection was closed by the server", "upstream-x.log"),
+        ("something else", "by hand"),
+    ],
+)
+def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> None:
+    config = ServerConfig(url="http://x/mcp")
+    assert word in checkups.fix_of(config, reason, tmp_path / "upstream-x.log")
+    gone = ServerConfig(command="sh", cwd=tmp_path / "gone")
+    assert "is no folder" in checkups.fix_of(gone, reason, tmp_path)
+
+
+def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    assert checkups.state_dir_trouble(tmp_path / "new" / "state") is None
+    (tmp_path / "file").write_text("")
+    assert "cannot be used" in (checkups.state_dir_trouble(tmp_path / "file" / "state") or "")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert "chmod 700" in (checkups.state_dir_trouble(shared) or "")
+
+
+def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkups.deno_trouble() is None
+
+    def nowhere() -> str:
+        raise FileNotFoundError("no deno here")
+
+    monkeypatch.setattr(checkups, "deno_binary", nowhere)
+    assert "--force-reinstall" in (checkups.deno_trouble() or "")
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkups.low_disk(tmp_path) is None
+    monkeypatch.setattr(checkups, "LOW_DISK_BYTES", 1 << 62)
+    assert "Free space on it" in (checkups.low_disk(tmp_path) or "")
+
+
+FAILED = "namespaces: /usr/bin/bwrap failed: bwrap: setting up uid map: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "word"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor profile"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces="),
+        ("user/max_user_namespaces", "15000", "Allow user namespaces to this user"),
+    ],
+)
+def test_namespaces_that_are_forbidden(setting: str, value: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{value}\n", encoding="ascii")
+    assert word in checkups.isolation_fix(FAILED, tmp_path, ())
+    assert checkups.isolation_fix("namespaces and cgroup: switched off", tmp_path, ()) == ""
+
+
+def test_namespaces_that_a_container_forbids(tmp_path: Path) -> None:
+    assert "Docker" in checkups.isolation_fix(FAILED, tmp_path, (str(tmp_path),))
+
+
+def test_a_token_that_others_may_read(tmp_path: Path) -> None:
+    settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
+    assert checkups.token_trouble(settings.state_dir) is None
+    token = tmp_path / "token"
+    token.write_text("x" * 43)
+    token.chmod(0o644)
+    assert "chmod 600" in (checkups.token_trouble(settings.state_dir) or "")
+
+
+class Living(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/livez" else 503)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to stderr."""
+
+
+@pytest.fixture
+def living() -> Iterator[str]:
+    with serving(Living) as address:
+        yield address
+
+
+def test_what_is_at_the_daemons_address(living: str) -> None:
+    assert checkups.daemon_state(living) == (f"one serves at {living}, not ready to run scripts", None)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
+        state, warning = checkups.daemon_state(address)
+        assert state.startswith("none: another program") and "Serve at another port" in (warning or "")
+    assert checkups.daemon_state(address) == (f"none at {address}", None)
+
+
+def test_a_daemon_over_tls_and_its_certificate(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path))
+    with serving(Living, context) as address:
+        state, warning = checkups.daemon_state(address)
+    assert "over TLS, not ready" in state
+    assert "Renew it, and restart the daemon" in (warning or "")
+
+
+def test_certificates(tmp_path: Path) -> None:
+    for name in ("one", "other", "old", "new"):
+        (tmp_path / name).mkdir()
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    cert, key = certificate(tmp_path / "one", end=now + 60 * day)
+    assert checkups.certificate_state(None, None) == (None, None)
+    assert checkups.certificate_state(cert, key) == (None, None)
+    assert "belong together" in (checkups.certificate_state(cert, None)[0] or "")
+    soon, of_soon = certificate(tmp_path / "other", end=now + day)
+    assert checkups.certificate_state(soon, of_soon)[0] is None
+    assert "Renew it, before that" in (checkups.certificate_state(soon, of_soon)[1] or "")
+    assert "was made for" in (checkups.certificate_state(cert, of_soon)[0] or "")
+    old = certificate(tmp_path / "old", begin=now - 2 * day, end=now - day)
+    assert "expired at" in (checkups.certificate_state(*old)[0] or "")
+    new = certificate(tmp_path / "new", begin=now + day, end=now + 2 * day)
+    assert "clock" in (checkups.certificate_state(*new)[0] or "")
+    assert "cannot be used" in (checkups.certificate_state(tmp_path / "gone", key)[0] or "")

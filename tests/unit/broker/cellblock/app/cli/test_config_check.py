@@ -1,0 +1,328 @@
+"""`config check`, and what commands about a daemon read: problems with their exact places, and no secrets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.app.cli.config_check import check_config
+from cellblock.app.cli.config_needed import SERVICE, load_needed
+from cellblock.app.config.load import load_settings
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.problems import ConfigProblems
+from cellblock.base.settings.settings import Settings
+from support.cellblock_zygote import forked_cellblock
+
+BROKEN = """{
+  "mcpServers": {
+    "a": {"comand": "x", "command": "npx", "args": ["${env:NOT_SET_ANYWHERE}"]},
+    "b": {"url": 5, "alwaysAllow": []},
+    "b": {"url": "http://x", "envFile": "x", "headers": {"A": "hunter2-secret"}}
+  },
+  "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
+    "limits": {"timeout_ms": {"default": 3, "maximum": -1}}}
+}"""
+
+BROKEN_TOML = """
+[mcpServers.a]
+command = "npx"
+args = ["x", "${env:NOT_SET_ANYWHERE}"]
+[cellblock.pool]
+warm = -1
+caps = 1
+[cellblock.limits]
+timeout_ms = { default = 3, maximum = -1 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "c.json"
+
+
+def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [forked_cellblock(), *words, "--config", file], capture_output=True, text=True, timeout=60, input=""
+    )
+
+
+def found(file: Path) -> list[tuple[str, int, int, str]]:
+    checked = check_config(file)
+    return [
+        (problem.severity, *(problem.position or (0, 0)), problem.place)  # type: ignore[misc]
+        for problem in checked.problems
+    ]
+
+
+def test_all_problems_of_a_json_file_with_their_places(file: Path) -> None:
+    file.write_text(BROKEN)
+    assert found(file) == [
+        ("error", 3, 11, "mcpServers.a.comand"),
+        ("warning", 3, 53, "mcpServers.a.args.0"),
+        ("warning", 5, 5, "mcpServers.b"),
+        ("warning", 5, 41, "mcpServers.b.envFile"),
+        ("error", 7, 17, "cellblock.pol"),
+        ("error", 7, 45, "cellblock.pool.warm"),
+        ("error", 7, 63, "cellblock.isolation"),
+        ("error", 8, 56, "cellblock.limits.timeout_ms.maximum"),
+    ]
+    hints = {problem.place: problem.hint for problem in check_config(file).problems}
+    assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
+    assert hints["cellblock.pol"] == "Did you mean pool?"
+
+
+def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(BROKEN_TOML)
+    assert found(file) == [
+        ("warning", 4, 14, "mcpServers.a.args.1"),
+        ("error", 6, 8, "cellblock.pool.warm"),
+        ("error", 7, 1, "cellblock.pool.caps"),
+        ("error", 9, 39, "cellblock.limits.timeout_ms.maximum"),
+    ]
+
+
+def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "tok-from-env")
+    entries = {
+        "a": {"command": "x", "env": {"T": "${SOME_TOKEN}"}},
+        "b": {"url": "https://u:pw-in-url@x/", "type": "sse"},
+        "c": {"url": "https://x/", "disabled": True},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    checked = check_config(file)
+    assert not checked.errors and checked.problems == []
+    assert checked.servers == {"a": "stdio", "b": "sse", "c": "disabled"}
+    shown = json.dumps(checked.as_json())
+    assert "tok-from-env" not in shown and "pw-in-url" not in shown
+
+
+def test_syntax_has_a_place_too_and_an_empty_file_a_warning(file: Path) -> None:
+    file.write_text('{"mcpServers": {\n  "a" {}}}')
+    assert found(file) == [("error", 2, 7, "")]
+    file.write_text("{}")
+    assert found(file) == [("warning", 1, 1, "")]
+    with pytest.raises(ConfigError, match="Cannot read"):
+        check_config(file.with_name("missing"))
+
+
+def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
+    file.write_text(BROKEN)
+    done = command(file, "config", "check")
+    assert done.returncode == 1 and done.stderr == ""
+    assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
+    assert done.stdout.endswith("5 errors\n")
+    assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
+    machine = command(file, "config", "check", "--json")
+    report = json.loads(machine.stdout)
+    assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
+    # Every other command says the same errors, all of them, and where they are.
+    other = command(file, "types")
+    assert other.returncode == 2 and other.stdout == ""
+    assert f"{file}:8:56: cellblock.limits.timeout_ms.maximum" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://x/mcp", "http:// or https://"),
+        ("http://", "http:// or https://"),
+        ("localhost:8000/mcp", "http:// or https://"),
+        ("", "http:// or https://"),
+        ("http://x:99999/", "this is no URL"),
+        ("http://[::1/mcp", "this is no URL"),
+    ],
+)
+def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(file: Path, url: str, said: str) -> None:
+    file.write_text(
+        f'{{"mcpServers": {{"a": {{"url": "{url}?key=hunter2-secret"}}}}}}'
+        if url
+        else '{"mcpServers": {"a": {"url": ""}}}'
+    )
+    (problem,) = check_config(file).problems
+    assert (problem.severity, problem.place, problem.position) == ("error", "mcpServers.a.url", (1, 30))
+    assert said in problem.message and "hunter2" not in problem.message + problem.hint
+
+
+def test_a_disabled_servers_url_may_refer_to_what_is_not_there(file: Path) -> None:
+    file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
+    assert not check_config(file).errors
+
+
+def test_an_editors_new_key_is_an_error_until_it_is_named(file: Path) -> None:
+    servers = '"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}'
+    file.write_text(f"{{{servers}}}")
+    (problem,) = check_config(file).problems
+    assert (problem.severity, problem.place, problem.position) == (
+        "error",
+        "mcpServers.a.learntIn2027",
+        (1, 39),
+    )
+    file.write_text(f'{{{servers}, "cellblock": {{"ignored_server_keys": ["learntIn2027"]}}}}')
+    assert check_config(file).problems == [] and load_settings(file).servers["a"].command == "x"
+
+
+@pytest.mark.slow
+def test_all_commands_agree_about_a_slip(file: Path) -> None:
+    file.write_text('{"mcpServers": {\n "a": {"command": "x", "argss": ["secret-word"]}}}')
+    line = "mcpServers.a.argss: unknown key"
+    for words in (["config", "check"], ["run", "script.js"], ["serve", "--stdio"], ["types"]):
+        done = command(file, *words)
+        said = done.stdout + done.stderr
+        assert done.returncode == (1 if words[0] == "config" else 2), said
+        assert f"{file}:2:24: " in said and line.split(": ")[0] in said, said
+        assert "unknown key" in said and "Did you mean args? Rename it, or take it out." in said
+        assert "secret-word" not in said
+
+
+def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> None:
+    entries = {
+        "a": {"command": ""},
+        "b": {"command": "x\0y", "args": ["-v", "hunter2\0"], "env": {"T": "hunter2\0"}, "cwd": "/\0"},
+        "c": {"command": "x", "env": {"A=B": "hunter2"}},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    checked = check_config(file)
+    assert [problem.place for problem in checked.problems] == [
+        "mcpServers.a.command",
+        "mcpServers.b.command",
+        "mcpServers.b.args.1",
+        "mcpServers.b.env.T",
+        "mcpServers.b.cwd",
+        "mcpServers.c.env",
+    ]
+    said = [problem.message for problem in checked.problems]
+    assert "empty" in said[0] and "=" in said[5] and all("NUL" in one for one in said[1:])
+    assert "hunter2" not in str(checked.as_json())
+
+
+def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Path) -> None:
+    file.write_text(
+        """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
+  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
+  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
+    )
+    assert found(file) == [
+        ("error", 2, 39, "cellblock.policy.default.tools.1"),
+        ("error", 2, 80, "cellblock.policy.default.budgets.my-file.a"),
+        ("error", 3, 35, "cellblock.policy.clients.cli.approve.0"),
+        ("error", 3, 74, "cellblock.policy.clients.cli.arguments.my-files.b"),
+    ]
+    checked = check_config(file)
+    assert "'nope.*' names no server" in checked.problems[0].message
+    assert checked.problems[1].hint == "Did you mean my-files?"
+    with pytest.raises(ConfigError, match="4 problems"):
+        checked.usable()
+
+
+def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
+    file.write_text(
+        """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
+  "pins": {"servers": {"b": "warn"}},
+  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}"""
+    )
+    assert found(file) == [
+        ("error", 1, 34, "mcpServers.a.command"),
+        ("error", 1, 70, "cellblock.pool.warm"),
+        ("error", 2, 24, "cellblock.pins.servers.b"),
+        ("error", 3, 36, "cellblock.policy.default.tools.0"),
+    ]
+    # What a reference of it stands for is not known then, and a policy with errors has those alone.
+    for wrong in ('{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}'):
+        file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
+        assert not any("names no server" in problem.message for problem in check_config(file).problems)
+
+
+def test_a_server_with_the_name_of_the_python_tools_is_found(file: Path) -> None:
+    file.write_text('{"servers": {"local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
+    assert found(file) == [("error", 1, 14, "servers.local")]
+    file.write_text('{"servers": {"local": {"command": "x"}}}')
+    assert check_config(file).usable().servers["local"].command == "x"
+
+
+def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
+    file.write_text('{"mcpServers": {"a\\u001b[2Jb": {"command": "x"}, "c\\nd": {"command": "x"}}}')
+    done = command(file, "config", "check")
+    assert done.stdout == f'{file}: fine. Servers: "a\\u001b[2Jb" (stdio), "c\\nd" (stdio)\n'
+
+
+SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes a configuration."""
+
+    def write(section: object = None, servers: object = None, *, text: str | None = None) -> Path:
+        file = tmp_path / "c.json"
+        whole = {"mcpServers": {} if servers is None else servers, "cellblock": section or {}}
+        file.write_text(json.dumps(whole) if text is None else text)
+        return file
+
+    return write
+
+
+def test_the_values_are_read_and_no_secret_is_looked_up(
+    written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
+    section = {
+        "state_dir": "${env:STATE_HERE}",
+        "http": {"drain_ms": 9000},
+        "pool": {"warm": "${env:NOT_SET_ANYWHERE}"},
+        "traces": {"headers": {"key": "${file:not-there}"}},
+    }
+    settings, warnings = load_needed(written(section, SECRETS), further=SERVICE)
+    assert warnings == []
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.cellblock.http.drain_ms == 9000
+    assert settings.servers == {}
+
+
+def test_without_a_file_they_are_the_defaults(tmp_path: Path) -> None:
+    assert load_needed(None) == (Settings(), [])
+    settings, _ = load_needed(None, state_dir=tmp_path)
+    assert settings.state_dir == tmp_path
+
+
+def test_what_is_wrong_elsewhere_is_a_warning_with_its_place(written: Any, tmp_path: Path) -> None:
+    section = {"state_dir": str(tmp_path), "pol": {}, "http": {"drain_ms": "long"}}
+    servers = {"a": {"comand": "x"}, "b": {"command": 5}, **SECRETS}
+    settings, warnings = load_needed(written(section, servers), further=SERVICE)
+    assert (
+        settings.state_dir == tmp_path
+        and settings.cellblock.http.drain_ms == Settings().cellblock.http.drain_ms
+    )
+    places = ("cellblock.pol:", "cellblock.http.drain_ms:", "mcpServers.a.comand:", "mcpServers.b.command:")
+    for place in places:
+        (said,) = [warning for warning in warnings if place in warning]
+        assert "c.json:1:" in said
+    assert len(warnings) == len(places)
+
+
+def test_a_text_that_cannot_be_parsed_is_a_warning(written: Any) -> None:
+    settings, (warning,) = load_needed(written(text='{"cellblock": {'))
+    assert settings == Settings() and "c.json:1:16: not valid JSON" in warning
+
+
+@pytest.mark.parametrize("value", ["${env:NOT_SET_ANYWHERE}", 5])
+def test_a_broken_state_dir_is_an_error_where_it_is_wanted(
+    written: Any, tmp_path: Path, value: object
+) -> None:
+    file = written({"state_dir": value})
+    with pytest.raises(ConfigProblems, match=r"c\.json:1:\d+: cellblock\.state_dir"):
+        load_needed(file)
+    settings, (warning,) = load_needed(file, state_dir=tmp_path)
+    assert settings.state_dir == tmp_path and "cellblock.state_dir" in warning
+    assert len(load_needed(file, has_token_file=True)[1]) == 1
+
+
+def test_a_file_that_is_not_there_is_an_error_where_it_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent"):
+        load_needed(tmp_path / "absent")
+    settings, (warning,) = load_needed(tmp_path / "absent", state_dir=tmp_path)
+    assert settings.state_dir == tmp_path and "absent" in warning

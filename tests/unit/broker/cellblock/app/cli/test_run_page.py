@@ -1,0 +1,188 @@
+"""What people are shown: runs, tools, and what a daemon does. It fits, and its texts control nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from cellblock.app.cli.run_page import parts, title
+from cellblock.app.cli.tools import search_text, tool_text
+from cellblock.app.cli.top import render
+from cellblock.base.terminal import Painter, columns
+from support.shown_runs import HOSTILE, bare, run_id, server, short_run, state, whole_run
+
+
+def lines_of(heading: str, width: int = 100, **options: int | bool) -> list[str]:
+    run = whole_run(**options)  # type: ignore[arg-type]
+    return next(part.lines for part in parts(run, width, Painter(None)) if part.heading.startswith(heading))
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 40, 80, 200])
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_fits_any_window_and_its_texts_control_nothing(
+    width: int, colours: bool, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1" if colours else "")
+    run = whole_run(logs=210, calls=510, ended=ended)
+    shown = [line for part in parts(run, width, Painter(io.StringIO())) for line in part.lines]
+    assert colours == any("\x1b[" in line for line in shown)
+    for line in shown:
+        assert columns(bare(line)) <= width
+        assert bare(line).isprintable()
+
+
+def test_stages_and_calls_are_drawn_to_scale() -> None:
+    lines = lines_of("TIMELINE", 100)
+    axis, plan, queue, worker, script, first = lines[:6]
+    start = axis.index("0 ")
+    end = axis.index("1.0 s") + len("1.0 s")
+    track = end - start
+
+    def share(line: str, mark: str) -> tuple[float, float]:
+        return ((line.index(mark) - start) / track, (line.rindex(mark) + 1 - start) / track)
+
+    expected = {plan: (0, 0.1), queue: (0.1, 0.2), worker: (0.2, 0.3), script: (0.3, 1)}
+    for line, (since, until) in expected.items():
+        assert share(line, "━") == (
+            pytest.approx(since, abs=1.01 / track),
+            pytest.approx(until, abs=1.01 / track),
+        )
+    assert share(first, "█") == (pytest.approx(0.5, abs=1.01 / track), pytest.approx(0.75, abs=1.01 / track))
+    assert [line.split()[0] for line in lines[1:5]] == ["plan", "queue", "worker", "script"]
+    assert "plain.tool0" in first and "250 ms" in first and first.endswith(" ok")
+
+
+def test_a_failed_call_says_so_and_why() -> None:
+    lines = lines_of("TIMELINE", 100)
+    at = next(number for number, line in enumerate(lines) if "plain.tool2" in line)
+    assert lines[at].endswith(" failed")
+    assert "".join(lines[at + 1 :]).count("owned") == 1
+
+
+def test_more_calls_than_are_kept_are_counted() -> None:
+    lines = lines_of("TIMELINE", 100, calls=510)
+    assert lines[-1] == "  (10 later calls)"
+
+
+def test_logs_are_whole_with_their_level_and_left_out_ones_are_counted() -> None:
+    lines = lines_of("CONSOLE", 120, logs=201)
+    assert lines[0] == "  (1 earlier entries)"
+    assert "1 ms  warn  entry 1 " in lines[1]
+    # The text's second line stands below, under the first.
+    assert lines[2].strip() == "live ·gnp" and lines[2].index("live") == lines[1].index("entry")
+    assert "entry 200" in lines[-2]
+
+
+def test_a_narrow_window_shows_whole_texts() -> None:
+    text = "".join(line.strip() for line in lines_of("CONSOLE", 20, logs=1))
+    assert "entry 0 ·]0;owned" in text and "live ·gnp" in text
+    text = "".join(line.strip() for line in lines_of("DIAGNOSTICS", 20))
+    assert text.startswith("TOOL_ERROR: ·]0;owned")
+
+
+def test_facts_and_nothing_to_say() -> None:
+    text = "\n".join(lines_of("RUN"))
+    assert "42 characters" in text and "CPU 12 ms" in text and "done" in text
+    assert lines_of("DIAGNOSTICS", ended=False) == ["  none"]
+    assert lines_of("CONSOLE", logs=0) == ["  nothing"]
+
+
+def test_titles() -> None:
+    run = whole_run()
+    assert title(run_id(7), run) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
+    assert HOSTILE not in title("x", run)
+
+
+@pytest.mark.parametrize("width", [1, 12, 40, 80, 120, 200])
+@pytest.mark.parametrize("height", [0, 1, 2, 5, 12, 24, 50])
+@pytest.mark.parametrize("colours", [False, True])
+def test_it_fits_any_window_and_texts_control_nothing(
+    width: int, height: int, colours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1" if colours else "")
+    many = state(upstreams=[server(str(number)) for number in range(20)])
+    for shown in (state(), many):
+        lines = render(shown, width, height, Painter(io.StringIO()))
+        assert colours == any("\x1b[" in line for line in lines)
+        assert height == 0 or len(lines) <= height
+        for line in lines:
+            assert columns(bare(line)) <= width
+            assert bare(line).isprintable()
+
+
+def test_what_it_says() -> None:
+    text = "\n".join(render(state(), 140, 0, Painter(None)))
+    assert (
+        "places  1/16    queue 2 of 256    warm 3/4    booting 1    hosts 1    3 parked, waiting for you"
+        in text
+    )
+    assert "7 (1 with an error)    1.5/s    p50 4.2 ms  p95 9.9 ms  p99 120 ms    queue p95 9.9 ms" in text
+    assert "waiting: " in text and "RUNNING (1)" in text
+    assert text.count("SANDBOX_LIMIT") == 50
+    assert "00000001" in text and "http session 01" in text and "29 s ago" in text
+
+
+def test_a_run_under_way_has_its_call() -> None:
+    shown = state(live=[short_run(0, call="files.read_file"), short_run(1, lastLog="half way")])
+    lines = render(shown, 140, 0, Painter(None))
+    assert any(line.startswith("00000000") and "files.read_file  http" in line for line in lines)
+    assert any(line.startswith("00000001") and "half way  http" in line for line in lines)
+
+
+@pytest.mark.parametrize(("servers", "live"), [(30, 1), (1, 30), (30, 30)])
+def test_what_there_is_no_room_for_is_counted(servers: int, live: int) -> None:
+    shown = state(
+        upstreams=[server(str(number)) for number in range(servers)],
+        live=[short_run(number) for number in range(live)],
+    )
+    text = "\n".join(render(shown, 100, 40, Painter(None)))
+    left = sum(map(int, re.findall(r"and (\d+) more", text)))
+    seen = text.count("waiting: ") + len(re.findall(r"^000000\d\d running", text, re.M))
+    assert seen + left == servers + live and "ENDED" in text and "SANDBOX_LIMIT" in text
+
+
+def test_an_empty_daemon() -> None:
+    nothing = {"count": 0, "p50": None, "p95": None, "p99": None}
+    quiet = state(live=[], recent=[], upstreams=[], perSecond=[], latency={"run": nothing, "queue": nothing})
+    quiet["pool"] |= {"capacity": 0, "running": 0}
+    assert render(quiet, 80, 24, Painter(None))
+
+
+HOSTILE_TOOL = {
+    "serverId": "files",
+    "toolName": "read\x1b[2Jfile",
+    "exportName": "read_file",
+    "module": "@codemode/servers/files",
+    "description": "Reads.\nTwice \x1b]0;title\x07\u202e",
+    "declaration": "/** Reads. */\nexport function read_file(): Promise<unknown>;\x9b2J\n",
+    "note": "No output schema.",
+    "warning": "Not as pinned\x1b[31m.",
+    "examples": [{"input": {"a": "\x1b[0m"}}],
+}
+
+
+def test_one_tool() -> None:
+    text = tool_text(HOSTILE_TOOL, Painter(None))
+    assert all(char.isprintable() or char == "\n" for char in text)
+    for part in (
+        "files.read",
+        'import { read_file } from "@codemode/servers/files";',
+        "No output schema.",
+        "pinned",
+    ):
+        assert part in text
+
+
+def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = search_text([HOSTILE_TOOL, {"serverId": "a", "toolName": "b"}], Painter(None))
+    assert text.splitlines()[1] == "a.b"
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert search_text([], Painter(None)) == "nothing found"
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;36mb\x1b[0m" in search_text([{"serverId": "a", "toolName": "b"}], Painter(io.StringIO()))

@@ -1,0 +1,244 @@
+"""Formats of other clients' files, and their entries' keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.app.config.entry_keys import FOREIGN_KEYS, entry_problems, slips
+from cellblock.app.config.formats import TOOL_KEYS, URL_KEYS, normal
+from cellblock.app.config.load import load_settings, parse_settings
+from cellblock.base.settings.problems import ConfigProblems
+from cellblock.base.settings.server import SERVER_KEYS
+
+
+def load(folder: Path, content: str, name: str = "c.json") -> Any:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content, encoding="utf-8")
+    return load_settings(file)
+
+
+def test_vs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERPLEXITY_KEY", "from-the-environment")
+    settings = load(
+        tmp_path,
+        """{
+          // asked once
+          "inputs": [{"type": "promptString", "id": "perplexity-key", "description": "Key", "password": true}],
+          "servers": {
+            "perplexity": {"type": "stdio", "command": "npx", "args": ["-y", "x", "${workspaceFolder}"],
+                           "env": {"KEY": "${input:perplexity-key}"}, "dev": {"watch": "*"}},
+            "web": {"type": "http", "url": "https://example.com/mcp"},
+          },
+        }""",
+        ".vscode/mcp.json",
+    )
+    server = settings.servers["perplexity"]
+    assert server.env == {"KEY": "from-the-environment"} and server.referenced == {"from-the-environment"}
+    assert server.args[-1] == str(tmp_path)
+    assert settings.servers["web"].url == "https://example.com/mcp"
+
+
+def test_vs_codes_settings(tmp_path: Path) -> None:
+    raw = {"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x"}}}}
+    assert list(load(tmp_path, json.dumps(raw)).servers) == ["a"]
+
+
+def test_claude_code_with_servers_of_the_project_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = {
+        "numStartups": 5,
+        "mcpServers": {"a": {"type": "stdio", "command": "user"}, "b": {"command": "b"}},
+        "projects": {
+            str(tmp_path): {"mcpServers": {"a": {"command": "local"}}, "allowedTools": []},
+            "/elsewhere": {"mcpServers": {"c": {"command": "c"}}},
+        },
+    }
+    monkeypatch.chdir(tmp_path)
+    settings = load(tmp_path, json.dumps(raw), ".claude.json")
+    assert {name: server.command for name, server in settings.servers.items()} == {"a": "local", "b": "b"}
+    monkeypatch.chdir("/")
+    assert load_settings(tmp_path / ".claude.json").servers["a"].command == "user"
+
+
+def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
+    entries = {"w": {"serverUrl": "https://w.example/mcp"}, "g": {"httpUrl": "https://g.example/mcp"}}
+    made = parse_settings({"mcpServers": entries})
+    assert [server.url for server in made.servers.values()] == [
+        "https://w.example/mcp",
+        "https://g.example/mcp",
+    ]
+
+
+def test_a_place_is_that_of_the_file() -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        parse_settings({"servers": {"a": {"command": 1}}, "mcp": {"servers": {"b": {"args": 1}}}})
+    assert {problem.place for problem in caught.value.problems} == {
+        "servers.a.command",
+        "mcp.servers.b.args",
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        *(({key: {}}, r"Did you mean mcpServers") for key in ("mcpservers", "mcp_servers", "McpServer")),
+        *(({key: {}}, r"Did you mean cellblock") for key in ("celblock", "cellBlock")),
+        (
+            {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
+            r"servers\.a: a server of this name is under mcpServers too",
+        ),
+        ({"mcpServers": {"a": {"command": "x", "disabled": True, "argss": []}}}, "argss"),
+    ],
+    ids=str,
+)
+def test_a_slip_is_an_error(raw: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigProblems, match=said):
+        parse_settings(raw)
+
+
+def test_the_schema_key_and_others_own_are_left_alone() -> None:
+    parse_settings(
+        {"$schema": "https://x/y.json", "theme": "dark", "globalShortcut": "x", "mcp": 1, "projects": 2}
+    )
+
+
+def test_a_disabled_server_needs_no_secret_and_foreign_keys_are_not_resolved() -> None:
+    entries = {
+        "off": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}, "disabled": True},
+        "on": {"command": "x", "sandbox": "${command:x}"},
+    }
+    made = parse_settings({"mcpServers": entries})
+    assert made.servers["off"].env == {"K": "${NOT_SET_ANYWHERE}"}
+
+
+def test_cellblocks_own_settings_have_references_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOST", "12")
+    made = parse_settings(
+        {"cellblock": {"state_dir": "${NO_SUCH_VARIABLE:-/var/lib/x}", "pool": {"capacity": "${MOST}"}}}
+    )
+    assert made.state_dir == Path("/var/lib/x") and made.cellblock.pool.capacity == 12
+
+
+def problems_of(**entry: Any) -> list[tuple[str, str, str]]:
+    raw = {"mcpServers": {"a": entry}}
+    found = entry_problems(normal(raw), SERVER_KEYS)
+    return [(problem.severity, problem.place, problem.hint) for problem in found]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("comand", "command"),
+        ("commands", "command"),
+        ("Command", "command"),
+        ("arg", "args"),
+        ("argss", "args"),
+        ("evn", "env"),
+        ("Env", "env"),
+        ("envs", "env"),
+        ("hedaers", "headers"),
+        ("header", "headers"),
+        ("urls", "url"),
+        ("disable", "disabled"),
+        ("types", "type"),
+        ("cdw", "cwd"),
+    ],
+)
+def test_a_slip_is_an_error_that_says_what_was_meant(key: str, meant: str) -> None:
+    entry = {"command": "x", key: {}}
+    hint = f"Did you mean {meant}? Rename it, or take it out."
+    assert problems_of(**entry) == [("error", f"mcpServers.a.{key}", hint)]
+    with pytest.raises(ConfigProblems) as caught:
+        parse_settings({"mcpServers": {"a": entry}})
+    (problem,) = caught.value.problems
+    assert (problem.place, problem.hint, problem.at_key) == (f"mcpServers.a.{key}", hint, True)
+
+
+@pytest.mark.parametrize("key", sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}))
+def test_no_key_of_ours_or_of_an_editor_is_a_near_miss(key: str) -> None:
+    assert slips({key: None}, SERVER_KEYS) == {}
+    assert problems_of(**{"command": "x", key: None}) == []
+
+
+def test_a_sandbox_that_is_not_put_up_is_a_warning() -> None:
+    place = "mcpServers.a.sandboxEnabled"
+    assert problems_of(command="x", sandboxEnabled=True) == [
+        ("warning", place, "Start it in one of your own.")
+    ]
+    settings = parse_settings({"mcpServers": {"a": {"command": "x", "sandboxEnabled": True}}})
+    assert place in settings.warnings[0]
+
+
+def test_a_key_that_nobody_is_known_to_read_is_an_error() -> None:
+    ((severity, place, hint),) = problems_of(command="x", learntIn2027=True)
+    assert (severity, place) == ("error", "mcpServers.a.learntIn2027")
+    assert hint.startswith("Keys here: command, args, ")
+    assert "cellblock.ignored_server_keys" in hint
+    with pytest.raises(ConfigProblems, match="learntIn2027: unknown key"):
+        parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
+
+
+@pytest.mark.parametrize("key", ["learntIn2027", "argss"])
+def test_a_key_that_the_configuration_says_is_another_programs_is_left_alone(key: str) -> None:
+    raw = {
+        "mcpServers": {"a": {"command": "x", key: True}},
+        "cellblock": {"ignored_server_keys": ["other", key]},
+    }
+    assert entry_problems(normal(raw), SERVER_KEYS) == []
+    assert [*parse_settings(raw).servers] == ["a"]
+
+
+def test_a_list_of_ignored_keys_that_is_none_is_told_by_its_own_place() -> None:
+    raw = {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"ignored_server_keys": {"b": 1}}}
+    with pytest.raises(ConfigProblems, match=r"cellblock\.ignored_server_keys"):
+        parse_settings(raw)
+
+
+@pytest.mark.parametrize("key", ["_args", "//env", "$comment", "#command", "", "_comment"])
+def test_notes_and_keys_that_are_taken_out_are_left_alone(key: str) -> None:
+    assert problems_of(**{"command": "x", key: []}) == []
+
+
+def test_a_misspelt_command_is_told_once() -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        parse_settings({"mcpServers": {"a": {"comand": "x"}, "b": {"argss": []}}})
+    assert [problem.place for problem in caught.value.problems] == [
+        "mcpServers.a.comand",
+        "mcpServers.b.argss",
+        "mcpServers.b",
+    ]
+
+
+def test_the_place_is_that_of_the_file_and_entries_that_are_none_are_left_to_the_validation() -> None:
+    raw = {"mcp": {"servers": {"a": {"command": "x", "argss": []}, "b": 5}}}
+    (problem,) = entry_problems(normal(raw), SERVER_KEYS)
+    assert problem.place == "mcp.servers.a.argss"
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "hint"),
+    [
+        ("npx -y foo", [], 'Write "command": "npx", "args": ["-y", "foo"].'),
+        ("uvx 'a b'", ["--x"], 'Write "command": "uvx", "args": ["a b", "--x"].'),
+        ("python3", [], None),
+        ("/opt/it's here", [], None),
+    ],
+)
+def test_a_command_that_is_a_line_for_a_shell_is_told(
+    command: str, args: list[str], hint: str | None
+) -> None:
+    told = [("warning", "mcpServers.a.command", hint)] if hint else []
+    assert problems_of(command=command, args=args) == told
+
+
+def test_a_program_may_have_a_blank_in_its_name(tmp_path: Path) -> None:
+    program = tmp_path / "my server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert problems_of(command=str(program)) == []

@@ -1,0 +1,129 @@
+"""The first full garbage collection waits for a moment without a run, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cellblock.app import first_collection
+from cellblock.app.first_collection import FirstCollection
+from support.waits import until
+
+
+@pytest.fixture
+def full() -> Iterator[list[int]]:
+    """The full collections that have begun, in an automatically quiet collector."""
+    begun: list[int] = []
+
+    def heard(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            begun.append(1)
+
+    automatic = gc.isenabled()
+    gc.disable()
+    gc.callbacks.append(heard)
+    try:
+        yield begun
+    finally:
+        gc.callbacks.remove(heard)
+        if automatic:
+            gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_collection, "AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(first_collection, "AGAIN_SECONDS", 0.01)
+
+
+def counted(answers: list[bool]) -> Callable[[], bool]:
+    return lambda: answers.pop(0) if answers else False
+
+
+async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
+    looks = [True, True, True]
+    collection = FirstCollection(counted(looks))
+    await until(lambda: collection.done, "a collection")
+    assert (looks, len(full)) == ([], 1)
+    await asyncio.sleep(0.1)
+    assert len(full) == 1
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
+    full: list[int], monkeypatch: pytest.MonkeyPatch, freezes: bool
+) -> None:
+    monkeypatch.setattr(FirstCollection, "freezes", freezes)
+    before = gc.get_freeze_count()
+    collection = FirstCollection(lambda: False)
+    await until(lambda: collection.done, "a collection")
+    # It stays so: all tests here are frozen (conftest.py), and to thaw them would have each collection go through them.
+    assert (gc.get_freeze_count() > before) is freezes
+
+
+MAPPED = """
+import ctypes
+from cellblock.app.first_collection import _keep_no_large_blocks
+
+class Info(ctypes.Structure):
+    names = "arena free small mapped bytes most fast used left keep"
+    _fields_ = [(name, ctypes.c_int) for name in names.split()]
+
+mallinfo = ctypes.CDLL(None).mallinfo
+mallinfo.restype = Info
+if TOLD:
+    _keep_no_large_blocks()
+bytes(30_000_000)  # is freed at once, and has the library think that such blocks come and go
+before = mallinfo().mapped
+block = bytes(4_000_000)
+print(mallinfo().mapped - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+@pytest.mark.parametrize("told", [False, True])
+def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> None:
+    """Of its own accord, glibc would keep it."""
+    script = MAPPED.replace("TOLD", str(told))
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(shown.stdout) == told
+
+
+async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_collection, "AFTER_SECONDS", 60.0)
+    collection = FirstCollection(lambda: False)
+    await asyncio.sleep(0.05)
+    assert (collection.done, len(full)) == (False, 0)
+    collection.give_up()
+    assert collection.done
+
+
+async def test_never_once_it_is_given_up(full: list[int]) -> None:
+    collection = FirstCollection(lambda: False)
+    collection.give_up()
+    collection.give_up()
+    await asyncio.sleep(0.1)
+    assert full == []
+
+
+async def test_a_broker_that_is_never_idle_collects_all_the_same(
+    full: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_collection, "LONGEST_SECONDS", 0.1)
+    collection = FirstCollection(lambda: True)
+    await until(lambda: collection.done, "a collection")
+    assert len(full) == 1
+
+
+async def test_one_that_came_by_itself_is_enough(full: list[int]) -> None:
+    collection = FirstCollection(lambda: False)
+    gc.collect()
+    await until(lambda: collection.done, "a look")
+    assert len(full) == 1

@@ -1,0 +1,56 @@
+"""Free memory between what stays goes back to the system, and nobody looks any more once it is stopped."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from cellblock.app import free_memory
+from cellblock.app.free_memory import FreeMemory
+from cellblock.base.memory import resident_bytes
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+
+# Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
+GROWN = """
+import asyncio, time
+from cellblock.base.memory import resident_bytes
+from cellblock.app import free_memory
+from cellblock.app.free_memory import FreeMemory
+
+free_memory.LOOK_SECONDS = 0.02
+
+async def main():
+    looks = FreeMemory()
+    blocks = [bytearray(20_000) for _ in range(5_000)]
+    for block in blocks:
+        block[::4096] = b"x" * len(block[::4096])
+    del blocks[:-50]
+    grown = resident_bytes()
+    until = time.monotonic() + 60
+    while STARTED and resident_bytes() > grown - 50_000_000 and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    print(grown - resident_bytes() > 50_000_000)
+    looks.stop()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_what_is_free_goes_back(started: bool) -> None:
+    """Of its own accord, glibc would keep it."""
+    script = GROWN.replace("STARTED", str(started))
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{started}\n"
+
+
+async def test_it_may_be_stopped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "LOOK_SECONDS", 60.0)
+    assert resident_bytes() > 1_000_000
+    looks = FreeMemory()
+    looks.stop()
+    looks.stop()

@@ -1,0 +1,62 @@
+"""What a running daemon takes over of a changed configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cellblock.app.config.load import parse_settings
+from cellblock.app.reload import LIVE, applicable
+from cellblock.base.settings.problems import keys_at
+from cellblock.base.settings.settings import CellblockSettings
+
+
+def test_every_live_setting_is_one() -> None:
+    for name in LIVE:
+        *section, last = name.split(".")
+        assert last in keys_at(CellblockSettings, section), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "live", "waiting"),
+    [
+        ({}, {}, [], []),
+        ({"typecheck_timeout_ms": 5}, {"typecheck_timeout_ms": 6}, ["typecheck_timeout_ms"], []),
+        (
+            {"limits": {"timeout_ms": {"default": 5, "maximum": 9}}},
+            {
+                "limits": {
+                    "timeout_ms": {"default": 6, "maximum": 9},
+                    "max_memory_bytes": {"default": 9, "maximum": 9},
+                }
+            },
+            ["limits.timeout_ms.default"],
+            ["limits.max_memory_bytes.default", "limits.max_memory_bytes.maximum"],
+        ),
+        ({"pins": {"servers": {"a": "off"}}}, {}, ["pins.servers.a"], []),
+        ({}, {"pool": {"capacity": 3}, "state_dir": "/x"}, [], ["pool.capacity", "state_dir"]),
+        (
+            {},
+            {"http": {"oauth": {"issuer": "https://a", "audience": "https://b", "jwks_url": "https://c"}}},
+            [],
+            4,
+        ),
+    ],
+)
+def test_what_changes_at_once_and_what_waits(
+    old: dict[str, Any], new: dict[str, Any], live: list[str], waiting: Any
+) -> None:
+    servers = {"a": {"command": "x"}}
+    before = parse_settings({"mcpServers": servers, "cellblock": old})
+    after = parse_settings({"mcpServers": {**servers, "b": {"command": "y"}}, "cellblock": new})
+    made, now, later = applicable(before, after)
+    assert now == live
+    assert later == waiting if isinstance(waiting, list) else len(later) == waiting
+    assert made.servers == after.servers
+    assert made.cellblock.typecheck_timeout_ms == after.cellblock.typecheck_timeout_ms
+    assert made.cellblock.limits.timeout_ms == after.cellblock.limits.timeout_ms
+    assert made.cellblock.limits.max_memory_bytes == before.cellblock.limits.max_memory_bytes
+    assert made.cellblock.pins == after.cellblock.pins
+    assert made.cellblock.pool == before.cellblock.pool
+    assert made.state_dir == before.state_dir

@@ -1,0 +1,502 @@
+"""Settings: what is read, what is left alone, and errors that name the place."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cellblock.app.config.load import load_settings, parse_settings
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.auth import ServerAuthSettings
+from cellblock.base.settings.problems import ConfigProblems
+from cellblock.base.settings.sections import LimitRange
+from cellblock.base.settings.settings import (
+    MIB,
+    CellblockSettings,
+    HostSettings,
+    LimitSettings,
+    OutputSettings,
+    PoolSettings,
+    ServerConfig,
+    Settings,
+    UpstreamSettings,
+)
+from cellblock.base.settings.state import StateSettings
+
+
+def test_defaults_without_a_file() -> None:
+    settings = load_settings(None)
+    assert settings.servers == {}
+    assert settings.cellblock == CellblockSettings()
+    assert settings.state_dir.name == "cellblock"
+
+
+def test_every_default_limit_is_within_its_maximum() -> None:
+    limits = LimitSettings()
+    for name in LimitSettings.model_fields:
+        value = getattr(limits, name)
+        assert 0 < value.default <= value.maximum
+
+
+WHOLE: dict[str, Any] = {
+    "mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "server"], "env": {"A": "b"}, "disabled": True},
+        "web": {"url": "https://example.com/mcp", "headers": {"X": "y"}, "type": "sse", "autoApprove": []},
+    },
+    "cellblock": {
+        "pool": {"warm": 1, "capacity": 2},
+        "limits": {"timeout_ms": {"default": 5, "maximum": 10}},
+        "state_dir": "/var/lib/x",
+        "tools": ["my.tools"],
+    },
+    "theme": "dark",
+}
+
+TOML = """
+theme = "dark"
+[mcpServers.files]
+command = "npx"
+args = ["-y", "server"]
+env = { A = "b" }
+disabled = true
+[mcpServers.web]
+url = "https://example.com/mcp"
+headers = { X = "y" }
+type = "sse"
+autoApprove = []
+[cellblock]
+state_dir = "/var/lib/x"
+tools = ["my.tools"]
+[cellblock.pool]
+warm = 1
+capacity = 2
+[cellblock.limits.timeout_ms]
+default = 5
+maximum = 10
+"""
+
+
+def test_json_and_toml_say_the_same(tmp_path: Path) -> None:
+    as_json, as_toml = tmp_path / "a.json", tmp_path / "a.TOML"
+    as_json.write_text(json.dumps(WHOLE))
+    as_toml.write_text(TOML)
+    settings = load_settings(as_json)
+    assert load_settings(str(as_toml)) == settings
+    assert list(settings.servers) == ["files", "web"]
+    assert settings.servers["files"].args == ["-y", "server"] and settings.servers["files"].disabled
+    assert settings.servers["web"].headers == {"X": "y"}
+    assert settings.cellblock.limits.timeout_ms == LimitRange(default=5, maximum=10)
+    assert settings.cellblock.limits.max_tool_calls == LimitSettings().max_tool_calls
+    assert settings.state_dir == Path("/var/lib/x")
+
+
+def test_the_state_directory_can_be_overridden(tmp_path: Path) -> None:
+    settings = parse_settings(WHOLE)
+    assert settings.with_state_dir(None) is settings
+    moved = settings.with_state_dir(tmp_path)
+    assert moved.state_dir == tmp_path and moved.servers == settings.servers
+    assert settings.with_state_dir(Path("here")).state_dir == Path.cwd() / "here"
+    assert settings.state_dir == Path("/var/lib/x")
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"{", "not valid"),
+        (b"", "is empty"),
+        (b"[]", "holds no object"),
+        (b'"x"', "holds no object"),
+        (b"[" * 100_000, "not valid"),
+        (b"\xff\xfe", "Cannot read"),
+    ],
+)
+def test_files_that_cannot_be_read(content: bytes, word: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=word) as caught:
+        load_settings(file)
+    assert str(file) in caught.value.message and caught.value.hint
+
+
+def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(ConfigError, match="Cannot read"):
+            load_settings(path)
+    file = tmp_path / "c.toml"
+    file.write_text("{}")
+    with pytest.raises(ConfigError, match="not valid"):
+        load_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [
+        ({"mcpServers": []}, "mcpServers"),
+        ({"mcpServers": {"a": {}}}, "mcpServers.a"),
+        ({"mcpServers": {"a": {"command": "x", "url": "http://y"}}}, "mcpServers.a"),
+        ({"mcpServers": {"a": {"command": 1}}}, "mcpServers.a.command"),
+        ({"mcpServers": {"a": {"command": "x", "args": "y"}}}, "mcpServers.a.args"),
+        ({"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}, "mcpServers.a.env.A"),
+        ({"mcpServers": {"a": {"url": "http://y", "type": "carrier pigeon"}}}, "mcpServers.a.type"),
+        ({"cellblock": {"pol": {}}}, "cellblock.pol"),
+        ({"cellblock": {"pool": {"warm": -1}}}, "cellblock.pool.warm"),
+        ({"cellblock": {"pool": {"capacity": 0}}}, "cellblock.pool.capacity"),
+        ({"cellblock": {"max_message_bytes": 1}}, "cellblock.max_message_bytes"),
+        ({"cellblock": {"pins": {"reaction": "ask"}}}, "cellblock.pins.reaction"),
+        (
+            {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": {"servers": {"a": "never"}}}},
+            "cellblock.pins.servers.a",
+        ),
+        ({"cellblock": {"pins": {"reactions": "off"}}}, "cellblock.pins.reactions"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_place(raw: dict[str, Any], place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(raw, source="my.json")
+    assert caught.value.message.startswith(f"my.json: {place}: ")
+    assert place in caught.value.hint or "Did you mean" in caught.value.hint
+
+
+def test_a_server_has_a_name() -> None:
+    with pytest.raises(ConfigProblems) as raised:
+        parse_settings({"mcpServers": {name: {"command": "x"} for name in ("a", "", " ", "../x")}})
+    assert [problem.text("f") for problem in raised.value.problems] == [
+        f'f: mcpServers."{name}": a server has no name here.' for name in ("", " ")
+    ]
+
+
+def test_an_error_does_not_show_what_may_be_secret() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings({"mcpServers": {"a": {"command": "x", "env": ["TOKEN=hunter2"]}}})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_all_errors_are_listed() -> None:
+    with pytest.raises(ConfigError, match="has 3 problems") as caught:
+        parse_settings({"mcpServers": {name: {} for name in "abc"}})
+    assert all(f"mcpServers.{name}: exactly one of" in caught.value.message for name in "abc")
+
+
+@pytest.mark.parametrize(
+    "section", [Settings, CellblockSettings, PoolSettings, LimitSettings, UpstreamSettings]
+)
+def test_settings_cannot_be_changed(section: Any) -> None:
+    made = section()
+    name = next(iter(section.model_fields))
+    with pytest.raises(ValidationError):
+        setattr(made, name, None)
+    with pytest.raises(ValidationError):
+        ServerConfig(command="x").command = "y"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_pins_have_a_reaction_for_all_and_for_one() -> None:
+    servers = {"a": {"command": "x"}, "b": {"command": "x"}}
+    made = parse_settings(
+        {"mcpServers": servers, "cellblock": {"pins": {"reaction": "off", "servers": {"b": "quarantine"}}}}
+    )
+    assert (made.cellblock.pins.for_server("a"), made.cellblock.pins.for_server("b")) == ("off", "quarantine")
+    assert CellblockSettings().pins.for_server("anything") == "warn"
+
+
+def test_isolation_is_a_word_or_an_object() -> None:
+    def isolation(value: object) -> tuple[str, str]:
+        found = parse_settings({"cellblock": {"isolation": value}}).cellblock.isolation
+        return found.mode, found.seccomp
+
+    assert isolation("required") == ("required", "enforce")
+    assert isolation({"seccomp": "log"}) == ("auto", "log")
+    assert isolation({"mode": "off", "seccomp": "enforce"}) == ("off", "enforce")
+    with pytest.raises(ConfigError, match=r"cellblock\.isolation: .*'required', 'auto' or 'off'"):
+        isolation("perhaps")
+    with pytest.raises(ConfigError, match=r"cellblock\.isolation\.seccomp"):
+        isolation({"seccomp": "off"})
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "maximum"),
+    [
+        (5_000, 5_000, 600_000),
+        (900_000, 900_000, 900_000),
+        ({"default": 5_000}, 5_000, 600_000),
+        ({"default": 900_000}, 900_000, 900_000),
+        ({"maximum": 1_000}, 1_000, 1_000),
+        ({"maximum": 700_000}, 60_000, 700_000),
+        ({"default": 1, "maximum": 2}, 1, 2),
+    ],
+)
+def test_a_limit_may_be_a_number_or_half_a_range(given: Any, default: int, maximum: int) -> None:
+    limit = parse_settings({"cellblock": {"limits": {"timeout_ms": given}}}).cellblock.limits.timeout_ms
+    assert (limit.default, limit.maximum) == (default, maximum)
+
+
+@pytest.mark.parametrize(
+    "given", ["5s", True, -1, {}, {"defalt": 1}, {"default": 2, "maximum": 1}, {"default": "x"}, None, [1]]
+)
+def test_a_limit_that_is_neither_is_refused_with_its_place(given: Any) -> None:
+    with pytest.raises(ConfigProblems, match=r"cellblock\.limits\.timeout_ms"):
+        parse_settings({"cellblock": {"limits": {"timeout_ms": given}}})
+
+
+MISPLACED = {
+    ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
+    ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
+    ("cellblock.auth.servers.wiki", "There are: tracker."),
+    ("cellblock.tools.upstream.servers.nope", "There are: tracker."),
+    ("cellblock.schemas.servers.loca", "Did you mean local?"),
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "also"),
+    [
+        ({}, set[str]()),
+        # pydantic looks at the whole only when each part is sound.
+        (
+            {"pol": {}, "pool": {"warm": -1}, "pins": {"reaction": "perhaps"}},
+            {"cellblock.pol", "cellblock.pool.warm", "cellblock.pins.reaction"},
+        ),
+    ],
+    ids=["alone", "beside others"],
+)
+def test_all_exceptions_for_servers_that_are_none_are_told_at_once(
+    more: dict[str, Any], also: set[str]
+) -> None:
+    section: dict[str, Any] = {
+        "auth": {"servers": {"tracker": {}, "wiki": {}}},
+        "upstream": {"servers": {"nope": {}}},
+        "schemas": {"servers": {"loca": {}}},
+        **more,
+    }
+    section["pins"] = {**more.get("pins", {}), "servers": {"trackr": "warn"}}
+    with pytest.raises(ConfigProblems) as raised:
+        parse_settings({"mcpServers": {"tracker": {"command": "x"}}, "cellblock": section})
+    found = {(problem.place, problem.hint) for problem in raised.value.problems}
+    assert found >= MISPLACED and len(raised.value.problems) == len(MISPLACED | also)
+    assert {place for place, _ in found - MISPLACED} == also
+
+
+BOTH_KEYS: dict[str, Any] = {"key": "broker.key", "allowed_keys": {"box": "ab" * 32}}
+
+
+def hosts_of(**hosts: Any) -> HostSettings:
+    return parse_settings({"cellblock": {"hosts": hosts}}, source="my.json").cellblock.hosts
+
+
+def test_by_default_scripts_run_here_and_nothing_listens() -> None:
+    assert (HostSettings().local, HostSettings().listen) == (True, None)
+
+
+@pytest.mark.parametrize(
+    "listen", ["tcp://0.0.0.0:7070", "tcp://*:7070", "tcp://127.0.0.1:*", "tcp://[::]:7070"]
+)
+@pytest.mark.parametrize("local", [True, False])
+def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) -> None:
+    assert hosts_of(listen=listen, local=local, **BOTH_KEYS).listen == listen
+
+
+def test_hosts_on_ray_need_no_key_of_yours() -> None:
+    ray = hosts_of(listen="tcp://0.0.0.0:7070", local=False, ray={"connect": ["dns://brokers:7070"]}).ray
+    assert ray is not None and (ray.min, ray.max, ray.resources) == (1, 8, {"CPU": 2})
+    assert hosts_of(listen="tcp://0.0.0.0:7070", ray={}, **BOTH_KEYS).ray is not None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "place", "said"),
+    [
+        ({"listen": "tcp://0.0.0.0:7070"}, "cellblock.hosts", "`listen` needs `key`"),
+        ({"listen": "tcp://127.0.0.1:7070"}, "cellblock.hosts", "cellblock keygen"),
+        ({"listen": "tcp://h:1", "key": "k"}, "cellblock.hosts", "`listen` needs `allowed_keys`"),
+        ({"listen": "tcp://h:1", "key": "k", "allowed_keys": {}}, "cellblock.hosts", "`allowed_keys`"),
+        ({"listen": "ipc:///tmp/x", **BOTH_KEYS}, "cellblock.hosts", "tcp://HOST:PORT"),
+        ({"listen": "tcp://h:99999", **BOTH_KEYS}, "cellblock.hosts", "tcp://HOST:PORT"),
+        (
+            {"listen": "tcp://h:1", "key": "k", "allowed_keys": {"a": "xyz"}},
+            "cellblock.hosts.allowed_keys.a",
+            "",
+        ),
+        ({"key": "k"}, "cellblock.hosts", "only with `listen`"),
+        ({"local": False}, "cellblock.hosts", "no script could run"),
+        ({"ray": {}}, "cellblock.hosts", "only with `listen`"),
+        ({"listen": "tcp://h:1", "ray": {"min": 3, "max": 2}}, "cellblock.hosts.ray", "min 3 is over max 2"),
+        (
+            {"listen": "tcp://h:1", "ray": {"connect": ["h:1"]}},
+            "cellblock.hosts.ray.connect",
+            "tcp://HOST:PORT",
+        ),
+        ({"listen": "tcp://h:1", "ray": {"resources": {"CPU": 0}}}, "cellblock.hosts.ray.resources.CPU", ""),
+        ({"lisen": "tcp://h:1"}, "cellblock.hosts.lisen", ""),
+    ],
+)
+def test_what_is_wrong_with_hosts_is_named(hosts: dict[str, Any], place: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        hosts_of(**hosts)
+    assert caught.value.message.startswith(f"my.json: {place}: ") and said in caught.value.message
+
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+SHARED = "postgresql://me:hunter2@db/cellblock?sslmode=verify-full"
+
+
+def state(**section: Any) -> StateSettings:
+    return parse_settings({"cellblock": {"state": section}}).cellblock.state
+
+
+def test_files_are_the_default_and_need_no_key() -> None:
+    made = state()
+    assert (made.url, made.keys, made.is_shared) == ("sqlite:", (), False)
+    assert state(key=KEY).keys == (bytes(range(32)),)
+
+
+def test_what_is_shared_has_a_key_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARED_KEY", KEY)
+    made = state(url=SHARED, key="${env:SHARED_KEY}")
+    assert made.is_shared and made.keys == (bytes(range(32)),)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"url": SHARED}, "state.key"),
+        ({"url": SHARED, "key": "c2hvcnQ="}, "32 bytes"),
+        ({"url": SHARED, "key": "no base64, hunter2"}, "32 bytes"),
+        ({"url": "mysql://me:hunter2@db/x"}, "state.url"),
+        ({"url": "postgres.example hunter2"}, "state.url"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_its_value(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as said:
+        state(**section)
+    text = f"{said.value} {said.value.hint}"
+    assert says in text and "hunter2" not in text and "c2hvcnQ" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a.b", "a b", "a/b", "ä", "a\n", "a" * 64, "a:b", "${x}", "<BACKEND>"]
+)
+def test_a_brokers_name_goes_into_ids_and_into_rules_of_a_balancer(name: str) -> None:
+    with pytest.raises(ConfigError, match="broker"):
+        parse_settings({"cellblock": {"state": {"broker": name}}})
+
+
+def test_a_broker_has_the_hosts_name_where_it_is_given_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(host: str, **state: str) -> str:
+        monkeypatch.setattr("cellblock.base.settings.state.gethostname", lambda: host)
+        return parse_settings({"cellblock": {"state": state}}).cellblock.state.broker_name
+
+    assert named("db1", broker="a-b_C") == "a-b_C"
+    assert named("cellblock-broker-0") == "cellblock-broker-0"
+    assert named("pod.ns.svc") == "pod-ns-svc"
+    assert named("-._ä!-" + "x" * 80) == "x" * 63
+    assert named("…") == "broker"
+
+
+PAGE = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"
+
+
+def outputs_of(outputs: dict[str, Any], **cellblock: Any) -> OutputSettings:
+    return parse_settings({"cellblock": {**cellblock, "outputs": outputs}}).cellblock.outputs
+
+
+def test_off_by_default() -> None:
+    assert CellblockSettings().outputs.inline_bytes is None
+
+
+def test_one_client_has_a_quarter() -> None:
+    assert outputs_of({"inline_bytes": 100_000}).client_bytes == 64 * MIB
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({"inline_bytes": 10}, "outputs.inline_bytes"),
+        ({"total_bytes": 1024}, "outputs.total_bytes"),
+        ({"inline": 5_000}, "outputs.inline"),
+    ],
+)
+def test_what_cannot_work_is_refused(outputs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        outputs_of(outputs)
+
+
+def test_a_preview_is_no_longer_than_half_of_what_fits() -> None:
+    assert outputs_of({"inline_bytes": 1_024}).shown_bytes == 512
+    assert outputs_of({"inline_bytes": 100_000}).shown_bytes == 2_000
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (example,) = (
+        json.loads(block)
+        for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+        if "mcpServers" in block
+    )
+    assert parse_settings(example).cellblock.outputs.inline_bytes == 100_000
+    for name in OutputSettings.model_fields:
+        default = getattr(OutputSettings(), name)
+        shown = "absent: off" if default is None else f"{default:,}"
+        assert f"| `{name}` | {shown} |" in text
+
+
+SERVERS = {"wiki": {"url": "https://wiki.example/mcp"}, "files": {"command": "files"}}
+CLIENT = {"client_id": "c", "issuer": "https://login.example"}
+
+
+def of_wiki(**cellblock: Any) -> Settings:
+    return parse_settings({"mcpServers": SERVERS, "cellblock": cellblock})
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"client_secret": "s", "client_secret_env": "S", **CLIENT}, "give one of"),
+        ({"client_secret": "s", "client_auth_method": "private_key_jwt", **CLIENT}, "needs the grant"),
+        ({"client_secret": "s", "client_id": "c"}, "needs `client_id`, and `issuer`"),
+        ({"grant": "client_credentials", **CLIENT}, "a client secret"),
+        ({"client_id": "c", "client_metadata_url": "https://x.example/c.json"}, "exclude each other"),
+        ({"client_metadata_url": "http://x.example/c.json"}, "client_metadata_url"),
+        ({"redirect_port": 80}, "redirect_port"),
+        ({"scopes": ["two words"]}, "scopes"),
+        ({"scopes": ['quo"te']}, "scopes"),
+        ({"isuer": "https://login.example"}, "isuer"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_the_secret(own: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of_wiki(auth={"servers": {"wiki": {**own, "client_secret": own.get("client_secret")}}})
+    assert told in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        of_wiki(auth={"servers": {"wiki": {"client_secret": {"canary": "canary-5512"}}}})
+    assert "canary-5512" not in str(caught.value)
+
+
+def test_where_a_secret_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ServerAuthSettings().secret() is None
+    shown = ServerAuthSettings(client_secret="canary-1", **CLIENT)  # type: ignore[arg-type]
+    assert shown.secret() == "canary-1"
+    assert "canary-1" not in repr(shown)
+    monkeypatch.setenv("WIKI_SECRET", "two")
+    named = ServerAuthSettings(client_secret_env="WIKI_SECRET", **CLIENT)  # type: ignore[arg-type]
+    assert named.secret() == "two"
+    monkeypatch.delenv("WIKI_SECRET")
+    with pytest.raises(ConfigError, match="WIKI_SECRET is not set"):
+        named.secret()
+    file = tmp_path / "secret"
+    filed = ServerAuthSettings(client_secret_file=file, **CLIENT)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cannot be read"):
+        filed.secret()
+    file.write_text("three\n")
+    assert filed.secret() == "three"
+
+
+def test_bounds_of_one_server_stand_in_for_those_of_all() -> None:
+    bounds = {"call_timeout_ms": 7, "servers": {"wiki": {"call_timeout_ms": 9}}}
+    upstream = of_wiki(upstream=bounds).cellblock.upstream
+    assert (upstream.call_timeout_ms, upstream.for_server("wiki").call_timeout_ms) == (7, 9)
+    assert upstream.for_server("files") is upstream

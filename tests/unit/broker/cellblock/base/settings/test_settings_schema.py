@@ -1,0 +1,193 @@
+"""Keys that are missing, removed, and in the schema that editors read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cellblock.app.cli.checkups import fix_of
+from cellblock.app.cli.config_check import check_config
+from cellblock.app.config.formats import value_at
+from cellblock.app.config.load import load_settings, parse_settings
+from cellblock.app.config.removed import REMOVED, without_removed
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.problems import ConfigProblems, keys_at
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.base.settings.syntax import parse
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.login import place_of
+
+ROOT = Path(__file__).parents[6]
+SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))
+CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def test_the_schema_and_the_reference_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "gen_config_schema.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("raw", "sound"),
+    [
+        ({}, True),
+        ({"$schema": "x", "theme": "dark"}, True),
+        ({"mcpServers": {"a": {"command": "x", "alwaysAllow": []}}}, True),
+        ({"servers": {"a": {"url": "http://x", "type": "http"}}, "inputs": []}, True),
+        ({"mcpServers": {"a": {"command": ""}}}, False),
+        ({"mcpServers": {"a": {"command": "x\0"}}}, False),
+        ({"mcpServers": {"a": {"command": "x", "args": ["", "y\0"]}}}, False),
+        ({"mcpServers": {"a": {"command": "x", "env": {"A": "\0"}}}}, False),
+        ({"mcpServers": {"a": {"serverUrl": "http://x"}}}, True),
+        ({"cellblock": {"pool": {"warm": 1}, "hosts": {"local": True}}}, True),
+        ({"cellblock": {"schemas": {"servers": {"local": {"learn": False}}}}}, True),
+        ({"mcpServers": {"a": {}}}, False),
+        ({"mcpServers": {"a": {"command": 1}}}, False),
+        ({"mcpServers": {"a": {"url": "http://x", "type": "pigeon"}}}, False),
+        ({"cellblock": {"pol": {}}}, False),
+        ({"cellblock": {"pool": {"warm": -1}}}, False),
+        ({"cellblock": {"limits": {"timeout_ms": {"default": 1}}}}, True),
+        ({"cellblock": {"limits": {"timeout_ms": 1}}}, True),
+        ({"cellblock": {"limits": {"timeout_ms": "1"}}}, False),
+        ({"cellblock": {"schemas": {"servers": {"local": {"lern": True}}}}}, False),
+    ],
+    ids=str,
+)
+def test_schema_and_program_agree(raw: dict[str, Any], sound: bool) -> None:
+    assert CHECKER.is_valid(raw) is sound
+    if sound:
+        parse_settings(raw)
+    else:
+        with pytest.raises(ConfigProblems):
+            parse_settings(raw)
+
+
+def test_every_setting_is_described() -> None:
+    bare = [
+        f"{name}.{key}"
+        for name, definition in SCHEMA["$defs"].items()
+        for key, entry in definition["properties"].items()
+        if "description" not in entry and "$ref" not in entry and "anyOf" not in entry
+    ]
+    assert bare == []
+    defaults = SCHEMA["$defs"][CellblockSettings.__name__]["properties"]
+    assert defaults["typecheck"]["default"] == "after" and "compiler" in defaults["typecheck"]["description"]
+
+
+def test_the_examples_of_the_page_are_sound() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```json\n(.*?)```", page, re.S)
+    assert examples
+    for text in examples:
+        raw = parse(text, toml=False)
+        CHECKER.validate(raw)
+        parse_settings(raw)
+
+
+FILE = """{"mcpServers": {
+  "a": {"command": "x", "args": ["${env:NONE_1}", "${NONE_2}"], "type": "${NONE_1}"},
+  "b": {"url": "${env:NONE_3}", "headers": {"A": "${file:none}"}},
+  "c": {"command": "y", "env": {"KEY": "${HERE}"}}},
+ "cellblock": {"pins": {"servers": {"a": "off"}}, "auth": {"servers": {"b": {}}},
+  "upstream": {"servers": {"b": {"call_timeout_ms": 5}}}, "schemas": {"servers": {"a": {}}}}}"""
+
+
+def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERE", "hunter2-here")
+    file = tmp_path / "c.json"
+    file.write_text(FILE)
+    settings = load_settings(file)
+    assert {name: config.missing for name, config in settings.servers.items()} == {
+        "a": "the environment variable NONE_1 is not set; the environment variable NONE_2 is not set",
+        "b": f"the environment variable NONE_3 is not set; {tmp_path}/none cannot be read: No such file or directory",
+        "c": None,
+    }
+    assert settings.servers["c"].env == {"KEY": "hunter2-here"}
+    places = [warning.partition(": ${")[0].removeprefix(f"{file}:") for warning in settings.warnings]
+    assert places == [
+        "2:34: mcpServers.a.args.0",
+        "2:51: mcpServers.a.args.1",
+        "2:73: mcpServers.a.type",
+        "3:16: mcpServers.b.url",
+        "3:50: mcpServers.b.headers.A",
+    ]
+    assert "Set NONE_1 where Cellblock is started" in settings.warnings[0]
+    assert "Until then the server a is not started." in settings.warnings[0]
+    # A secret that is made later is seen: its place is watched.
+    assert settings.files == (tmp_path / "none",)
+    checked = check_config(file)
+    assert not checked.errors and checked.sentences() == [*settings.warnings]
+    assert checked.servers == {"a": "not started", "b": "not started", "c": "stdio"}
+    with pytest.raises(ConfigError, match=r"b cannot be reached: .*NONE_3 is not set"):
+        place_of("b", settings.servers, settings.cellblock.auth, LocalStore(settings.state_dir))
+    assert "Set it where" in fix_of(settings.servers["a"], "", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"policy": {"clients": {"oauth:${NONE}": {}, "cli": {"tools": ["${env:NONE}"]}}}},
+        {"http": {"allowed_hosts": ["${file:none}"]}},
+        {"auth": {"servers": {"b": {"issuer": "https://x.example", "client_id": "${NONE}"}}}},
+    ],
+)
+def test_a_restriction_is_never_left_out(tmp_path: Path, section: object) -> None:
+    file = tmp_path / "c.json"
+    servers = {"b": {"url": "https://x.example"}, "other": {"command": "${NONE_4}"}}
+    file.write_text(json.dumps({"mcpServers": servers, "cellblock": section}))
+    with pytest.raises(ConfigError, match=r"cellblock\..*(is not set|cannot be read)"):
+        load_settings(file)
+    # What is missing elsewhere is listed with it.
+    assert any("NONE_4" in sentence for sentence in check_config(file).sentences())
+
+
+def section_of(setting: str, value: object) -> dict[str, Any]:
+    made: Any = value
+    for key in reversed(setting.replace("*", "some").split(".")):
+        made = {key: made}
+    return made
+
+
+@pytest.mark.parametrize("setting", REMOVED)
+def test_each_is_no_setting_any_more(setting: str) -> None:
+    path = ("cellblock", *setting.replace("*", "some").split("."))
+    said = REMOVED[setting]
+    value = "?" if isinstance(said, str) else said.value
+    left, [problem] = without_removed(section_of(setting, value), path[:1])
+    assert (problem.path, problem.severity) == (path, "warning")
+    assert value_at(left, path[1:]) is None
+    if not isinstance(said, str):
+        _, [problem] = without_removed(section_of(setting, "?"), path[:1])
+        assert (problem.path, problem.severity, problem.hint) == (path, "error", said.hint)
+
+
+@pytest.mark.parametrize("setting", REMOVED)
+def test_none_is_in_the_schema(setting: str) -> None:
+    *above, key = setting.replace("*", "some").split(".")
+    assert key not in keys_at(CellblockSettings, above)
+
+
+def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_path: Path) -> None:
+    file = tmp_path / "cellblock.json"
+    section = {"upstream": {"retry_first_ms": 10, "call_timeout_ms": 7}}
+    file.write_text(json.dumps({"cellblock": section}, indent=1))
+    settings = load_settings(file)
+    assert settings.cellblock.upstream.call_timeout_ms == 7
+    assert settings.warnings == (
+        f"{file}:4:4: cellblock.tools.upstream.retry_first_ms: no longer a setting; "
+        "Cellblock uses 500. Take it out.",
+    )

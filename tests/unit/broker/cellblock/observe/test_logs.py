@@ -1,0 +1,277 @@
+"""The log: the audit log beside it, and what the SDK and the web server may write into it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import mcp
+import pytest
+
+from cellblock.base.settings.settings import AuditSettings, LogSettings, ServerConfig
+from cellblock.observe.audit import FILE_NAME, AuditLog
+from cellblock.observe.libraries import BURST, LIBRARIES, LINE_SECONDS, Tamed, heard_from, tame_libraries
+from cellblock.observe.logs import level_of, logging_as_configured
+from cellblock.run.events import Decision
+from support.memory_host import HostedRun, World
+
+SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, put back as it was."""
+    logger = logging.getLogger()
+    before, level = list(logger.handlers), logger.level
+    yield logger
+    logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+def started(file: Path, **settings: Any) -> AbstractContextManager[None]:
+    settings = {"level": "info", **settings}
+    return logging_as_configured(LogSettings(file=file, **settings), [SERVER], ["exporter-key-1"])
+
+
+def test_secrets_are_taken_out_wherever_they_stand(root: logging.Logger, tmp_path: Path) -> None:
+    for kind in ("text", "json"):
+        with started(tmp_path / kind, format=kind):
+            log = logging.getLogger("somebody")
+            log.info(
+                "key %s and %s",
+                "hunter2-hunter2",
+                "exporter-key-1",
+                extra={"facts": {"a": "hunter2-hunter2"}},
+            )
+            try:
+                raise ValueError("hunter2-hunter2")
+            except ValueError:
+                log.exception("failed")
+        text = (tmp_path / kind).read_text()
+        assert "hunter2" not in text and "exporter-key" not in text
+        assert text.count("[redacted]") >= 3
+        assert "ValueError" in text
+
+
+def test_json_lines(root: logging.Logger, tmp_path: Path) -> None:
+    with started(tmp_path / "log", format="json"):
+        logging.getLogger("a.b").warning("two\nlines %d", 7, extra={"facts": {"run": "r1", "n": 3}})
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    entry = json.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry == {"level": "warning", "logger": "a.b", "message": "two\nlines 7", "run": "r1", "n": 3}
+
+
+def test_a_text_cannot_feign_another_entry(root: logging.Logger, tmp_path: Path) -> None:
+    with started(tmp_path / "log"):
+        logging.getLogger("a").error("name %s", "x\n2026-01-01 root ERROR all is well\x1b[2K")
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert "x\\n2026" in line and "\x1b" not in line
+
+
+def test_a_wrong_log_call_breaks_nobody(
+    root: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with started(tmp_path / "log"):
+        logging.getLogger("a").error("%d", "no number")
+        logging.getLogger("a").error("next")
+    assert "next" in (tmp_path / "log").read_text()
+
+
+def test_the_root_logger_is_put_back(root: logging.Logger, tmp_path: Path) -> None:
+    known = logging.NullHandler()
+    root.handlers[:] = [known]
+    root.setLevel(logging.CRITICAL)
+    level = logging.getLogger("mcp").level
+    with pytest.raises(KeyError), started(tmp_path / "log", level="debug"):
+        assert known not in root.handlers and root.level == logging.getLogger("mcp").level == logging.DEBUG
+        raise KeyError
+    assert (root.handlers, root.level, logging.getLogger("mcp").level) == ([known], logging.CRITICAL, level)
+
+
+def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CELLBLOCK_LOG", raising=False)
+    assert level_of(LogSettings()) == logging.ERROR
+    monkeypatch.setenv("CELLBLOCK_LOG", "debug")
+    assert level_of(LogSettings(level="warning")) == logging.DEBUG
+    monkeypatch.setenv("CELLBLOCK_LOG", "nonsense")
+    assert level_of(LogSettings(level="warning")) == logging.WARNING
+
+
+def test_stderr_is_the_default(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "err").open("w+") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        with logging_as_configured(LogSettings(), []):
+            logging.getLogger("a").error("here")
+    assert "a ERROR here" in (tmp_path / "err").read_text()
+
+
+MakeWorld = Callable[..., World]
+CODE = 'const secret = "in the script";'
+
+
+async def play(run: HostedRun) -> None:
+    run.leased()
+    run.log("in the log")
+    await run.call(1, value={"text": "in the input"})
+    await run.call(2, tool="missing")
+    run.done({"text": "in the result"}, wall_ms=7, cpu_ms=3, peak_bytes=4096)
+
+
+async def lines_of(world: World, folder: Path, **settings: Any) -> list[dict[str, Any]]:
+    audit = AuditLog(AuditSettings(**settings), folder)
+    world.events.add(audit)
+    await world.host(play)
+    assert (await world.run(CODE)).ok
+    audit.close()
+    return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+
+
+async def test_who_ran_what_without_inputs_and_outputs(make_world: MakeWorld, tmp_path: Path) -> None:
+    lines = await lines_of(make_world(), tmp_path)
+    assert [line["event"] for line in lines] == ["run", "call", "call_end", "call", "call_end", "run_end"]
+    assert len({line["run"] for line in lines}) == 1
+    assert all(line["time"].endswith("Z") and line["client"] == "default" for line in lines)
+    accepted, begun, ended, _, refused, over = lines
+    assert accepted["script_sha256"] == hashlib.sha256(CODE.encode()).hexdigest()
+    assert (begun["server"], begun["tool"], begun["call"]) == ("tools", "echo", 1)
+    assert (ended["ok"], ended["certainty"]) == (True, "completed")
+    assert (refused["ok"], refused["certainty"], refused["tool"]) == (False, "not_started", "missing")
+    assert (over["outcome"], over["tool_calls"], over["failed_calls"], over["wall_ms"]) == ("ok", 2, 1, 7)
+    assert "in the" not in json.dumps(lines)
+
+
+async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:
+    lines = await lines_of(make_world(), tmp_path, inputs=True, outputs=True)
+    assert lines[0]["script"] == CODE
+    assert json.loads(lines[1]["input"]) == json.loads(lines[2]["output"]) == {"text": "in the input"}
+    assert json.loads(lines[-1]["output"]) == {"text": "in the result"}
+
+
+async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: Path) -> None:
+    world, audit = make_world(), AuditLog(AuditSettings(), tmp_path)
+    world.events.add(audit)
+    world.events.decided(Decision(run="a1", verdict="accepted", calls=(1, 2), by="token"))
+    audit.close()
+    (line,) = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    assert line.pop("time").endswith("Z")
+    assert line == {"event": "decision", "run": "a1", "verdict": "accepted", "calls": [1, 2], "by": "token"}
+
+
+async def test_long_values_are_cut_and_marked(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.observe.audit.MAX_VALUE_BYTES", 5)
+    lines = await lines_of(make_world(), tmp_path, inputs=True)
+    assert (lines[0]["script"], lines[0]["script_cut"]) == ("const", len(CODE))
+
+
+FOLDER = str(mcp.__file__).rpartition("/")[0]
+
+
+class Written(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def log() -> Iterator[Written]:
+    """An embedder's log, at its most curious."""
+    root = logging.getLogger()
+    level, handler = root.level, Written()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    # What other tests have logged counts no more.
+    for name in [*logging.Logger.manager.loggerDict]:
+        logger = logging.getLogger(name)
+        logger.filters[:] = [known for known in logger.filters if not isinstance(known, Tamed)]
+    tame_libraries()
+    with heard_from(logging.NOTSET):
+        yield handler
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def say(name: str, level: int, text: str, *, of: str = FOLDER, error: Exception | None = None) -> None:
+    """A record as a module of the SDK makes it."""
+    logger = logging.getLogger(name)
+    info = (type(error), error, None) if error else None
+    logger.handle(logger.makeRecord(name, level, f"{of}/client/x.py", 1, text, (), info))
+
+
+@pytest.mark.parametrize(
+    "name", ["mcp.client.streamable_http", "mcp.server.streamable_http_manager", "client"]
+)
+def test_they_are_heard_from_warnings_on_unless_somebody_asks(log: Written, name: str) -> None:
+    say(name, logging.INFO, "Received session ID: s3cret")
+    say(name, logging.DEBUG, "anything")
+    assert log.lines == []
+    say(name, logging.WARNING, "careful")
+    logging.getLogger("mcp").setLevel(logging.INFO)
+    say(name, logging.INFO, "Received session ID: s3cret")
+    assert log.lines == ["careful", "Received session ID: [redacted]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Session 5f3a crashed", "Session [redacted] crashed"),
+        ("Session 5f3a idle timeout", "Session [redacted] idle timeout"),
+        ("Terminating session: a/b=c", "Terminating session: [redacted]"),
+        (
+            "Rejecting request for session x: credential does",
+            "Rejecting request for session [redacted] credential does",
+        ),
+        ("Created new transport with session ID: abc", "Created new transport with session ID: [redacted]"),
+        ("Session termination failed: 500", "Session termination failed: 500"),
+        ("StreamableHTTP session manager started", "StreamableHTTP session manager started"),
+        ("Session already exists, handling", "Session already exists, handling"),
+    ],
+)
+def test_no_id_of_a_session_is_written(log: Written, text: str, shown: str) -> None:
+    say("mcp.server.streamable_http_manager", logging.ERROR, text)
+    assert log.lines == [shown]
+
+
+def test_a_flood_is_some_lines_and_a_number(log: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    tamed = Tamed("mcp", FOLDER, lambda: now[0])
+    monkeypatch.setattr(logging.getLogger("mcp.client.streamable_http"), "filters", [tamed])
+    for number in range(1000):
+        say(
+            "mcp.client.streamable_http",
+            logging.ERROR,
+            f"Error {number}" + "x" * 5000,
+            error=ValueError("a\n" * 999),
+        )
+    assert len(log.lines) == BURST
+    assert sum(map(len, log.lines)) < BURST * 1100
+    assert log.lines[0].endswith("[cut]") and "Traceback" not in log.lines[0]
+    now[0] = LINE_SECONDS
+    say("mcp.client.streamable_http", logging.ERROR, "Error", error=ValueError("quoted"))
+    assert log.lines[BURST:] == [f"Error (ValueError) ({1000 - BURST} more were left out)"]
+
+
+def test_an_embedders_own_logger_of_that_name_is_its_own(log: Written) -> None:
+    for number in range(100):
+        say("client", logging.DEBUG, f"session {number}", of="/home/me/app")
+    assert len(log.lines) == 100
+
+
+def test_every_logger_of_a_library_is_tamed_once(log: Written) -> None:
+    tame_libraries()
+    names = [name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] in LIBRARIES]
+    assert {"mcp.client.stdio", "mcp.server.sse", "uvicorn.error", "httpx2"} <= set(names)
+    for name in names:
+        logger = logging.getLogger(name)
+        assert sum(isinstance(known, Tamed) for known in logger.filters) <= 1

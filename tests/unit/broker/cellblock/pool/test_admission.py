@@ -1,0 +1,338 @@
+"""Who is let in, and which host runs it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cellblock.base.admission import STALE_ENTRIES_KEPT, Admission, Ticket
+from cellblock.base.errors import Overloaded
+from cellblock.pool.free_hosts import FreeHosts
+
+PLENTY = 1000
+
+
+def waiting_of(admission: Admission[str], client: str) -> int:
+    """Runs of one client that wait."""
+    state = admission._clients.get(client)
+    return len(state.tickets) if state else 0
+
+
+def places_of(admission: Admission[str], client: str) -> int:
+    """Places that one client holds."""
+    state = admission._clients.get(client)
+    return state.places if state else 0
+
+
+def serve(admission: Admission[str], free: int = PLENTY, reserve: int = 0) -> str | None:
+    """Admits the next run; gives its item."""
+    ticket = admission.next_up(free, reserve)
+    if ticket is None:
+        return None
+    admission.admit(ticket)
+    return ticket.item
+
+
+def filled(**lines: int) -> Admission[str]:
+    """A queue with so many runs per client, joined one client after the other."""
+    admission: Admission[str] = Admission(PLENTY)
+    for client, count in lines.items():
+        for number in range(count):
+            admission.join(client, f"{client}{number}")
+    return admission
+
+
+def test_one_client_is_served_in_order() -> None:
+    admission = filled(a=5)
+    assert [serve(admission) for _ in range(6)] == ["a0", "a1", "a2", "a3", "a4", None]
+
+
+def test_clients_take_turns_however_long_their_lines_are() -> None:
+    admission = filled(noisy=200, quiet=2, other=1)
+    assert [serve(admission) for _ in range(6)] == [
+        "noisy0",
+        "quiet0",
+        "other0",
+        "noisy1",
+        "quiet1",
+        "noisy2",
+    ]
+
+
+def test_the_client_with_the_fewest_places_comes_first() -> None:
+    admission = filled(long=3)
+    assert [serve(admission), serve(admission)] == ["long0", "long1"]
+    admission.join("short", "short0")
+    admission.join("short", "short1")
+    assert serve(admission) == "short0"
+    admission.end("short")
+    # Runs of `long` still hold two places: until `short` holds as many, it is served first.
+    assert serve(admission) == "short1"
+    assert serve(admission) == "long2"
+
+
+def test_who_comes_and_goes_does_not_overtake_its_equals() -> None:
+    """A client that opens a new connection for each run gains nothing over one that waits."""
+    admission = filled(patient=1)
+    admission.join("again", "again0")
+    assert serve(admission) == "patient0"
+    admission.end("patient")
+    admission.join("patient", "patient1")
+    assert serve(admission) == "again0"
+    admission.end("again")
+    admission.join("again", "again1")
+    assert serve(admission) == "patient1"
+
+
+def test_a_place_that_came_without_waiting_counts() -> None:
+    admission: Admission[str] = Admission(PLENTY)
+    assert admission.may_start("busy", free=1, reserve=0)
+    admission.start("busy")
+    admission.join("busy", "busy1")
+    admission.join("idle", "idle0")
+    assert serve(admission) == "idle0"
+
+
+def test_who_waits_may_not_start_a_newer_run_before() -> None:
+    admission = filled(a=1)
+    assert not admission.may_start("a", free=1, reserve=0)
+    assert admission.may_start("b", free=1, reserve=0)
+    assert not admission.may_start("b", free=0, reserve=0)
+
+
+def test_the_reserve_is_for_clients_that_hold_no_place() -> None:
+    admission = filled(a=3, b=1)
+    assert serve(admission, free=3, reserve=1) == "a0"
+    assert serve(admission, free=2, reserve=1) == "b0"
+    assert serve(admission, free=1, reserve=1) is None
+    assert not admission.may_start("a", 1, 1) and not admission.may_start("b", 1, 1)
+    assert admission.may_start("c", 1, 1)
+    admission.end("a")
+    assert serve(admission, free=2, reserve=1) == "a1"
+
+
+def test_a_client_over_its_share_is_refused_and_others_are_not() -> None:
+    admission: Admission[str] = Admission(queue_size=4)
+    for number in range(2):
+        admission.join("noisy", str(number))
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size\); 2 runs wait in all") as refused:
+        admission.join("noisy", "x")
+    assert "2 runs waiting" in refused.value.message and refused.value.hint
+    admission.join("quiet", "0")
+    admission.join("third", "0")
+    with pytest.raises(Overloaded, match=r"4 runs wait, .*queue_size\); 0 of them"):
+        admission.join("fourth", "x")
+    with pytest.raises(Overloaded, match=r"pool\.queue_size\); 2 of them"):
+        admission.join("noisy", "x")
+    assert admission.waiting == 4 and waiting_of(admission, "fourth") == 0 and len(admission._clients) == 3
+
+
+def test_nothing_is_kept_of_who_has_gone() -> None:
+    admission: Admission[str] = Admission(PLENTY)
+    for number in range(200):
+        ticket = admission.join(f"client {number}", "x")
+        if number % 2:
+            admission.leave(ticket)
+            admission.leave(ticket)
+        else:
+            admission.admit(ticket)
+            admission.end(ticket.client)
+        with pytest.raises(Overloaded):
+            Admission[str](0).join("x", "x")
+    assert (admission.waiting, len(admission._clients)) == (0, 0)
+    assert len(admission._heap) <= STALE_ENTRIES_KEPT + 2
+
+
+def test_the_heap_stays_small_while_a_client_waits_behind_many_changes() -> None:
+    """Places that come and go under a client that waits leave outdated entries behind."""
+    admission: Admission[str] = Admission(PLENTY)
+    for _ in range(500):
+        admission.start("busy")
+    admission.join("busy", "busy0")
+    for _ in range(499):
+        admission.end("busy")
+    assert len(admission._heap) <= 2 + STALE_ENTRIES_KEPT
+    assert serve(admission) == "busy0"
+
+
+def test_clear_gives_all_that_waits() -> None:
+    admission = filled(a=2, b=1)
+    admission.start("b")
+    assert sorted(ticket.item for ticket in admission.clear()) == ["a0", "a1", "b0"]
+    assert admission.waiting == 0 and places_of(admission, "b") == 1
+    admission.end("b")
+    assert not admission._clients
+
+
+CLIENTS = st.sampled_from(["a", "b", "c", "d"])
+
+
+class Turns(RuleBasedStateMachine):
+    """Random clients, cancelled waits, places that come free: the pool's use of the queue, against a plain model."""
+
+    @initialize(places=st.integers(1, 5), reserve=st.integers(0, 2), size=st.integers(0, 16))
+    def start(self, places: int, reserve: int, size: int) -> None:
+        self.places, self.reserve, self.size, self.share = places, reserve, size, -(-size // 2)
+        self.admission: Admission[int] = Admission(size)
+        self.lines: dict[str, deque[Ticket[int]]] = {name: deque() for name in "abcd"}
+        self.running: Counter[str] = Counter()
+        self.served: set[int] = set()
+        self.number = 0
+        # Since its own last lease: who has waited all along, and got none.
+        self.passed_over: dict[str, set[str]] = {name: set() for name in "abcd"}
+
+    @property
+    def free(self) -> int:
+        return self.places - self.running.total()
+
+    def waits(self) -> set[str]:
+        return {name for name, line in self.lines.items() if line}
+
+    def got_a_place(self, client: str) -> None:
+        for other in self.passed_over[client] & self.waits():
+            assert self.running[other] > self.running[client], (client, other)
+        self.running[client] += 1
+        self.passed_over[client] = self.waits() - {client}
+        for others in self.passed_over.values():
+            others.discard(client)
+
+    def let_in(self) -> None:
+        while self.free > 0 and (ticket := self.admission.next_up(self.free, self.reserve)) is not None:
+            assert self.lines[ticket.client][0] is ticket, "not first come, first served within a client"
+            assert ticket.item not in self.served, "served twice"
+            fewest = min(self.running[name] for name in self.waits())
+            assert self.running[ticket.client] == fewest, "another client holds fewer places"
+            assert fewest == 0 or self.free > self.reserve, "the reserve was given away"
+            self.admission.admit(ticket)
+            self.lines[ticket.client].popleft()
+            self.served.add(ticket.item)
+            self.got_a_place(ticket.client)
+        if self.free > 0 and self.waits():
+            assert self.free <= self.reserve and all(self.running[name] for name in self.waits()), (
+                "a place is idle"
+            )
+
+    @rule(client=CLIENTS)
+    def come(self, client: str) -> None:
+        self.number += 1
+        if self.free > 0 and self.admission.may_start(client, self.free, self.reserve):
+            assert not self.lines[client]
+            self.admission.start(client)
+            self.got_a_place(client)
+            return
+        waiting = sum(map(len, self.lines.values()))
+        full = waiting >= self.size or len(self.lines[client]) >= self.share
+        try:
+            ticket = self.admission.join(client, self.number)
+        except Overloaded as refusal:
+            assert full
+            assert ("queue_size" in refusal.message) and str(len(self.lines[client])) in refusal.message
+            return
+        assert not full
+        self.lines[client].append(ticket)
+        for others in self.passed_over.values():
+            # It has not waited since their last lease.
+            others.discard(client) if len(self.lines[client]) == 1 else None
+
+    @precondition(lambda self: self.running.total())
+    @rule(number=st.integers(0, 20))
+    def end(self, number: int) -> None:
+        held = sorted(self.running.elements())
+        client = held[number % len(held)]
+        self.running[client] -= 1
+        self.admission.end(client)
+        self.let_in()
+
+    @precondition(lambda self: self.waits())
+    @rule(number=st.integers(0, 20), place=st.integers(0, 20))
+    def give_up(self, number: int, place: int) -> None:
+        client = sorted(self.waits())[number % len(self.waits())]
+        line = self.lines[client]
+        ticket = line[place % len(line)]
+        line.remove(ticket)
+        self.admission.leave(ticket)
+        if not line:
+            for others in self.passed_over.values():
+                others.discard(client)
+
+    @rule(places=st.integers(1, 5))
+    def hosts_come_and_go(self, places: int) -> None:
+        self.places = max(places, self.running.total())
+        self.let_in()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "admission"):
+            return
+        assert self.admission.waiting == sum(map(len, self.lines.values())) <= self.size
+        for name, line in self.lines.items():
+            assert waiting_of(self.admission, name) == len(line) <= self.share
+            assert places_of(self.admission, name) == self.running[name]
+        assert len(self.admission._clients) == sum(
+            bool(line) or self.running[name] > 0 for name, line in self.lines.items()
+        )
+
+    def teardown(self) -> None:
+        if not hasattr(self, "admission"):
+            return
+        left = {ticket.item for line in self.lines.values() for ticket in line}
+        self.reserve = 0
+        while self.waits():
+            if self.free == 0:
+                self.end(0)
+            self.let_in()
+        assert left <= self.served, "a run was lost"
+
+
+Turns.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTurns = Turns.TestCase
+
+
+class Host(NamedTuple):
+    places: int
+    runs: int
+    is_usable: bool
+
+
+USABLE = st.builds(Host, st.integers(2, 4), st.integers(0, 3), st.just(True))
+HOSTS = st.none() | USABLE | st.builds(Host, st.integers(0, 3), st.integers(0, 4), st.booleans())
+CHANGES = st.lists(st.tuples(st.integers(0, 2), HOSTS), min_size=6, max_size=40)
+
+
+def by_a_look_at_each(hosts: dict[int, Host]) -> int | None:
+    """The fewest runs, and of several the one that came first."""
+    best: int | None = None
+    for name, host in hosts.items():
+        if host.is_usable and host.runs < host.places and (best is None or host.runs < hosts[best].runs):
+            best = name
+    return best
+
+
+@given(CHANGES)
+def test_what_is_known_is_what_a_look_at_each_finds(changes: list[tuple[int, Host | None]]) -> None:
+    known, hosts = FreeHosts[int](), dict[int, Host]()
+    for name, host in changes:
+        if host is None:
+            hosts.pop(name, None)
+            known.drop(name)
+        else:
+            hosts[name] = host
+            known.put(name, places=host.places, runs=host.runs, is_usable=host.is_usable)
+        assert known.places == sum(one.places for one in hosts.values())
+        assert known.free == sum(max(0, one.places - one.runs) for one in hosts.values())
+        assert known.least_busy() == by_a_look_at_each(hosts)
+
+
+def test_what_is_out_of_date_does_not_pile_up() -> None:
+    known = FreeHosts[str]()
+    known.put("idle", places=1, runs=0, is_usable=True)
+    for _ in range(1000):
+        for runs in (1, 2):
+            known.put("busy", places=3, runs=runs, is_usable=True)
+            assert known.least_busy() == "idle"
+    assert len(known._order) <= 3  # pyright: ignore[reportPrivateUsage]

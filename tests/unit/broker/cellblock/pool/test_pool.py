@@ -1,0 +1,487 @@
+"""Hosts, leases and the queue: first come first served, no place lost or given twice, no host believed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.pool import pool as pool_module
+from cellblock.pool.pool import Lease
+from cellblock_worker.wire import protocol
+from support.memory_host import BOUND, ScriptedHost, World, hold, turns
+from support.waits import until
+
+MakeWorld = Callable[..., World]
+
+DONE = protocol.Ended(reason="finished", outcome="done")
+
+
+class Events:
+    """A run that only records what its lease tells."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[protocol.FromHost, bytes]] = []
+        self.lost: list[str] = []
+
+    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
+        self.heard.append((message, body))
+
+    def host_lost(self, why: str) -> None:
+        self.lost.append(why)
+
+
+def acquire(world: World, events: Events | None = None, client: str = "c") -> asyncio.Task[Lease]:
+    return asyncio.ensure_future(world.pool.acquire(events or Events(), client))
+
+
+async def got(task: asyncio.Task[Lease]) -> Lease:
+    async with asyncio.timeout(BOUND):
+        return await task
+
+
+async def test_a_place_is_given_at_once_while_there_is_one(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold, capacity=2)
+    first, second = await got(acquire(world)), await got(acquire(world))
+    assert {first.host, second.host} == {host.identity}
+    assert len(first.token) == 16 and first.token != second.token
+    assert world.pool.running == 2
+    first.release()
+    first.release()
+    assert world.pool.running == 1
+    second.release()
+
+
+async def test_the_least_busy_host_is_taken(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, identity=b"a")
+    await world.host(hold, identity=b"b")
+    leases = [await got(acquire(world)) for _ in range(6)]
+    assert sorted(lease.host for lease in leases) == [b"a"] * 3 + [b"b"] * 3
+    assert len(world.pool.hosts) == 2
+    for lease in leases:
+        lease.release()
+
+
+async def test_who_waits_is_served_in_order(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, capacity=1)
+    held = await got(acquire(world))
+    order: list[int] = []
+
+    async def wait(number: int) -> None:
+        lease = await world.pool.acquire(Events())
+        order.append(number)
+        await turns(2)
+        lease.release()
+
+    tasks = [asyncio.ensure_future(wait(number)) for number in range(10)]
+    await turns()
+    assert world.pool.queued == 10
+    held.release()
+    async with asyncio.timeout(BOUND):
+        await asyncio.gather(*tasks)
+    assert order == list(range(10))
+
+
+async def test_a_newcomer_cannot_take_the_place_of_who_waited(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, capacity=1)
+    held = await got(acquire(world))
+    waiting = acquire(world)
+    await turns()
+    held.release()
+    # Asked in the very turn in which the place came free, before the waiting task could run.
+    newcomer = acquire(world)
+    lease = await got(waiting)
+    assert not newcomer.done() and world.pool.running == 1
+    lease.release()
+    (await got(newcomer)).release()
+
+
+async def test_a_host_that_comes_serves_the_queue(make_world: MakeWorld) -> None:
+    world = make_world()
+    waiting = [acquire(world) for _ in range(3)]
+    await turns()
+    await world.host(hold, capacity=2)
+    assert [task.done() for task in waiting] == [True, True, False]
+    waiting[0].result().release()
+    for task in waiting[1:]:
+        (await got(task)).release()
+
+
+async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_size": 2})
+    waiting = [acquire(world, client=name) for name in "ab"]
+    await turns()
+    with pytest.raises(Overloaded, match="2 runs wait"):
+        await got(acquire(world, client="c"))
+    await world.host(hold)
+    for task in waiting:
+        (await got(task)).release()
+
+
+async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, capacity=2)
+    held = [await got(acquire(world, client="noisy")) for _ in range(2)]
+    queued = [acquire(world, client="noisy") for _ in range(5)]
+    await turns()
+    quiet = acquire(world, client="quiet")
+    await turns()
+    held[0].release()
+    lease = await got(quiet)
+    assert lease.client == "quiet" and not any(task.done() for task in queued)
+    lease.release()
+    first = await got(queued[0])
+    assert first.client == "noisy"
+    for task in queued[1:]:
+        task.cancel()
+    await turns()
+    for lease in (held[1], first):
+        lease.release()
+    assert not world.pool._admission._clients
+
+
+async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_size": 2})
+    noisy = acquire(world, client="noisy")
+    await turns()
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
+        await got(acquire(world, client="noisy"))
+    with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
+        world.pool.check_room("noisy")
+    world.pool.check_room("quiet")
+    quiet = acquire(world, client="quiet")
+    await world.host(hold)
+    for task in (noisy, quiet):
+        (await got(task)).release()
+
+
+async def test_a_reserved_place_is_for_a_client_that_holds_none(make_world: MakeWorld) -> None:
+    world = make_world(pool={"reserved_places": 1})
+    await world.host(hold, capacity=3)
+    long = [await got(acquire(world, client="long")) for _ in range(2)]
+    third = acquire(world, client="long")
+    await turns()
+    assert not third.done()
+    other = await got(acquire(world, client="other"))
+    long[0].release()
+    await turns()
+    assert not third.done()
+    other.release()
+    long += [await got(third)]
+    for lease in long:
+        lease.release()
+
+
+async def test_one_place_in_sixteen_is_reserved_by_default(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, identity=b"a", capacity=8)
+    first = [await got(acquire(world)) for _ in range(8)]
+    await world.host(hold, identity=b"b", capacity=8)
+    first += [await got(acquire(world)) for _ in range(7)]
+    last = acquire(world)
+    await turns()
+    assert not last.done()
+    (await got(acquire(world, client="d"))).release()
+    for lease in first:
+        lease.release()
+    (await got(last)).release()
+
+
+async def test_who_waits_without_any_host_is_told_so(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_wait_ms": 20})
+    # Without any host a larger capacity would not help, so that is not what is said.
+    with pytest.raises(HostUnavailable, match=r"not ready within 20 ms .* still starting"):
+        await got(acquire(world))
+
+
+async def test_the_wait_is_bounded(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_wait_ms": 50})
+    await world.host(hold, capacity=1)
+    held = await got(acquire(world))
+    started = time.monotonic()
+    with pytest.raises(Overloaded, match=r"No place came free within 50 ms \(pool.queue_wait_ms\): 1 runs"):
+        await got(acquire(world))
+    assert 0.04 < time.monotonic() - started < 5
+    assert world.pool.queued == 0
+    held.release()
+
+
+@pytest.mark.parametrize("turns_before", [0, 1, 2])
+async def test_a_wait_that_is_cancelled_as_its_place_comes_gives_the_place_on(
+    turns_before: int, make_world: MakeWorld
+) -> None:
+    world = make_world()
+    await world.host(hold, capacity=1)
+    held = await got(acquire(world))
+    first, second = acquire(world), acquire(world)
+    await turns()
+    held.release()
+    await turns(turns_before)
+    first.cancel()
+    await asyncio.wait([first], timeout=BOUND)
+    if not first.cancelled():
+        first.result().release()
+    (await got(second)).release()
+    assert world.pool.running == 0
+
+
+async def test_waits_that_are_cancelled_leave_the_queue(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_size": 1})
+    for _ in range(5):
+        task = acquire(world)
+        await turns()
+        task.cancel()
+        await asyncio.wait([task], timeout=BOUND)
+    assert world.pool.queued == 0
+
+
+async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(make_world: MakeWorld) -> None:
+    world = make_world()
+    first = await world.host(hold, identity=b"a")
+    await world.host(hold, identity=b"b")
+    mine, other = Events(), Events()
+    leases = [await got(acquire(world, mine)), await got(acquire(world, other))]
+    assert [lease.host for lease in leases] == [b"a", b"b"]
+    world.lose(first, "died")
+    world.pool.host_gone(b"a", "again")
+    world.pool.host_gone(b"never was", "x")
+    assert (mine.lost, other.lost) == (["died"], [])
+    for send in (lambda: leases[0].send(protocol.Cancel()), lambda: leases[0].send(RUN, b"")):
+        with pytest.raises(OSError, match="gone"):
+            send()
+    for lease in leases:
+        lease.release()
+
+
+RUN = protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1)
+
+
+async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(make_world: MakeWorld) -> None:
+    """Its death is noticed by a message that cannot be sent, before it is told."""
+    world = make_world()
+    host = await world.host(hold, capacity=4)
+    lease = await got(acquire(world))
+    world.link.detach(host.identity)
+    with pytest.raises(OSError, match="no such host"):
+        lease.send(protocol.Cancel(), b"")
+    waiting = acquire(world)
+    await turns(5)
+    assert not waiting.done()
+    world.link.attach(host.identity, host)
+    world.pool.host_says(host.identity, b"", protocol.Status(warm=1, booting=0, wanted=1, running=0), b"")
+    other = await got(waiting)
+    assert other.host == host.identity
+    other.release()
+    lease.release()
+
+
+async def test_only_a_leases_own_host_speaks_under_its_token(make_world: MakeWorld) -> None:
+    world = make_world()
+    owner = await world.host(hold, identity=b"a")
+    thief = await world.host(hold, identity=b"b", capacity=1)
+    events = Events()
+    lease = await got(acquire(world, events))
+    assert lease.host == owner.identity
+    thief.say(DONE, b"forged", token=lease.token)
+    owner.say(DONE, b"wrong token", token=b"x" * 16)
+    owner.say(DONE, b"no token")
+    owner.say(DONE, b"real", token=lease.token)
+    await turns()
+    assert [body for _, body in events.heard] == [b"real"]
+    lease.release()
+    owner.say(DONE, b"late", token=lease.token)
+    await turns()
+    assert len(events.heard) == 1
+
+
+async def test_a_host_that_has_not_greeted_is_not_heard(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold, identity=b"a")
+    world.lose(host)
+    host.say(protocol.Status(warm=100, booting=0, running=0, wanted=1))
+    await turns()
+    assert world.pool.warm == 0 and world.pool.hosts == []
+
+
+async def test_status_is_the_hosts_last_word_on_its_workers(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold)
+    for warm in (1, 3):
+        host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=1))
+    await turns()
+    assert world.pool.warm == 3
+
+
+@pytest.mark.parametrize(("warm", "wanted", "is_warm"), [(0, 4, False), (1, 4, True), (0, 0, True)])
+async def test_a_host_is_warm_that_has_a_worker_or_wants_none(
+    make_world: MakeWorld, warm: int, wanted: int, *, is_warm: bool
+) -> None:
+    world = make_world()
+    host = await world.host(hold)
+    assert not world.pool.is_warm
+    host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=wanted))
+    await turns()
+    assert world.pool.is_warm == is_warm
+
+
+async def test_another_protocol_version_is_replaced_and_never_used(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_wait_ms": 20})
+    host = await world.host(hold)
+    world.lose(host)
+    world.link.attach(host.identity, host)
+    host.hello(version=protocol.PROTOCOL_VERSION + 1)
+    await turns()
+    assert [identity for identity, _ in world.failed] == [host.identity]
+    with pytest.raises(HostUnavailable):
+        await got(acquire(world))
+
+
+async def test_a_second_hello_ends_the_hosts_runs_and_the_host(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold)
+    events = Events()
+    lease = await got(acquire(world, events))
+    host.hello(capacity=65535)
+    await turns()
+    assert len(events.lost) == 1 and "hello" in events.lost[0]
+    assert world.failed == [(host.identity, events.lost[0])]
+    assert world.pool.hosts == []
+    lease.release()
+
+
+async def test_a_host_that_breaks_the_protocol_is_failed_once(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold)
+    events = Events()
+    lease = await got(acquire(world, events))
+    for noise in (b"\xc1", b"\x80"):
+        world.link.deliver(host.identity, b"", noise)
+    await turns()
+    assert len(world.failed) == len(events.lost) == 1
+    assert "protocol" in events.lost[0]
+    lease.release()
+
+
+async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "HOST_SILENCE_SECONDS", 0.05)
+    world = make_world()
+    silent = await world.host(hold, identity=b"a")
+    speaking = await world.host(hold, identity=b"b")
+    await asyncio.sleep(0.1)
+    speaking.say(protocol.Status(warm=0, booting=0, running=0, wanted=1))
+    await turns()
+    world.pool.check_silence()
+    assert [identity for identity, _ in world.failed] == [silent.identity]
+
+
+async def test_a_closed_pool_refuses_who_waits_and_who_comes(make_world: MakeWorld) -> None:
+    world = make_world()
+    waiting = acquire(world)
+    await turns()
+    world.pool.close()
+    for task in (waiting, acquire(world)):
+        with pytest.raises(HostUnavailable, match="stopping"):
+            await got(task)
+
+
+async def test_a_host_is_not_silent_while_nobody_listens(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "HOST_SILENCE_SECONDS", 0.05)
+    world = make_world()
+    since = time.monotonic()
+    await world.host(hold, identity=b"a")
+    await asyncio.sleep(0.1)
+    world.pool.check_silence(late=time.monotonic() - since)
+    assert world.failed == []
+    await asyncio.sleep(0.06)
+    world.pool.check_silence()
+    assert [identity for identity, _ in world.failed] == [b"a"]
+
+
+async def test_every_host_that_can_be_reached_is_told_which_keys_come(make_world: MakeWorld) -> None:
+    world = make_world()
+    gone, host = await world.host(hold, identity=b"a"), await world.host(hold, identity=b"b")
+    world.link.detach(gone.identity)
+    world.pool.keep_keys("new")
+    async with asyncio.timeout(BOUND):
+        while host.keys != ["new"]:
+            await turns()
+    assert gone.keys == []
+
+
+async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=8, shared=True)
+    first, second = acquire(world), acquire(world)
+    await until(lambda: host.places == [protocol.Demand(waiting=1), protocol.Demand(waiting=2)], "demand")
+    assert world.pool.capacity == 0 and not first.done()
+
+    host.say(protocol.Grant(places=1))
+    lease = await got(first)
+    await until(lambda: host.places[2:] == [protocol.Granted(places=1), protocol.Demand(waiting=1)], "told")
+    assert not second.done()
+
+    lease.send(protocol.Cancel())
+    host.say(protocol.Grant(places=0))
+    await until(lambda: host.places[-1] == protocol.Granted(places=0), "it is repeated, whatever runs")
+    lease.release()
+    await turns()
+    assert not second.done() and world.pool.capacity == 0
+
+    host.say(protocol.Grant(places=1))
+    (await got(second)).release()
+    await until(lambda: host.places[-1] == protocol.Demand(waiting=0), "nobody waits")
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(
+    make_world: MakeWorld, begins: bool
+) -> None:
+    """Else the host lends it to another broker, and refuses the run that comes behind."""
+    world = make_world()
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=1, shared=True)
+    host.say(protocol.Grant(places=1))
+    lease = await got(acquire(world))
+    host.say(protocol.Grant(places=0))
+    await turns()
+    assert host.places == [protocol.Granted(places=1)] and world.pool.capacity == 0
+    if begins:
+        lease.send(protocol.Cancel())
+    else:
+        lease.release()
+    await until(lambda: host.places[1:] == [protocol.Granted(places=0)], "it is told behind the run")
+    lease.release()
+
+
+async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(make_world: MakeWorld) -> None:
+    world = make_world(pool={"reserved_places": 0})
+    host = ScriptedHost(world.link, hold, identity=b"shared")
+    host.hello(capacity=2, shared=True)
+    host.say(protocol.Grant(places=2))
+    leases = [await got(acquire(world)), await got(acquire(world))]
+    host.say(protocol.Grant(places=0))
+    await until(lambda: world.pool.capacity == 0, "taken back")
+    await world.host(hold, identity=b"own", capacity=1)
+    third = await got(acquire(world))
+    assert third.host == b"own"
+    for lease in (*leases, third):
+        lease.release()
+
+
+async def test_a_host_that_is_not_shared_grants_nothing(make_world: MakeWorld) -> None:
+    world = make_world()
+    host = await world.host(hold, capacity=2)
+    host.say(protocol.Grant(places=9))
+    await until(lambda: world.pool.hosts == [], "it is given up")

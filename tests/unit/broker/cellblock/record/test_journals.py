@@ -1,0 +1,232 @@
+"""The thread of the journals: what fails is told once, runs go on, and it recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.base.database import Away, StoreError
+from cellblock.base.offload.budget import ByteBudget
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.sections import MIB
+from cellblock.base.state_dir import JOURNALS
+from cellblock.base.store import LocalStore
+from cellblock.fleet.shared_state import SharedState
+from cellblock.record.journals import Journals, open_store
+from cellblock.record.place import Place, opened_journals
+from cellblock.record.rows import Head, Piece, WrongPiece
+from cellblock.record.store import JournalStore
+from support.postgresql import Postgres
+from support.waits import WAIT_BOUND_SECONDS, until
+
+AUTH = AuthSettings(keyring="off")
+PIECES = [Piece("facts", b"seen")]
+
+
+def pieces() -> list[Piece]:
+    return PIECES
+
+
+def head(run: str = "r1", **fields: Any) -> Head:
+    now = time.time()
+    return Head(run, "cli", now, **{"ended": now, "outcome": "ok", **fields})
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
+    made = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
+    made.start()
+    yield made
+    await made.close()
+
+
+async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path: Path) -> None:
+    assert (await kept.heads(), await kept.read("r1"), await kept.delete("r1")) == ([], None, False)
+    assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
+    assert await kept.is_written(kept.write(head(), pieces))
+    assert [one.id for one in await kept.heads("cli")] == ["r1"]
+    found = await kept.read("r1", "cli")
+    assert found is not None and found[1] == PIECES
+    assert await kept.read("r1", "embedding") is None
+    assert await kept.delete("r1") and await kept.heads() == []
+
+
+async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
+    writing = [kept.write(head(f"r{number}"), pieces) for number in range(50)]
+    await kept.close()
+    assert all(one.result() for one in writing)
+    assert not await kept.is_written(kept.write(head("late"), pieces))
+    with pytest.raises(StoreError, match="stopping"):
+        await kept.heads()
+    store = open_store(Place(LocalStore(tmp_path), AUTH), JournalSettings())
+    assert len(store.heads()) == 50
+    store.close()
+
+
+async def test_a_failing_disk_is_told_once_and_tried_again_later(
+    kept: Journals, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "journals.sqlite3").mkdir()
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            assert not await kept.is_written(kept.write(head(f"r{number}"), pieces))
+    assert caplog.text.count("runs are not kept for now") == 1
+    assert "a folder, not a file of Cellblock's" in caplog.text and "not affected" in caplog.text
+    (tmp_path / "journals.sqlite3").rmdir()
+    assert not await kept.is_written(kept.write(head("too early"), pieces))
+    # A run that somebody goes on with does not wait: its next call would be refused.
+    assert await kept.is_written(kept.write(head("r8", ended=None, outcome=None), pieces, owner="b"))
+    kept._next_try = 0.0
+    assert await kept.is_written(kept.write(head("r9"), pieces))
+    assert {one.id for one in await kept.heads()} == {"r8", "r9"}
+
+
+async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Journals, tmp_path: Path) -> None:
+    for number in range(20):
+        assert await kept.is_written(
+            kept.write(head(f"r{number}"), lambda: [Piece("recording", b"x" * 50_000)])
+        )
+    assert await kept.delete("r0")  # the log is short: what is damaged below is read from the file
+    file = tmp_path / JOURNALS
+    with file.open("r+b") as opened:
+        opened.truncate(8192)
+    for name in ("-wal", "-shm"):
+        file.with_name(file.name + name).unlink(missing_ok=True)
+    writing = kept.write(head("r30"), pieces)
+    await kept.is_written(writing)
+    kept._next_try = 0.0
+    assert await kept.is_written(kept.write(head("r31"), pieces))
+    assert (await kept.heads())[0].id == "r31"
+
+
+async def test_one_run_that_is_too_large_is_no_reason_to_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all", total_bytes=MIB))
+    assert not await kept.is_written(kept.write(head("huge"), lambda: [Piece("recording", b"x" * (2 * MIB))]))
+    assert "journal.total_bytes" in caplog.text
+    assert await kept.is_written(kept.write(head(), pieces))
+    await kept.close()
+
+
+async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
+    kept: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs, is_there = threading.Event(), threading.Event()
+
+    def hang(self: JournalStore, *_: object) -> None:
+        is_there.set()
+        hangs.wait(WAIT_BOUND_SECONDS)
+
+    monkeypatch.setattr(JournalStore, "write", hang)
+    monkeypatch.setattr(kept, "_waiting", ByteBudget(90, 100, "one client", "runs that wait for the disk"))
+    first = kept.write(head(), pieces, 80)
+    await until(is_there.is_set, "it hangs")
+    assert not await kept.is_written(first, 0.01)
+    # Nobody else waits in vain: this would take the test's bound.
+    behind = kept.write(head("r4"), pieces, 1)
+    assert not await kept.is_written(behind, 10 * WAIT_BOUND_SECONDS)
+    assert not await kept.is_written(kept.write(head("r2"), pieces, 80, client="other"))
+    assert "wait for the disk of all together" in caplog.text
+    # One client does not take what there is for others.
+    assert kept.write(head("r5"), pieces, 15).done()
+    other = kept.write(head("r6"), pieces, 15, client="other")
+    assert not other.done()
+    hangs.set()
+    await until(behind.done, "it goes on")
+    assert await kept.is_written(first) and await kept.is_written(other)
+    assert await kept.is_written(kept.write(head("r3"), pieces, 80))
+
+
+async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals, tmp_path: Path) -> None:
+    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
+    store.write(head("theirs"), PIECES)
+    store.close()
+    assert await kept.is_written(kept.write(head("ours"), pieces))
+    with pytest.raises(WrongPiece):
+        await kept.read("theirs")
+    assert await kept.read("ours") is not None
+
+
+async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
+    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
+    long_ago = time.time() - 1_000_000
+    for number in range(120):
+        store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
+    store.close()
+    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings())
+    kept.start()
+
+    async def is_empty() -> bool:
+        return await kept.heads() == []
+
+    while not await is_empty():
+        pass
+    await kept.close()
+
+
+async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) -> None:
+    now = time.time()
+    assert await kept.is_written(kept.write(Head("r1", "cli", now - 60, now - 60, "ok"), pieces))
+    kept.use(JournalSettings(mode="all", expire_ms=10_000))
+    assert await kept.is_written(kept.write(head("r2"), pieces))
+    while [one.id for one in await kept.heads()] != ["r2"]:
+        pass
+
+
+@pytest.fixture
+async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
+    shared_state.start(())
+    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
+    made.start()
+    yield made
+    await made.close()
+
+
+async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
+    shared: Journals, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await shared.is_written(shared.write(head("before"), pieces), WAIT_BOUND_SECONDS)
+    postgres.stop()
+    await until(lambda: shared._place.trouble is not None, "it is seen")
+    waiting = [shared.write(head(f"r{number}"), pieces) for number in range(20)]
+    parking = shared.write(head("parked", ended=None, outcome=None, state="parked"), pieces)
+    assert not await shared.is_written(waiting[0], 10 * WAIT_BOUND_SECONDS), "nobody waits in vain"
+    with pytest.raises(Away, match="PostgreSQL"):
+        await shared.heads()
+    with pytest.raises(TimeoutError):
+        # Long enough for several tries.
+        await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting[0])), 1.0)
+    assert "PostgreSQL is away" in caplog.text
+    postgres.start()
+    await until(lambda: parking.done() and all(one.done() for one in waiting), "it is written")
+    assert all(one.result() for one in waiting)
+    await until(lambda: shared._place.trouble is None, "it is seen that it is back")
+    assert {one.id for one in await shared.heads()} >= {"before", *(f"r{number}" for number in range(20))}
+    assert "PostgreSQL is there again" in caplog.text
+
+
+async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
+    shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    presence = shared_state.start(())
+    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
+    assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
+    postgres.stop()
+    try:
+        writing = made.write(head("late"), pieces)
+        await until(lambda: presence.trouble is not None, "it is seen")
+        await made.close()
+        assert not await made.is_written(writing)
+        assert "the last runs are not kept: PostgreSQL" in caplog.text
+    finally:
+        postgres.start()

@@ -1,0 +1,122 @@
+"""What becomes of a run of which nobody knows whether it stands as parked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.base.questions import ParkedQuestion
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.store import LocalStore
+from cellblock.fleet.shared_state import SharedState
+from cellblock.record.journals import Journals
+from cellblock.record.keeper import Keeper
+from cellblock.record.owner import Owner
+from cellblock.record.parked import Parked
+from cellblock.record.place import Place
+from cellblock.record.recording import Recording
+from cellblock.run.events import RunFacts
+from cellblock.run.keeping import KeptRun
+from support.memory_keeper import MemoryKeeper, begin
+from support.postgresql import Postgres
+from support.waits import until
+
+RECORDING = Recording(
+    made_by="x",
+    deno="",
+    started_at=0.0,
+    request={"code": "1"},
+    body=b'{"code":"1"}',
+    conventions=True,
+    limits={},
+    message_bytes=1,
+    catalog={},
+    seed="0" * 64,
+)
+QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+
+
+def started(keeper: Keeper | MemoryKeeper, *, durable: bool = False) -> KeptRun:
+    """A run that the keeper keeps, begun and with a worker."""
+    kept = keeper.opened("cli", client="c", may_park=True, durable=durable)
+    assert kept is not None
+    begin(kept.journal)
+    kept.run_accepted(facts())
+    kept.run_started(facts())
+    return kept
+
+
+def facts() -> RunFacts:
+    return RunFacts("r1", "c", "1", time.time(), 0.0)
+
+
+def written_too_late(patch: pytest.MonkeyPatch) -> None:
+    """Has nothing count as written that is, as on a slow disk."""
+    written = Journals.is_written
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    patch.setattr(Journals, "is_written", in_vain)
+
+
+async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
+    shared_state: SharedState, postgres: Postgres
+) -> None:
+    presence = shared_state.start(())
+    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
+    kept = started(Keeper(journals, JournalSettings(), presence))
+    await kept.before_call(1)
+    assert await journals.heads() == []
+    postgres.stop()
+    try:
+        await until(lambda: presence.trouble is not None, "it is seen")
+        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+    finally:
+        postgres.start()
+    await until(lambda: presence.trouble is None, "it is back")
+    assert [head.state for head in await journals.heads() if head.state != "ended"] == []
+    await journals.close()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """Nobody is asked for a run whose client was told that it has ended."""
+    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
+    with monkeypatch.context() as slow:
+        written_too_late(slow)
+        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+    (head,) = await journals.heads()
+    assert (head.state, head.outcome) == ("ended", "CANNOT_GO_ON")
+    kept.run_ended(facts())
+    assert [head.state for head in await journals.heads()] == ["ended"]
+    await journals.close()
+
+
+async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
+    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
+    assert await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+    kept.take_back("CANCELLED")
+    (head,) = await journals.heads()
+    assert (head.state, head.outcome) == ("ended", "CANCELLED")
+    await journals.close()
+
+
+async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
+    place = Place(LocalStore(tmp_path), AuthSettings(keyring="off"))
+    journals = Journals(place, JournalSettings())
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
+    first = kept.journal
+    assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
+    kept.goes_on(first.snapshot())
+    assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
+    await journals.close()

@@ -1,0 +1,233 @@
+"""What clients use at several brokers: strictly, or as far as is known; settled when the database is back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cellblock.base.database import Away, StoreError
+from cellblock.base.store import LocalStore, Store
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.run.policy import counts as counts_module
+from cellblock.run.policy.counts import Counts
+from cellblock.serve.http.rates import Rates
+from support.postgresql import Cutting, Postgres
+from support.shared_rows import KEY
+from support.waits import until
+
+DAY = 86_400_000
+
+
+class Switched(LocalStore):
+    """Files that a test can take away."""
+
+    trouble: str | None = None
+
+
+class Broker:
+    """One broker's counts."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.counts = Counts(store)
+        self.counts.start()
+
+    async def sync(self) -> None:
+        """Looks at what others have counted, as it does once a second."""
+        with contextlib.suppress(Away):
+            await self.counts._sync(dict(self.counts._known))
+
+
+Make = Callable[[], Broker]
+
+
+@pytest.fixture
+async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+    """Makes brokers that count in one file, and look when they are told to."""
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    made: list[Broker] = []
+
+    def one() -> Broker:
+        made.append(Broker(Switched(tmp_path)))
+        return made[-1]
+
+    yield one
+    for broker in made:
+        await broker.counts.close()
+
+
+async def spent(broker: Broker, times: int, most: int) -> int:
+    """How many of so many calls were let pass."""
+    return sum([await broker.counts.spend("a", DAY, most) is None for _ in range(times)])
+
+
+async def test_what_is_strict_is_known_first(make: Make) -> None:
+    here, there = make(), make()
+    taken = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
+    assert taken[:3] == [None, None, None]
+    assert taken[3] is not None and 0 < taken[3] <= DAY
+    here.store.trouble = "PostgreSQL is not there"
+    with pytest.raises(Away, match="not there"):
+        await here.counts.take("b", DAY, 3)
+
+
+async def test_all_else_is_known_after_a_look(make: Make) -> None:
+    here, there = make(), make()
+    assert await spent(here, 6, 10) == 6
+    # Nobody has looked since.
+    assert await spent(there, 5, 10) == 5
+    await here.sync()
+    await there.sync()
+    assert (await spent(here, 2, 12), await spent(there, 2, 12)) == (2, 1)
+    await here.sync()
+    assert await spent(here, 1, 12) == 0
+    late = await here.counts.spend("a", DAY, 12)
+    assert late is not None and 0 < late <= DAY
+    # Who comes new looks before the first call.
+    assert await spent(make(), 1, 12) == 0
+
+
+async def test_while_the_database_is_away_brokers_go_on_and_it_is_settled_later(make: Make) -> None:
+    here, there = make(), make()
+    assert (await spent(here, 2, 10), await spent(there, 2, 10)) == (2, 2)
+    await here.sync()
+    await there.sync()
+    for one in (here, there):
+        one.store.trouble = "PostgreSQL is not there"
+        await one.sync()
+    fresh = make()
+    fresh.store.trouble = here.store.trouble
+    assert await spent(fresh, 3, 10) == 3
+    # Each up to what it knows: of 10, 2 at least are used.
+    assert (await spent(here, 20, 10), await spent(there, 20, 10)) == (8, 6)
+    for one in (here, there, fresh):
+        one.store.trouble = None
+        await one.sync()
+    watching = make()
+    assert await watching.counts.spend("a", DAY, 21) is not None
+    assert await watching.counts.spend("a", DAY, 22) is None
+
+
+async def test_what_is_only_here_is_added_at_the_end(make: Make) -> None:
+    here = make()
+    assert await spent(here, 4, 10) == 4
+    await here.counts.close()
+    assert await spent(make(), 10, 10) == 6
+
+
+async def test_a_period_that_is_over_begins_anew(make: Make) -> None:
+    here = make()
+    for _ in range(3):
+        left = await here.counts.spend("a", 1_000, 0)
+        assert left is not None and 0 < left <= 1_000
+    count = here.counts._known["a"]
+    count.added, count.ends_at = 7, count.ends_at - 10.0
+    before = count.ends_at
+    assert await here.counts.spend("a", 1_000, 1) is None
+    assert (count.added, (count.ends_at - before) % 1) == (1, pytest.approx(0.0, abs=1e-6))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_nothing_strict_is_too_much_and_nothing_is_lost(make: Make, seed: int) -> None:
+    """Several brokers, each with a database that comes and goes, in any order."""
+    chance = random.Random(seed)
+    brokers = [make() for _ in range(3)]
+    strict = loose = 0
+    for _ in range(150):
+        one = chance.choice(brokers)
+        match chance.randrange(6):
+            case 0:
+                one.store.trouble = None if one.store.trouble else "away"
+            case 1:
+                await one.sync()
+            case 2 | 3:
+                with contextlib.suppress(Away):
+                    strict += await one.counts.take("strict", DAY, 20) is None
+            case _:
+                loose += await one.counts.spend("loose", DAY, 1_000) is None
+    assert strict <= 20
+    for one in brokers:
+        one.store.trouble = None
+        await one.sync()
+    await brokers[0].sync()
+    assert brokers[0].counts._known["loose"].used == loose
+
+
+async def test_what_a_client_asks_of_one_broker_counts_at_the_others(make: Make) -> None:
+    here, there = make(), make()
+    rates = Rates(rate=0.001, burst=10)
+    for _ in range(3):
+        there.counts.note("ann", lambda others: None)
+        assert rates.take("ann", 0.0) == 0
+        here.counts.note("ann", lambda others: rates.charge("ann", others))
+    await here.sync()
+    await there.sync()
+    await here.sync()
+    for _ in range(4):
+        assert rates.take("ann", 0.0) == 0
+    assert rates.take("ann", 0.0) > 0, "three here, three there, four here"
+    # What was counted before it was first seen is nobody's now.
+    new = Rates(rate=0.001, burst=10)
+    third = make()
+    assert new.take("ann", 0.0) == 0
+    third.counts.note("ann", lambda others: new.charge("ann", others))
+    await third.sync()
+    assert [new.take("ann", 0.0) for _ in range(9)] == [0] * 9
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
+    postgres: Postgres, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    monkeypatch.setattr("cellblock.fleet.postgresql.UNSURE_SECONDS", 0.0)
+    cutting = Cutting(postgres_url, tmp_path, after=after)
+    server = PostgresServer(cutting.url)
+    try:
+        cutting.cuts = False
+        one = Broker(SharedState(server, (KEY,)))
+        assert await spent(one, 1, 10) == 1
+        await one.sync()
+        assert await spent(one, 2, 10) == 2
+        cutting.cuts = True
+        await one.sync()
+        assert not cutting.cuts
+        assert await spent(one, 1, 10) == 1
+        await one.sync()
+        await one.sync()
+        count = one.counts._known["a"]
+        await until(lambda: (count.used, count.added) == (4, 0), "all is added")
+        other = Broker(SharedState(server, (KEY,)))
+        assert await other.counts.spend("a", DAY, 4) is not None
+        assert await other.counts.spend("a", DAY, 5) is None
+        await asyncio.gather(one.counts.close(), other.counts.close())
+    finally:
+        server.close()
+        cutting.close()
+
+
+async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_counted_twice(
+    postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    one = Broker(SharedState(postgres_server, (KEY,)))
+    for name in ("before", "full", "behind"):
+        one.counts.note(name, lambda others: None)
+    await one.sync()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE cellblock.counts SET used = 9223372036854775807 WHERE name = 'full'")
+    for name in ("before", "full", "behind"):
+        one.counts.note(name, lambda others: None)
+    for _ in range(3):
+        with contextlib.suppress(StoreError):
+            await one.sync()
+    known = {name: (count.used, count.added) for name, count in one.counts._known.items()}
+    assert known == {"before": (2, 0), "full": (1, 1), "behind": (2, 0)}
+    await one.counts.close()

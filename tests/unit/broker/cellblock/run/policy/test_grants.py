@@ -1,0 +1,395 @@
+"""Which tools a client and a request have. Whatever a request says, it has no more than its client."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cellblock.app.config.load import parse_settings
+from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
+from cellblock.base.settings.policy import Grant, PolicySettings
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.policy import counts, rules
+from cellblock.run.policy.effects import effect_of
+from cellblock.run.policy.grants import Grants
+from cellblock.run.policy.patterns import any_fits, fits, glob, may_fit_server
+from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
+from cellblock.run.request import read_request
+from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry
+from cellblock.tools.schemas.validation import Allowance
+from cellblock.types.discovery import Discovery
+
+
+def server(server_id: str, **tools: dict[str, Any] | None) -> ServerEntry:
+    entries = tuple(ToolEntry(name, name, annotations=hints) for name, hints in tools.items())
+    return ServerEntry(
+        server_id,
+        server_id,
+        server_id,
+        tools=entries,
+        by_export={tool.export_name: tool for tool in entries},
+    )
+
+
+READS, DESTROYS, WRITES = {"readOnlyHint": True}, {"destructiveHint": True}, {"destructiveHint": False}
+CATALOG = Catalog(
+    1,
+    {
+        "files": server("files", read=READS, write=WRITES, delete=DESTROYS, odd=None),
+        "mail": server("mail", send=WRITES),
+        "empty": server("empty"),
+    },
+    {"down": "it does not start", "off": "it was stopped"},
+    ids={"Off!": "off"},
+)
+EVERY = ["files.read", "files.write", "files.delete", "files.odd", "mail.send"]
+
+
+def names(catalog: Catalog) -> list[str]:
+    return [
+        f"{entry.server_id}.{tool.tool_name}" for entry in catalog.servers.values() for tool in entry.tools
+    ]
+
+
+def granted(own: dict[str, Any], asked: dict[str, Any] | None = None) -> Catalog:
+    policy = Policy(
+        PolicySettings(default=Grant.model_validate(own)), [*CATALOG.servers, *CATALOG.unavailable]
+    )
+    grants = policy.grants_of("cli", None if asked is None else Grant.model_validate(asked))
+    return CATALOG if grants is None else grants.narrowed(CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected"),
+    [
+        ({}, None, EVERY),
+        ({}, {}, EVERY),
+        ({"tools": ["*"]}, None, EVERY),
+        ({"tools": []}, None, []),
+        ({"tools": ["files.*"]}, None, EVERY[:4]),
+        ({"tools": ["files.r*", "mail.send"]}, None, ["files.read", "mail.send"]),
+        ({"read_only": True}, None, ["files.read"]),
+        ({"readOnly": True}, None, ["files.read"]),
+        ({"destructive": "deny"}, None, ["files.read", "files.write", "files.odd", "mail.send"]),
+        ({"destructive": "approve"}, None, EVERY),
+        ({"budgets": {"files.*": 0}}, None, EVERY),
+        # A request takes away, and never adds.
+        ({}, {"tools": ["mail.*"]}, ["mail.send"]),
+        ({"tools": ["files.*"]}, {"tools": ["*"]}, EVERY[:4]),
+        ({"tools": ["files.*"]}, {"tools": ["mail.*"]}, []),
+        ({"readOnly": True}, {"readOnly": False}, ["files.read"]),
+        (
+            {"destructive": "deny"},
+            {"destructive": "allow"},
+            ["files.read", "files.write", "files.odd", "mail.send"],
+        ),
+    ],
+)
+def test_what_is_there(own: dict[str, Any], asked: dict[str, Any] | None, expected: list[str]) -> None:
+    assert names(granted(own, asked)) == expected
+
+
+DRAWN = st.sampled_from(["*", "files.*", "files.read", "*.send", "mail.*", "files.*e*", "empty.*", "down.*"])
+GRANTS = st.builds(
+    Grant,
+    tools=st.none() | st.lists(DRAWN, max_size=3),
+    read_only=st.booleans(),
+    budgets=st.dictionaries(DRAWN, st.integers(0, 3), max_size=2),
+    arguments=st.dictionaries(DRAWN, st.sampled_from([True, False, {"type": "object"}]), max_size=2),
+    approve=st.lists(DRAWN, max_size=2),
+    destructive=st.sampled_from(["allow", "approve", "deny"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(GRANTS, GRANTS, st.sampled_from([{}, {"path": "a"}, []]))
+def test_a_request_never_widens_what_its_client_has(own: Grant, asked: Grant, arguments: Any) -> None:
+    policy = Policy(PolicySettings(default=own), [*CATALOG.servers, *CATALOG.unavailable])
+    wide, narrow = policy.grants_of("cli"), policy.grants_of("cli", asked)
+    before = CATALOG if wide is None else wide.narrowed(CATALOG)
+    after = CATALOG if narrow is None else narrow.narrowed(CATALOG)
+    assert set(names(after)) <= set(names(before))
+    assert set(after.unavailable) <= set(before.unavailable)
+    assert set(before.denied) <= set(after.denied)
+    assert set(after.denied).isdisjoint(after.servers)
+    for entry in after.servers.values():
+        for tool in entry.tools:
+            for layer in wide.layers if wide else ():
+                # All that holds for the client holds for the request: it is one of its layers.
+                assert narrow is not None and layer in narrow.layers
+                if layer.asks_about(entry.server_id, tool):
+                    assert any(one.asks_about(entry.server_id, tool) for one in narrow.layers)
+                if layer.violation(entry.server_id, tool, arguments, Allowance(arguments)):
+                    assert any(
+                        one.violation(entry.server_id, tool, arguments, Allowance(arguments))
+                        for one in narrow.layers
+                    )
+
+
+def test_what_is_not_granted_is_not_found_and_says_so() -> None:
+    catalog = granted({"tools": ["files.read", "off.*"]})
+    discovery = Discovery(catalog)
+    assert [info["serverId"] for info in discovery.answer("listServers", [])] == ["files"]
+    assert [tool["toolName"] for tool in discovery.answer("listTools", ["files"])] == ["read"]
+    assert discovery.answer("searchTools", ["delete send write", {}])["results"] == []
+    with pytest.raises(ToolNotFound, match="not grant it"):
+        discovery.answer("getTool", ["files", "delete"])
+    for name in ("mail", "empty", "down"):
+        with pytest.raises(ServerNotFound, match="not granted") as raised:
+            discovery.answer("describeServer", [name])
+        assert "cellblock.policy" in raised.value.hint
+    with pytest.raises(ServerNotFound, match="stopped"):
+        discovery.answer("describeServer", ["off"])
+    assert list(catalog.unavailable) == ["off"]
+    assert (catalog.id_of("Off!"), catalog.id_of("mail"), catalog.id_of("x")) == ("off", "mail", "x")
+    # Names that every object has are no tools, with a grant of everything as without.
+    for name in ("__proto__", "constructor", "toString"):
+        with pytest.raises(ToolNotFound):
+            Discovery(granted({"tools": ["files.*"]})).answer("getTool", ["files", name])
+
+
+def test_what_is_not_narrowed_stays_the_same_object() -> None:
+    """Module URLs and search indexes are kept by identity."""
+    policy = Policy(PolicySettings(default=Grant(tools=["files.*", "mail.*"])), CATALOG.servers)
+    grants = policy.grants_of("cli")
+    assert grants is not None and grants is policy.grants_of("token")
+    narrowed = grants.narrowed(CATALOG)
+    assert narrowed is grants.narrowed(CATALOG)
+    assert narrowed.servers["files"] is CATALOG.servers["files"]
+    asked = Grant(tools=["files.read"])
+    first, second = policy.grants_of("cli", asked), policy.grants_of("cli", Grant(tools=["files.read"]))
+    assert first is second and isinstance(first, Grants)
+    newer = Catalog(2, {**CATALOG.servers, "mail": server("mail", send=WRITES, draft=WRITES)})
+    again = first.narrowed(newer)
+    assert again.servers["files"] is first.narrowed(CATALOG).servers["files"]
+    for number in range(2 * KEPT_GRANTS):
+        policy.grants_of("cli", Grant(tools=[f"files.t{number}"]))
+    assert policy.grants_of("cli", asked) is not first
+
+
+def test_each_client_has_its_own_grant_in_place_of_the_default() -> None:
+    policy = Policy(
+        PolicySettings(
+            default=Grant(tools=["files.read"]),
+            clients={"oauth:ann": Grant(), "stdio:ann": Grant(tools=[]), "token": Grant(tools=["mail.*"])},
+        ),
+        CATALOG.servers,
+    )
+
+    def of(principal: str) -> list[str]:
+        grants = policy.grants_of(principal)
+        return EVERY if grants is None else names(grants.narrowed(CATALOG))
+
+    assert of("oauth:ann") == EVERY
+    assert of("stdio:ann") == []
+    assert of("token") == ["mail.send"]
+    # Who claims the name of somebody else is not that one.
+    assert of("stdio:oauth:ann") == of("ann") == of("") == of("cli") == ["files.read"]
+
+
+def test_without_any_policy_nothing_is_asked_of_it() -> None:
+    policy = Policy(PolicySettings(), [])
+    assert policy.grants_of("anybody") is None
+    assert policy.grants_of("anybody", Grant()) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"default": {"tools": ["fils.*"]}}, "fils"),
+        ({"clients": {"cli": {"budgets": {"nowhere.x": 1}}}}, "clients.cli"),
+        ({"default": {"arguments": {"files.*": {"type": "strin"}}}}, "files"),
+        ({"default": {"arguments": {"files.*": {"$ref": "https://example.com/schema"}}}}, "files"),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_no_policy(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Policy(PolicySettings.model_validate(section), CATALOG.servers)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"clients": {"claude": {}}},
+        {"clients": {"oauth:": {}}},
+        {"default": {"tool": []}},
+        {"default": {"readOnly": "yes"}},
+        {"default": {"budgets": {"files.*": -1}}},
+        {"default": {"budgets": {"files.*": True}}},
+        {"default": {"destructive": "maybe"}},
+        {"approval_timeout_ms": 0},
+    ],
+)
+def test_a_policy_that_says_what_nobody_means(section: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PolicySettings.model_validate(section)
+
+
+def test_a_schema_of_a_request_that_cannot_be_checked_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="cannot be used"):
+        Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": {"$ref": "#/nowhere"}}))
+
+
+def test_a_request_has_so_many_schemas_at_most() -> None:
+    def schemas(count: int) -> Grant:
+        return Grant(arguments={f"files.t{number}": {"minProperties": 1} for number in range(count)})
+
+    assert Policy(PolicySettings()).grants_of("cli", schemas(MAX_ASKED_SCHEMAS)) is not None
+    with pytest.raises(InvalidRequest, match="has 21 schemas, over 20"):
+        Policy(PolicySettings()).grants_of("cli", schemas(MAX_ASKED_SCHEMAS + 1))
+    # The configuration is whoever runs Cellblock's own.
+    assert Policy(PolicySettings(default=schemas(100))).grants_of("cli") is not None
+
+
+def test_schemas_of_a_request_that_are_slow_to_compile_are_refused_before_they_all_are() -> None:
+    def slow(number: int) -> dict[str, Any]:
+        return {"allOf": [{"pattern": f"[\\p{{L}}\\p{{N}}]{{3}}{number}_{part}"} for part in range(30)]}
+
+    asked = Grant(arguments={f"files.t{number}": slow(number) for number in range(20)})
+    began = time.process_time()
+    with pytest.raises(InvalidRequest, match="take too long to compile"):
+        Policy(PolicySettings()).grants_of("cli", asked)
+    assert time.process_time() - began < 1
+
+
+def test_grants_of_a_request_that_are_too_large_are_refused() -> None:
+    schema = {"enum": ["x" * 1_000] * 200}
+    with pytest.raises(InvalidRequest, match="over 131072"):
+        Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": schema}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Grant(tools=["\ud800.x"]),
+        Grant(arguments={"*": json.loads('{"not":' * 400 + "{}" + "}" * 400)}),
+    ],
+    ids=["a lone surrogate", "deep"],
+)
+def test_grants_of_a_request_that_have_no_json_are_refused(asked: Grant) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
+        Policy(PolicySettings()).grants_of("cli", asked)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "expected"),
+    [
+        ("*", "files", "read", True),
+        ("files.*", "files", "read", True),
+        ("files.read", "files", "read", True),
+        ("files.read", "files", "read_all", False),
+        ("files.read_*", "files", "read_all", True),
+        ("files.*_all", "files", "read_all", True),
+        ("*.read", "files", "read", True),
+        ("*.read", "files", "write", False),
+        ("file*.r*d", "files", "read", True),
+        ("files.Read", "files", "read", False),
+        ("files--2.*", "files", "read", False),
+        # The first dot ends the server: a tool that is called like a server and a tool is no other server's.
+        ("a.b.c", "a", "b.c", True),
+        ("a.b.*", "a", "b", False),
+        # The function's name is a name of the tool, too.
+        ("files.get_file", "files", "get-file", True),
+        ("files.get-file", "files", "get-file", True),
+        ("files.__proto__", "files", "read", False),
+    ],
+)
+def test_what_fits(pattern: str, server: str, tool: str, expected: bool) -> None:
+    entry = ToolEntry(tool, re.sub(r"\W", "_", tool))
+    assert fits(pattern, server, entry) is expected
+    if expected:
+        assert may_fit_server(pattern, server)
+
+
+@given(st.text("ab*", max_size=12), st.text("ab", max_size=12))
+def test_a_star_is_any_characters(pattern: str, text: str) -> None:
+    assert glob(pattern, text) == fnmatch.fnmatchcase(text, pattern)
+
+
+def test_a_pattern_of_a_request_cannot_hold_the_broker() -> None:
+    began = time.process_time()
+    assert not glob("a*" * 299 + "b", "a" * 600)
+    assert time.process_time() - began < 1
+
+
+def test_stars_in_a_row_cost_nothing() -> None:
+    patterns = ["f" + "*" * 595 + f"{number}.x" for number in range(200)]
+    began = time.process_time()
+    for _ in range(100):
+        assert not any_fits(patterns, "files", ToolEntry("read", "read"))
+    assert time.process_time() - began < 0.5
+    assert glob("a**b***", "a-b") and not glob("a**b***", "-ab")
+
+
+@pytest.mark.parametrize("pattern", ["", "files", "files.", ".read", "x" * 601, 7, None])
+def test_what_is_no_pattern_says_what_is_meant(pattern: object) -> None:
+    with pytest.raises(ValidationError, match=r"server\.tool|characters|string"):
+        Grant.model_validate({"tools": [pattern]})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "given", "expected"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"title": "Read"}, None, None),
+        ({"readOnlyHint": True}, None, "read"),
+        ({"readOnlyHint": False}, None, "destructive"),
+        ({"readOnlyHint": False, "destructiveHint": False}, None, "write"),
+        ({"destructiveHint": False}, None, "write"),
+        ({"destructiveHint": True}, None, "destructive"),
+        # Contradictory: the worse one.
+        ({"readOnlyHint": True, "destructiveHint": True}, None, "destructive"),
+        # What is no boolean says nothing.
+        ({"readOnlyHint": "true"}, None, None),
+        ({"readOnlyHint": 1, "destructiveHint": 0}, None, None),
+        # The user's word wins, in both directions.
+        ({"destructiveHint": True}, "read", "read"),
+        ({"readOnlyHint": True}, "destructive", "destructive"),
+        (None, "write", "write"),
+    ],
+)
+def test_effect(annotations: dict[str, Any] | None, given: Effect | None, expected: Effect | None) -> None:
+    tool = ToolEntry("t", "t", annotations=annotations, given=Given(effect=given) if given else None)
+    assert effect_of(tool) == expected
+
+
+PAGE = Path(__file__).parents[6] / "docs" / "howto-policy.md"
+
+
+def test_every_example_is_accepted() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    configuration, request, bounds = (
+        json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    )
+    settings = parse_settings(configuration)
+    policy = Policy(settings.cellblock.policy, settings.servers)
+    assert policy.grants_of("oauth:4f1c-ann") is None
+    assert (
+        parse_settings({"mcpServers": {}, "cellblock": bounds})
+        .cellblock.policy.quotas["token:ci"]["billing.*"]
+        .strict
+    )
+    assert read_request(request, CellblockSettings()).grants is not None
+
+
+def test_every_code_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, counts))
+    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', "".join(sources)))
+    assert len(codes) >= 8
+    assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
+
+
+def test_the_defaults_are_those_of_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"| `approval_timeout_ms` | {CellblockSettings().policy.approval_timeout_ms:,} |" in text

@@ -1,0 +1,614 @@
+"""Calls of a run: inputs, loads, results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mcp_types as types
+import pytest
+from pydantic_core import to_json
+
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.offload.light import LIGHT_BYTES
+from cellblock.base.offload.pool import Bill, paying
+from cellblock.base.offload.raw import RawJson
+from cellblock.run import payload
+from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
+from cellblock.run.call_results import result_of
+from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
+from cellblock.run.events import Observer, RunEvents
+from cellblock.run.response import TraceEntry
+from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind as Kind
+from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.upstream.requester import CallOrigin
+from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
+from support.waits import within
+
+
+class Calls:
+    """Tool calls with what was answered, traced and learnt from."""
+
+    def __init__(
+        self, *, most: int = 3, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool
+    ) -> None:
+        upstreams = FakeUpstreams({"echo": echo, **tools})
+        self.replies: dict[int, tuple[bool, Any]] = {}
+        self.traced: list[TraceEntry] = []
+        self.learnt: list[bytes] = []
+        self._changed = asyncio.Event()
+        events = RunEvents()
+        events.add(Observer(on_call=self.traced.append))
+        context = run_context(
+            upstreams.catalog,
+            upstreams,
+            calls=most,
+            concurrent_calls=concurrent,
+            max_message_bytes=max_reply_bytes,
+            watch=events.open("tests", ""),
+            learner=self,
+        )
+        self.calls = ToolCalls(context, self._reply, always, free_clock())
+
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+        """Takes a result, as a learner does."""
+        self.learnt.append(body)
+
+    def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        assert call_id not in self.replies, "answered twice"
+        self.replies[call_id] = ok, json.loads(body)
+        self._changed.set()
+
+    async def call(self, tool: str = "echo", body: bytes = b"{}", server: str = "tools") -> tuple[bool, Any]:
+        call_id = len(self.calls.calls) + 1
+        self.calls.begin(call_id, server, tool, body)
+        return await self.reply(call_id)
+
+    async def reply(self, call_id: int) -> tuple[bool, Any]:
+        async with asyncio.timeout(BOUND):
+            while call_id not in self.replies:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.replies[call_id]
+
+
+async def test_a_call_and_its_trace() -> None:
+    made = Calls()
+    assert await made.call(body=b'{"a": [1, null]}') == (True, {"a": [1, None]})
+    assert await made.call(body=b"") == (True, {})
+    entry = made.traced[0]
+    assert (entry.server_id, entry.tool_name, entry.ok, entry.error) == ("tools", "echo", True, None)
+    assert made.calls.trace() == made.traced
+    assert (made.calls.counts().completed, made.calls.at_limit) == (2, False)
+    await made.call()
+    assert made.calls.at_limit
+
+
+@pytest.mark.slow
+async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is encoded on the loop, and what at a time, is little; what is over the cap is not encoded to its end."""
+    here = threading.current_thread()
+    on_loop: list[int] = []
+    beside: list[int] = []
+
+    def noted(value: Any, **how: Any) -> bytes:
+        body = to_json(value, **how)
+        (on_loop if threading.current_thread() is here else beside).append(len(body))
+        return body
+
+    monkeypatch.setattr(payload, "to_json", noted)
+    large = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
+
+    async def answer(_: dict[str, Any]) -> Any:
+        return large
+
+    assert await Calls(answer=answer, max_reply_bytes=10_000_000).call("answer") == (True, large)
+    assert max(on_loop, default=0) < LIGHT_BYTES
+    assert max(beside) < LIGHT_BYTES and sum(beside) > 2_000_000
+    beside.clear()
+    ok, error = await Calls(answer=answer).call("answer")
+    assert not ok and "over the maximum of 10000" in error["message"]
+    assert sum(beside) < LIGHT_BYTES
+
+
+async def test_mcp_results_are_unwrapped() -> None:
+    async def answer(_: dict[str, Any]) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text="hi")])
+
+    assert await Calls(answer=answer).call("answer") == (True, "hi")
+
+
+@pytest.mark.parametrize(
+    ("body", "received"),
+    [
+        (b"[]", "array"),
+        (b"null", "null"),
+        (b'"x"', "str"),
+        (b"1", "number"),
+        (b"true", "bool"),
+        (b"nonsense", None),
+        (b"[" * 300, None),
+    ],
+)
+async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
+    reached: list[Any] = []
+
+    async def tool(arguments: dict[str, Any]) -> None:
+        reached.append(arguments)
+
+    made = Calls(tool=tool)
+    ok, error = await made.call("tool", body)
+    assert not ok and reached == []
+    assert error["errorClass"] == "SchemaValidationError" and error["hint"]
+    assert (error["serverId"], error["toolName"], error["exportName"]) == ("tools", "tool", "tool")
+    assert received is None or received in error["received"]
+    assert made.calls.counts().not_started == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "error_class", "word"),
+    [
+        ("tools", "ecko", "ToolNotFoundError", "echo"),
+        ("toolz", "echo", "ServerNotFoundError", "tools"),
+        ("__proto__", "constructor", "ServerNotFoundError", "listServers"),
+    ],
+)
+async def test_what_does_not_exist(server: str, tool: str, error_class: str, word: str) -> None:
+    made = Calls()
+    ok, error = await made.call(tool, server=server)
+    assert (ok, error["errorClass"]) == (False, error_class)
+    assert word in error["hint"]
+    assert made.calls.counts().not_started == 1
+    assert made.traced[0].ok is False and made.traced[0].error
+
+
+async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run() -> None:
+    async def fails(_: dict[str, Any]) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text="no")], is_error=True)
+
+    async def breaks(_: dict[str, Any]) -> None:
+        raise ZeroDivisionError("secret")
+
+    made = Calls(fails=fails, breaks=breaks)
+    _, error = await made.call("fails")
+    assert (error["errorClass"], error["message"], error["certainty"]) == ("ToolCallError", "no", "completed")
+    _, error = await made.call("breaks")
+    assert (error["errorClass"], error["certainty"]) == ("ToolCallError", "may_have_run")
+    assert "secret" not in json.dumps(error)
+    counts = made.calls.counts()
+    assert (counts.completed, counts.in_flight) == (1, 1)
+
+
+async def test_a_validation_error_of_a_tool_names_the_export() -> None:
+    async def strict(_: dict[str, Any]) -> None:
+        raise SchemaValidationError("Wrong.", hint="Right.", path="/a")
+
+    _, error = await Calls(**{"read-it": strict}).call("read-it")
+    assert (error["toolName"], error["exportName"], error["path"]) == ("read-it", "read_it", "/a")
+
+
+async def test_a_tool_that_awaits_something_cancelled_is_answered() -> None:
+    async def unlucky(_: dict[str, Any]) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async def odd(_: dict[str, Any]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    made = Calls(unlucky=unlucky, odd=odd)
+    for tool in ("unlucky", "odd"):
+        ok, error = await made.call(tool)
+        assert (ok, error["errorClass"], error["certainty"]) == (False, "ToolCallError", "may_have_run")
+
+
+async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_many() -> None:
+    made = Calls(most=100)
+    bodies = [b'{"a":%d}' % number for number in range(NOTED_ANSWERS + 1)]
+    for body in bodies[:-1]:
+        assert not made.learnt
+        await made.call(body=body)
+    await turns()
+    assert made.learnt == bodies[:-1]
+    await made.call(body=bodies[-1])
+    await turns()
+    assert made.learnt == bodies[:-1]
+    await made.calls.cancel()
+    assert made.learnt == bodies
+
+
+@pytest.mark.parametrize(
+    "value", [object(), "x" * 20_000, {"a": b"\xff"}], ids=["object", "too large", "bytes"]
+)
+async def test_a_result_that_cannot_be_sent_says_that_the_tool_has_run(value: Any) -> None:
+    async def tool(_: dict[str, Any]) -> Any:
+        return value
+
+    ok, error = await Calls(tool=tool).call("tool")
+    assert (ok, error["certainty"], error["errorClass"]) == (False, "completed", "ToolCallError")
+
+
+async def test_an_error_over_the_cap_loses_its_result_and_nothing_else() -> None:
+    async def tool(_: dict[str, Any]) -> None:
+        raise ToolCallError("m", hint="h", result={"big": "x" * 20_000})
+
+    ok, error = await Calls(tool=tool).call("tool")
+    assert not ok and "result" not in error and error["message"] == "m"
+
+
+async def test_calls_run_at_the_same_time_up_to_the_bound() -> None:
+    running = 0
+    most = 0
+    gate = asyncio.Event()
+
+    async def slow(_: dict[str, Any]) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+        return 1
+
+    made = Calls(concurrent=2, slow=slow)
+    for call_id in range(1, 6):
+        made.calls.begin(call_id, "tools", "slow", b"")
+    await turns()
+    assert running == 2
+    gate.set()
+    for call_id in range(1, 6):
+        assert await made.reply(call_id) == (True, 1)
+    assert most == 2
+
+
+async def test_cancelling_says_what_is_certain_of_each_call() -> None:
+    async def hangs(_: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    made = Calls(concurrent=1, hangs=hangs)
+    await made.call()
+    for call_id in (2, 3):
+        made.calls.begin(call_id, "tools", "hangs", b"")
+    await turns()
+    await made.calls.cancel()
+    counts = made.calls.counts()
+    assert (counts.completed, counts.in_flight, counts.not_started) == (1, 1, 1)
+    trace = made.calls.trace()
+    assert [entry.ok for entry in trace] == [True, False, False]
+    assert "may have run" in (trace[1].error or "") and "never sent" in (trace[2].error or "")
+    assert list(made.replies) == [1]
+    await made.calls.cancel()
+
+
+async def test_waiting_is_counted_once_however_many_calls_wait() -> None:
+    async def slow(_: dict[str, Any]) -> None:
+        await asyncio.sleep(0.1)
+
+    made = Calls(slow=slow)
+    assert made.calls.wait_ms == 0
+    started = time.monotonic()
+    for call_id in (1, 2, 3):
+        made.calls.begin(call_id, "tools", "slow", b"")
+    for call_id in (1, 2, 3):
+        await made.reply(call_id)
+    await turns()
+    waited = made.calls.wait_ms
+    assert 90 <= waited <= (time.monotonic() - started) * 1000 + 1
+    await asyncio.sleep(0.05)
+    assert made.calls.wait_ms == waited
+
+
+async def test_every_reply_is_json_text() -> None:
+    async def odd(_: dict[str, Any]) -> Any:
+        return {"a": "\ud800", "b": float("nan")}
+
+    assert await Calls(odd=odd).call("odd") == (True, {"a": "�", "b": None})
+    assert payload.decode(b"null") is None
+    assert Certainty.COMPLETED.value == "completed"
+
+
+async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are_not_made() -> None:
+    inside = 0
+    most = 0
+    release = asyncio.Event()
+
+    async def slow(arguments: dict[str, Any]) -> int:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await release.wait()
+        inside -= 1
+        return len(arguments["text"])
+
+    made = Calls(slow=slow, max_reply_bytes=10_000)
+    body = json.dumps({"text": "x" * 8_000}).encode()
+    for call_id in range(1, 7):
+        made.calls.begin(call_id, "tools", "slow", body)
+    ok, refusal = await made.reply(5)
+    assert not ok and refusal["certainty"] == "not_started" and "not called" in refusal["message"]
+    await made.reply(6)
+    release.set()
+    for call_id in range(1, 5):
+        assert await made.reply(call_id) == (True, 8_000)
+    assert most == 1
+    assert await made.call(body=body, tool="slow") == (True, 8_000)
+    counts = made.calls.counts()
+    assert (counts.completed, counts.not_started, counts.in_flight) == (5, 2, 0)
+
+
+async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
+    loads = CallLoads(10)
+    await loads.enter(6)
+    await loads.enter(4)
+    entered: list[int] = []
+
+    async def one(size: int) -> None:
+        await loads.enter(size)
+        entered.append(size)
+
+    tasks = [asyncio.create_task(one(size)) for size in (5, 1, 30, 2)]
+    await turns()
+    assert entered == []
+    loads.leave(4)
+    await turns()
+    assert entered == [], "a small one must not go before a large one for ever"
+    loads.leave(6)
+    await turns()
+    assert entered == [5, 1]
+    loads.leave(5)
+    loads.leave(1)
+    await turns()
+    assert entered == [5, 1, 30], "over the cap, and so by itself"
+    loads.leave(30)
+    await turns()
+    assert entered == [5, 1, 30, 2]
+    await asyncio.gather(*tasks)
+
+
+async def test_one_that_gives_up_makes_way() -> None:
+    loads = CallLoads(10)
+    await loads.enter(8)
+    large = asyncio.create_task(loads.enter(9))
+    await turns()
+    small = asyncio.create_task(loads.enter(2))
+    await turns()
+    large.cancel()
+    await within(small)
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    loads.leave(2)
+    # Cancelled at the moment at which it is let in: its place is given back.
+    last = asyncio.create_task(loads.enter(10))
+    await turns()
+    loads.leave(8)
+    last.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await last
+    await within(loads.enter(10))
+
+
+async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing() -> None:
+    loads = CallLoads(10)
+    await loads.enter(8)
+    large = asyncio.create_task(loads.enter(9))
+    await turns()
+    large.cancel()
+    loads.leave(8)
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    assert loads.enters(6)
+    assert not loads.enters(6)
+
+
+async def test_at_random_no_more_than_the_cap_is_in_and_all_get_in() -> None:
+    chance = random.Random(7)
+    loads = CallLoads(100)
+    inside: list[int] = []
+    most = 0
+    done = 0
+
+    async def one(size: int) -> None:
+        nonlocal most, done
+        await loads.enter(size)
+        inside.append(size)
+        most = max(most, sum(inside) if len(inside) > 1 else 0)
+        try:
+            await asyncio.sleep(chance.random() / 1000)
+            done += 1
+        finally:
+            inside.remove(size)
+            loads.leave(size)
+
+    tasks = [asyncio.create_task(one(chance.randrange(1, 160))) for _ in range(300)]
+    for task in chance.sample(tasks, 40):
+        await asyncio.sleep(0)
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert most <= 100 and inside == []
+    assert done == results.count(None) >= 260
+    await within(loads.enter(100))
+
+
+def test_far_too_much_is_not_held() -> None:
+    loads = CallLoads(10)
+    assert loads.hold(10 * WAITING_FACTOR + 5), "one is always held"
+    assert not loads.hold(1)
+    loads.drop(10 * WAITING_FACTOR + 5)
+    for _ in range(WAITING_FACTOR):
+        assert loads.hold(10)
+    assert not loads.hold(1)
+
+
+@pytest.mark.parametrize("result", [{"a": "x" * 100}, {"a": object()}])
+async def test_the_name_of_its_tool_is_cut(result: Any) -> None:
+    name = "very_long_" * 1_000
+    with pytest.raises(ToolCallError) as raised:
+        await result_of(result, "server", ToolEntry(name, name), 50)
+    assert raised.value.message.startswith("very_long_") and len(raised.value.message) < 300
+
+
+async def test_what_writing_a_large_result_takes_is_on_the_runs_bill(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(value: Any, most: int) -> bytes:
+        ends = time.thread_time() + 0.1
+        while time.thread_time() < ends:
+            pass
+        return encode_in_steps(value, most)
+
+    encode_in_steps = payload.encode_in_steps
+    monkeypatch.setattr(payload, "encode_in_steps", slow)
+    bill = Bill()
+    paying.set(bill)  # of this test's own context
+    found = await result_of({"rows": list(range(100_000))}, "server", ToolEntry("t", "t"), 10**6)
+    assert found.body.startswith(b'{"rows":[0,1,')
+    assert 100 <= bill.cpu_ms < 5_000
+
+
+READ: dict[str, Any] = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "tail": {"type": "integer", "minimum": 1}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+class Upstream:
+    """One tool that notes its inputs."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Any] = []
+
+    def caller(
+        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
+    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        async def call(arguments: dict[str, Any]) -> Any:
+            self.inputs.append(arguments)
+            return "done"
+
+        return call
+
+
+async def call(
+    schema: JsonSchema | None, body: bytes, schemas: ValidatorCache | None = None
+) -> tuple[bool, Any, list[Any]]:
+    """Calls the tool once: ok, the answer, the inputs that reached the tool."""
+    tool = ToolEntry("read-file", "read_file", input_schema=schema)
+    server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
+    upstream = Upstream()
+    answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
+    context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
+    calls = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
+    calls.begin(1, "files", "read-file", body)
+    try:
+        ok, answer = await within(answers.get())
+    finally:
+        await context.share.apart.close()
+    counts = calls.counts()
+    assert (counts.completed, counts.not_started) == ((1, 0) if ok else (0, 1))
+    return ok, json.loads(answer), upstream.inputs
+
+
+async def test_a_violation_never_reaches_the_upstream_and_says_all_that_the_specification_asks() -> None:
+    ok, error, inputs = await call(READ, b'{"pth": "a"}')
+    assert not ok
+    assert inputs == []
+    assert error == {
+        "errorClass": "SchemaValidationError",
+        "message": "The input of read_file does not fit its schema: /pth is not a property that is known here.",
+        "hint": 'Did you mean "path"?',
+        "serverId": "files",
+        "toolName": "read-file",
+        "exportName": "read_file",
+        "path": "/pth",
+        "expected": "no property of this name",
+        "received": 'string "a"',
+        "example": {"path": "text"},
+    }
+
+
+UNIQUE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"rows": {"type": "array", "uniqueItems": True}},
+}
+MANY_WAYS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "rows": {"type": "array", "items": {"anyOf": [{"type": "integer", "maximum": n} for n in range(400)]}}
+    },
+}
+ROWS = list(range(-5_000, 0))
+
+
+@pytest.mark.parametrize(
+    ("schema", "misfit"),
+    [(UNIQUE, [*ROWS, ROWS[0]]), (MANY_WAYS, [*ROWS, 1_000])],
+    ids=["of one keyword", "of all of it"],
+)
+async def test_an_input_over_the_work_bound_is_validated_apart(schema: JsonSchema, misfit: list[int]) -> None:
+    """Neither is large: a few kilobytes, which the loop decodes."""
+    body = json.dumps({"rows": ROWS}, separators=(",", ":")).encode()
+    ok, _, inputs = await call(schema, body)
+    assert ok and inputs == [RawJson(body)], "it has come back from a process"
+    ok, error, inputs = await call(schema, json.dumps({"rows": misfit}).encode())
+    assert (ok, inputs) == (False, [])
+    assert error["errorClass"] == "SchemaValidationError"
+
+
+@pytest.mark.parametrize("depth", [129, 20_000])
+async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) -> None:
+    ok, error, inputs = await call(READ, b"[" * depth + b"]" * depth)
+    assert (ok, inputs) == (False, [])
+    assert error["message"] == "The input of read_file is nested deeper than 128 levels."
+    assert error["path"] == "" and error["expected"] and error["received"] and error["hint"]
+    assert (error["serverId"], error["toolName"], error["exportName"]) == ("files", "read-file", "read_file")
+
+
+async def test_expected_and_received_of_a_wrong_type() -> None:
+    _, error, inputs = await call(READ, b'{"path": "a", "tail": "5"}')
+    assert inputs == []
+    assert (error["path"], error["expected"], error["received"]) == ("/tail", "integer", 'string "5"')
+
+
+@pytest.mark.parametrize("body", [b'{"path": "a"}', b'{"path": "a", "tail": 1.0}'])
+async def test_what_fits_reaches_the_upstream_unchanged(body: bytes) -> None:
+    ok, answer, inputs = await call(READ, body)
+    assert (ok, answer, inputs) == (True, "done", [json.loads(body)])
+
+
+@pytest.mark.parametrize("schema", [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}])
+@pytest.mark.parametrize("body", [b"", b"{}"])
+async def test_an_empty_schema_takes_no_argument_or_an_empty_object(schema: Any, body: bytes) -> None:
+    assert await call(schema, body) == (True, "done", [{}])
+
+
+async def test_no_argument_is_judged_as_an_empty_object() -> None:
+    ok, error, _ = await call(READ, b"")
+    assert not ok
+    assert error["path"] == "/path"
+    assert error["hint"] == "Add /path: string."
+
+
+async def test_defaults_are_not_filled_in() -> None:
+    schema = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
+    assert await call(schema, b"{}") == (True, "done", [{}])
+
+
+async def test_a_schema_that_cannot_be_checked_leaves_the_judgement_to_the_upstream() -> None:
+    schema = {"$ref": "http://127.0.0.1:1/schema.json"}
+    assert await call(schema, b'{"anything": 1}') == (True, "done", [{"anything": 1}])
+
+
+async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:
+    cache = ValidatorCache()
+    for _ in range(3):
+        await call(READ, b'{"path": "a"}', cache)
+    assert cache.size == 1

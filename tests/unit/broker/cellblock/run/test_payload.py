@@ -1,0 +1,299 @@
+"""Payloads: what they may hold, and what is taken out of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import mcp_types as types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types.methods import validate_server_result
+
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.run import payload
+from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
+from cellblock.run.unwrap import MAX_ERROR_TEXT, kind_of, unwrap
+from cellblock.tools.upstream import lenience
+
+plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(plain, inner, max_size=4),
+    max_leaves=30,
+)
+any_text = st.text(st.characters(), max_size=20)
+
+
+def nested(depth: int, wrap: str = "[") -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if wrap == "[" else {"a": value}
+    return value
+
+
+@given(values)
+def test_round_trip(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+@given(values)
+def test_both_agree_with_the_standard_library(value: Any) -> None:
+    assert json.loads(encode(value)) == value
+    assert decode(json.dumps(value).encode()) == value
+    assert decode(json.dumps(value, ensure_ascii=False, indent=1).encode()) == value
+
+
+@given(
+    st.binary(max_size=60) | st.text('[]{}",:0123456789eE+-.\\untrfalsdID \n', max_size=60).map(str.encode)
+)
+def test_arbitrary_bytes_decode_to_json_data_or_fail(data: bytes) -> None:
+    try:
+        value = decode(data)
+    except PayloadError:
+        return
+    assert decode(encode(value)) == value
+
+
+@given(any_text)
+def test_lone_surrogates_become_replacement_characters_and_pairs_one_character(text: str) -> None:
+    joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    encode(text).decode("utf-8")
+    assert decode(encode(text)) == joined
+    assert decode(encode({text: [text]})) == {joined: [joined]}
+    assert decode(json.dumps([text]).encode()) == [joined]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r'"\ud800"', "�"),
+        (r'"\udc00\ud800x"', "��x"),
+        (r'"\ud83d\ude00"', "😀"),
+        (r'{"\ud800": 1}', {"�": 1}),
+    ],
+)
+def test_surrogates_of_javascript(text: str, expected: Any) -> None:
+    assert decode(text.encode()) == expected
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 250, 20_000])
+@pytest.mark.parametrize("pair", [b"[]", b'{"a":1}'])
+def test_a_depth_over_the_cap_is_told_as_such(depth: int, pair: bytes) -> None:
+    start, end = (b"[", b"]") if pair == b"[]" else (b'{"a":', b"}")
+    with pytest.raises(PayloadError, match=f"^nested deeper than {MAX_DEPTH} levels$"):
+        decode(start * depth + b"1" + end * depth)
+
+
+@pytest.mark.parametrize("wrap", ["[", "{"])
+def test_depth_is_capped_the_same_both_ways(wrap: str) -> None:
+    deepest = nested(MAX_DEPTH, wrap)
+    assert decode(encode(deepest)) == deepest
+    for depth in (MAX_DEPTH + 1, 150, 199, 201, 255, 256, 1000, 20_000):
+        with pytest.raises(PayloadError):
+            encode(nested(depth, wrap))
+        opening, closing = ("[", "]") if wrap == "[" else ('{"a":', "}")
+        with pytest.raises(PayloadError):
+            decode((opening * depth + "1" + closing * depth).encode())
+
+
+def test_many_brackets_that_are_not_deep_pass() -> None:
+    wide = [[index, {"a": "[" * 10}] for index in range(500)]
+    assert decode(encode(wide)) == wide
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_without_a_json_form_become_null(value: float) -> None:
+    assert encode(value) == b"null"
+    assert decode(encode({"a": [value, 1]})) == {"a": [None, 1]}
+    assert decode(encode({"a": [value, "\ud800"]})) == {"a": [None, "�"]}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("1e999", "-1e400", "1E+309", "0.1e999", "1" + "0" * 309 + ".0", "1" * 200 + "e150"),
+        *("9" * 300 + "e9", "9" * 310 + ".0", "9" * 400 + ".5", "-" + "9" * 400 + ".0"),
+    ],
+)
+def test_numbers_past_the_range_of_doubles_become_null(number: str) -> None:
+    assert decode(f'{{"a": [{number}, 1.5e3, "1e999"]}}'.encode()) == {"a": [None, 1500.0, "1e999"]}
+    assert decode(f'["\\ud800", {number}]'.encode()) == ["�", None]
+
+
+def test_big_integers_are_kept() -> None:
+    for value in (2**53, 2**63, 2**64, -(2**70), 10**400):
+        assert decode(encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b" ", b"1 2", b"{", b"\xff", b'"\xff"', b"'a'", b"[1,]", b'{"a":1,}', b"\xef\xbb\xbf1"),
+        *(b"NaN", b"[Infinity]", b"-Infinity", b'{"a": NaN}'),
+        # What the parser could take very long over, or not survive.
+        *(b"1" * 5000, b"[" * 1_000_000, b'{"a":' * 200_000, b"]" * 1000),
+    ],
+    ids=lambda data: repr(data[:9]),
+)
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    with pytest.raises(PayloadError):
+        decode(data)
+
+
+def test_what_is_no_data_is_refused() -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for value in (object(), b"\xff", loop, [lambda: 1]):
+        with pytest.raises(PayloadError):
+            encode(value)
+
+
+def test_runs_of_digits_that_are_a_little_too_short_take_no_longer_than_others() -> None:
+    def seconds(data: bytes) -> float:
+        started = time.perf_counter()
+        decode(data)
+        return time.perf_counter() - started
+
+    size = 1 << 20
+    plain = json.dumps("ab" * (size // 2)).encode()
+    digits = json.dumps(("1" * 249 + "x") * (size // 250)).encode()
+    ratios = [seconds(digits) / seconds(plain) for _ in range(5)]
+    # It was over a thousand.
+    assert min(ratios) < 100
+
+
+@given(values)
+def test_in_steps_it_is_the_same(value: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "STEP_WEIGHT", 3)
+        assert encode_in_steps(value, 10**9) == encode(value)
+
+
+def test_in_steps_it_has_the_same_bounds() -> None:
+    awkward = [math.nan, "\ud800" * 9, {1: [None] * 9}, ()] * 9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "STEP_WEIGHT", 3)
+        assert encode_in_steps(awkward, 10**9) == encode(awkward)
+        with pytest.raises(PayloadError):
+            encode_in_steps([[0] * 9, object()], 10**9)
+        deep: Any = [0] * 9
+        for _ in range(MAX_DEPTH + 1):
+            deep = [deep]
+        with pytest.raises(PayloadError, match="nested deeper"):
+            encode_in_steps(deep, 10**9)
+        with pytest.raises(TooLong):
+            encode_in_steps([0] * 99, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", [[], [0] * 20_000])
+def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
+    """Where a part of large data is small, it has the levels that are left."""
+    inner: Any = 0
+    for _ in range(MAX_DEPTH - 20):
+        inner = [inner]
+    for above in (18, 19):
+        value: Any = [beside, inner, {"a": inner}]
+        for _ in range(above - 1):
+            value = [value]
+        assert encode_in_steps(value, 10**9) == encode(value)
+    with pytest.raises(PayloadError, match="nested deeper"):
+        encode_in_steps([value], 10**9)
+
+
+def text(value: str) -> types.TextContent:
+    return types.TextContent(text=value)
+
+
+IMAGE = types.ImageContent(data="aGk=", mime_type="image/png")
+
+
+def result(*content: Any, **fields: Any) -> types.CallToolResult:
+    return types.CallToolResult(content=list(content), **fields)
+
+
+def value_of(made: types.CallToolResult) -> Any:
+    return unwrap(made, server="s", tool="t")
+
+
+@pytest.mark.parametrize("structured", [{"a": 1}, {}])
+def test_structured_content_wins_over_content(structured: dict[str, Any]) -> None:
+    assert value_of(result(text("ignored"), IMAGE, structured_content=structured)) == structured
+
+
+def softened(**fields: Any) -> types.CallToolResult:
+    """What comes of a server's answer, after the SDK's checks of both forms that it has of results."""
+    answer = {"resultType": "complete", **fields}
+    lenience.soften_result(answer)
+    for version in ("2025-11-25", "2026-07-28"):
+        validate_server_result("tools/call", version, answer)
+    return types.CallToolResult.model_validate(answer, by_name=False)
+
+
+@pytest.mark.parametrize("value", [[1, None], [], "text", 0, 1.5, False, None])
+def test_structured_content_may_be_anything(value: Any) -> None:
+    made = softened(content=[{"type": "text", "text": "not this"}], structuredContent=value)
+    assert (value_of(made), kind_of(made, value)) == (value, "value")
+    assert value_of(softened(structuredContent=value)) == value
+
+
+@pytest.mark.parametrize("others", [[], [{"type": "text", "text": "beside it"}]])
+def test_blocks_of_unknown_types_give_the_whole_result(others: list[Any]) -> None:
+    content = [*others, {"type": "widget", "rows": [None]}]
+    made = softened(content=content, _meta={"a": None})
+    assert value_of(made) == {"content": content, "isError": False, "_meta": {"a": None}}
+    assert kind_of(made, {}) == "result"
+    with pytest.raises(ToolCallError, match="beside it" if others else "no message") as caught:
+        value_of(softened(content=content, isError=True))
+    assert caught.value.details["result"] == {"content": content, "isError": True}
+
+
+def test_what_a_server_puts_in_our_place_is_not_believed() -> None:
+    mine = {"cellblock/kept": {"structuredContent": 1}}
+    assert value_of(softened(content=[{"type": "text", "text": "a"}], _meta=mine)) == "a"
+
+
+@pytest.mark.parametrize("value", ["hello", "", '{"a": 1}', "0"])
+def test_a_single_text_is_that_text_unparsed(value: str) -> None:
+    assert value_of(result(text(value))) == value
+
+
+def test_binary_content_gives_the_whole_result_with_base64() -> None:
+    assert value_of(result(IMAGE)) == {
+        "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}],
+        "isError": False,
+    }
+    mixed = value_of(result(text("a"), types.AudioContent(data="aGk=", mime_type="audio/wav")))
+    assert [block["type"] for block in mixed["content"]] == ["text", "audio"]
+
+
+@pytest.mark.parametrize("blocks", [[], [text("a"), text("b")]], ids=["none", "two texts"])
+def test_everything_else_gives_the_whole_result(blocks: list[types.TextContent]) -> None:
+    value = value_of(result(*blocks))
+    assert [block["text"] for block in value["content"]] == [block.text for block in blocks]
+    assert not any("_" in key for key in value)
+
+
+def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
+    made = result(text("no such"), IMAGE, text("file"), is_error=True, structured_content={"a": 1})
+    with pytest.raises(ToolCallError) as caught:
+        value_of(made)
+    error = caught.value
+    assert error.message == "no such\nfile" and error.hint
+    assert error.certainty is Certainty.COMPLETED
+    assert (error.details["serverId"], error.details["toolName"]) == ("s", "t")
+    whole: Any = error.details["result"]
+    assert whole["isError"] is True and whole["structuredContent"] == {"a": 1}
+
+
+def test_error_texts_are_never_empty_and_never_long() -> None:
+    with pytest.raises(ToolCallError, match="no message"):
+        value_of(result(is_error=True))
+    with pytest.raises(ToolCallError) as caught:
+        value_of(result(text("x" * 10_000), is_error=True))
+    assert caught.value.message == "x" * MAX_ERROR_TEXT + "…"

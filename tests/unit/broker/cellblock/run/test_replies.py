@@ -1,0 +1,394 @@
+"""What a run's client is given: results, media and large results."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from pydantic_core import to_json
+from starlette.types import Message
+
+from cellblock.base.errors import (
+    MAX_MESSAGE_CHARS,
+    CallDenied,
+    Certainty,
+    ScriptError,
+    ToolCallError,
+    ToolNotFound,
+)
+from cellblock.base.offload.raw import Splices
+from cellblock.base.offload.share import Share, share_of_one
+from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.store import LocalStore
+from cellblock.run import answers as module
+from cellblock.run import media
+from cellblock.run.answers import Answers
+from cellblock.run.large_results import LargeResult
+from cellblock.run.media import Media, taken_out
+from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
+from cellblock.run.response import LogEntry, RunResponse
+from cellblock.serve.client import Owner
+from cellblock.serve.http.spliced import Spliced
+from cellblock.serve.outputs import run_output
+from cellblock.serve.outputs.kept_outputs import KeptOutputs
+from cellblock.serve.outputs.run_output import tool_result
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
+from support.memory_host import turns
+from support.waits import within
+
+MOST = 800
+TOLD_FROM = 100
+
+
+class Worker:
+    """Keeps what it was sent, and reads it when a test says so, as the sandbox does."""
+
+    def __init__(self) -> None:
+        self.unread: list[tuple[int, bool, bytes]] = []
+        self.read: list[int] = []
+        self.replies = Replies(lambda *reply: self.unread.append(reply), MOST)
+        self._taken = 0
+
+    @property
+    def unread_bytes(self) -> int:
+        return sum(len(body) for _, _, body in self.unread)
+
+    def read_one(self) -> None:
+        call_id, _, body = self.unread.pop(0)
+        self.read.append(call_id)
+        self._taken += len(body)
+        if self._taken > MOST / 8:
+            taken, self._taken = self._taken, 0
+            assert self.replies.took(taken)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_all_are_read_in_order_and_few_wait_at_the_host(seed: int) -> None:
+    chance = random.Random(seed)
+    worker = Worker()
+    for call_id in range(100):
+        worker.replies.reply(call_id, True, b"x" * chance.choice((0, 1, 50, 99, 100, 101, 500, MOST)))
+        assert worker.unread_bytes <= MOST + TOLD_FROM
+        if chance.random() < 0.3 and worker.unread:
+            worker.read_one()
+    while worker.unread:
+        worker.read_one()
+    assert worker.read == list(range(100)) and worker.replies.has_room
+
+
+async def test_who_waits_for_room_gets_on_when_the_worker_reads() -> None:
+    worker = Worker()
+    assert worker.replies.room() is None
+    for call_id in range(3):
+        worker.replies.reply(call_id, True, b"x" * MOST)
+    room = worker.replies.room()
+    assert room is not None
+    waiting = asyncio.ensure_future(room)
+    worker.read_one()
+    await turns()
+    assert not waiting.done() and not worker.replies.has_room
+    worker.read_one()
+    await turns()
+    assert waiting.done()
+
+
+@pytest.mark.parametrize("size", [0, TOLD_FROM, 301, 2**53 - 1])
+async def test_what_a_worker_cannot_have_read_is_not_believed(size: int) -> None:
+    worker = Worker()
+    worker.replies.reply(1, True, b"x" * 300)
+    assert not worker.replies.took(size)
+    assert worker.replies.took(300) and not worker.replies.took(300)
+
+
+async def test_an_answer_that_would_be_too_much_is_an_error() -> None:
+    worker = Worker()
+    for call_id in range(1 + HELD_FACTOR + 2):
+        worker.replies.reply(call_id, True, b"x" * MOST)
+    while worker.unread:
+        call_id, ok, body = worker.unread[0]
+        assert ok == (call_id <= HELD_FACTOR) and len(body) <= MOST
+        worker.read_one()
+    assert worker.read == list(range(HELD_FACTOR + 3)) and worker.replies.has_room
+
+
+async def test_none_is_sent_after_the_end() -> None:
+    worker = Worker()
+    for call_id in range(3):
+        worker.replies.reply(call_id, True, b"x" * MOST)
+    worker.replies.close()
+    worker.read_one()
+    assert worker.unread == []
+
+
+LEAST_CAP = 4096
+"""The least `max_message_bytes` that the configuration allows."""
+
+
+def nested(depth: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def test_all_of_it_where_it_fits() -> None:
+    error = ToolCallError("m", hint="h", certainty=Certainty.COMPLETED, result={"a": [1]}, serverId="s")
+    assert json.loads(encode_error(error, LEAST_CAP)) == error.as_json()
+
+
+@pytest.mark.parametrize("result", [{"text": "x" * 5000}, nested(200)], ids=["long", "deep"])
+def test_a_result_that_is_too_much_is_left_out_and_nothing_else(result: Any) -> None:
+    error = ToolCallError("m", hint="h", result=result, serverId="s")
+    said = json.loads(encode_error(error, LEAST_CAP))
+    assert said == {name: value for name, value in error.as_json().items() if name != "result"}
+
+
+@pytest.mark.parametrize("letter", ["x", "\x00", "é", "\U0001f600", "\ud800"])
+@pytest.mark.parametrize("details", [{}, {"example": "x" * 9000}, {"received": nested(300)}])
+def test_whatever_it_says_it_is_within_the_least_cap(letter: str, details: dict[str, Any]) -> None:
+    error = ToolNotFound(letter * 100_000, hint=letter * 100_000, **details)
+    body = encode_error(error, LEAST_CAP)
+    assert len(body) <= LEAST_CAP
+    said = json.loads(body)
+    assert said["errorClass"] == "ToolNotFoundError" and len(said["message"]) >= 100
+
+
+def test_what_is_certain_is_said_at_any_length() -> None:
+    error = CallDenied("x" * 9000, hint="y", code="APPROVAL_DENIED")
+    said = json.loads(encode_error(error, LEAST_CAP))
+    assert (said["certainty"], said["code"], said["fault"]) == ("not_started", "APPROVAL_DENIED", "script")
+
+
+def test_a_message_to_a_script_has_a_most() -> None:
+    error = ScriptError("x" * 1_000_000, hint="y" * 1_000_000)
+    assert (len(error.message), len(error.hint)) == (MAX_MESSAGE_CHARS, MAX_MESSAGE_CHARS)
+
+
+SERVER = ServerEntry("tracker", "Tracker", "tracker")
+TOOL = ToolEntry("list", "list")
+
+
+def answered(value: Any, kind: Any = "value", *, keeps: bool = True) -> Answers:
+    answers = Answers(keeps)
+    answers.add("tracker", "list", kind, json.dumps(value).encode())
+    return answers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"title": 1},
+        {"deep": [{"title": None}]},
+        json.dumps({"title": 1}),
+        {"text": json.dumps({"inner": json.dumps({"title": 1})})},
+    ],
+    ids=["at the top", "deep", "in a JSON text", "in a JSON text in a JSON text"],
+)
+def test_a_field_is_found_wherever_it_is(value: Any) -> None:
+    answers = answered(value)
+    assert answers.may_have("title")
+    for other in ("titl", "itle", "Title", "titles", "t.tle"):
+        assert not answers.may_have(other)
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_field_is_found_however_its_letters_are_written(ascii_only: bool) -> None:
+    answers = Answers(keeps=True)
+    answers.add("tracker", "list", "value", json.dumps({"größe": 1}, ensure_ascii=ascii_only).encode())
+    assert answers.may_have("größe") and not answers.may_have("grösse")
+
+
+def test_what_was_not_kept_may_have_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Answers(keeps=True).may_have("title"), "no tool was called"
+    assert answered({}, keeps=False).may_have("title")
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 10)
+    assert answered({"a": 1}).may_have("title") is False
+    assert answered({"a": 1, "b": 2}).may_have("title")
+
+
+DECLARED = ToolOutput("declared", "", schema={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "assumed", "got"),
+    [
+        ('{"a": 1}', "text", DECLARED, "document"),
+        ('[{"a": 1}]', "text", None, "document"),
+        ("{a sentence in braces", "text", None, "text"),
+        ("a sentence", "text", DECLARED, "text"),
+        ({"a": 1}, "json", DECLARED, None),
+        ({"a": 1}, "value", None, None),
+        ('{"a": 1}', "text", ToolOutput("observed", "", document={}), None),
+        ("a sentence", "text", ToolOutput("observed", "", text=True), None),
+    ],
+)
+def test_texts_where_something_else_was_assumed(value: Any, kind: str, assumed: Any, got: str | None) -> None:
+    found = answered(value, kind).unlike([(SERVER, TOOL, assumed)])
+    if got is None:
+        assert found == {}
+    else:
+        output = found["tracker", "list"]
+        assert (output.document is not None, output.text) == (got == "document", got == "text")
+
+
+def test_one_value_among_texts_and_nothing_is_said() -> None:
+    answers = answered('{"a": 1}', "text")
+    assert answers.texts() == [("tracker", "list")]
+    answers.add("tracker", "list", "value", b'{"a": 1}')
+    assert answers.unlike([(SERVER, TOOL, DECLARED)]) == {} and answers.texts() == []
+
+
+VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
+OWNER = Owner("token", "a")
+
+
+@pytest.fixture
+async def share() -> AsyncGenerator[Share]:
+    made = share_of_one()
+    yield made
+    await within(made.apart.close())
+
+
+def response_with(result: Any) -> RunResponse:
+    return RunResponse(logs=[LogEntry(level="log", message="é", time_ms=1)], result=result, diagnostics=[])
+
+
+def written(result: types.CallToolResult) -> bytes:
+    """As the SDK encodes it."""
+    data = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    message = types.JSONRPCResponse(jsonrpc="2.0", id=1, result=data)
+    return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+async def test_a_whole_result(share: Share) -> None:
+    splices = Splices()
+    small = await tool_result(response_with(VALUE), None, None, splices)
+    large = await within(
+        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, splices)
+    )
+    assert b"".join(splices.spliced(written(large))) == written(small)
+    # Where nobody puts it in, it is decoded.
+    plain = await tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None)
+    assert written(plain) == written(small)
+
+
+async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
+    value = [VALUE] * 50
+    kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
+    try:
+        texts: list[str] = []
+        shown: list[Any] = []
+        for result in (value, LargeResult(to_json(value), share=share)):
+            made = await within(tool_result(response_with(result), kept, OWNER, Splices()))
+            assert made.structured_content is not None
+            shown.append(made.structured_content["result"])
+            (link,) = made.structured_content["outputs"]
+            found, text = await kept.read(OWNER, str(link["uri"]).split("/")[-1], 1)
+            texts.append(text)
+            assert found.part == "result"
+        assert shown[0] == shown[1] and texts[0] == texts[1]
+    finally:
+        await kept.close()
+
+
+async def test_too_much_that_waits_is_an_error(share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_output._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
+    made = await within(
+        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, Splices())
+    )
+    assert made.structured_content is not None
+    assert made.structured_content["result"] is None
+    (why,) = made.structured_content["diagnostics"]
+    assert why["code"] == "RESULT_NOT_READ" and "run to its end" in why["message"]
+
+
+async def test_an_http_response_has_the_length_of_what_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    splices = Splices()
+    token = splices.add(b"[" + b"1," * 300_000 + b"1]", on_gone=lambda: None)
+    body = b'{"result":"' + token.encode() + b'"}'
+
+    async def handle(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(len(body)).encode()), (b"x", b"y")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await Spliced(handle, splices)({}, asyncio.Event().wait, send)  # pyright: ignore[reportArgumentType]
+    whole = b"".join(message["body"] for message in sent[1:])
+    assert whole == b'{"result":[' + b"1," * 300_000 + b"1]}"
+    assert sent[0]["headers"] == [(b"x", b"y"), (b"content-length", str(len(whole)).encode())]
+    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 40).decode()
+WAV = base64.b64encode(b"RIFF1234WAVEfmt ").decode()
+
+
+def image(data: str = PNG, mime_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "data": data, "mimeType": mime_type}
+
+
+def test_blocks_are_found_wherever_they_are_and_the_value_stays() -> None:
+    sound = {"type": "audio", "data": WAV, "mimeType": "audio/wav", "annotations": {"priority": 1}}
+    value: dict[str, Any] = {
+        "content": [{"type": "text", "text": "a"}, image()],
+        "more": {"deep": [sound, 1, None]},
+    }
+    shown, found = taken_out(value)
+    assert found == [Media("image", "image/png", PNG), Media("audio", "audio/wav", WAV)]
+    assert value["content"][1] == image()
+    assert shown["content"] == [
+        {"type": "text", "text": "a"},
+        image("[image/png, 48 bytes: image block 1 of this response]"),
+    ]
+    assert shown["more"]["deep"][0]["data"] == "[audio/wav, 16 bytes: audio block 2 of this response]"
+    assert shown["more"]["deep"][0]["annotations"] == {"priority": 1}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image(mime_type="image/svg+xml"),
+        image(mime_type="text/html"),
+        # What it says is not what it is.
+        image(mime_type="image/jpeg"),
+        image(WAV),
+        image("no base64!"),
+        image(PNG[:-1]),
+        image(""),
+        {"type": "text", "data": PNG, "mimeType": "image/png"},
+        {"type": "audio", "data": WAV, "mimeType": "audio/wav\n"},
+        {"type": "image", "data": [PNG], "mimeType": "image/png"},
+        {"type": "image", "data": PNG},
+    ],
+)
+def test_what_no_client_could_show_stays(block: dict[str, Any]) -> None:
+    value = [block]
+    shown, found = taken_out(value)
+    assert shown is value and found == []
+
+
+def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, found = taken_out([image()] * (media.MAX_BLOCKS + 2))
+    assert len(found) == media.MAX_BLOCKS
+    assert shown[-1] == image()
+    monkeypatch.setattr(media, "MAX_CHARS", 2 * len(PNG))
+    shown, found = taken_out([image()] * 3)
+    assert len(found) == 2 and shown[2] == image()
+    deep: Any = image()
+    for _ in range(media.MAX_LEVELS):
+        deep = [deep]
+    assert taken_out(deep) == (deep, [])
+    assert taken_out([0] * media.MAX_VALUES + [image()])[1] == []

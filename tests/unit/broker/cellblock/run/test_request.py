@@ -1,0 +1,410 @@
+"""A request for a run: what it asks for and which catalog it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import itertools
+import json
+import time
+import weakref
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from cellblock.base.errors import InvalidRequest
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.generation import Generation
+from cellblock.run.plan import (
+    MAX_IMPORT_ERRORS,
+    Plan,
+    capability_warnings,
+    imported_exports,
+    make_plan,
+    refusal,
+)
+from cellblock.run.request import (
+    MAX_CAPABILITIES,
+    MAX_CAPABILITY_CHARS,
+    MAX_CODE_BYTES,
+    read_request,
+    request_of,
+)
+from cellblock.run.states import TRANSITIONS, Event, State, advance
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import IMPORT_SPECIFIER, ModuleUrls, fixed_modules
+from support.waits import within
+
+SETTINGS = CellblockSettings()
+
+
+def test_a_whole_request() -> None:
+    raw = {"code": "1", "limits": {"timeoutMs": 5, "new": []}, "requestedCapabilities": ["a", "b"]}
+    request = read_request(raw, SETTINGS)
+    assert (request.code, request.requested, request.warnings) == ("1", ("a", "b"), ())
+    assert request.limits.timeout_ms == 5
+    assert request.limits.max_tool_calls == SETTINGS.limits.max_tool_calls.default
+
+
+@pytest.mark.parametrize("code", ["", "é" * (MAX_CODE_BYTES // 2), "x" * MAX_CODE_BYTES, "\ud800"])
+def test_code_up_to_the_cap_in_bytes(code: str) -> None:
+    assert read_request({"code": code}, SETTINGS).code == code
+
+
+@pytest.mark.parametrize("optional", [{"limits": None}, {"requestedCapabilities": None}, {"limits": {}}])
+def test_optional_fields(optional: dict[str, Any]) -> None:
+    request = read_request({"code": "1", **optional}, SETTINGS)
+    assert request.requested == () and request.limits.timeout_ms == SETTINGS.limits.timeout_ms.default
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({}, "code"),
+        ({"code": None}, "code"),
+        ({"code": 1}, "code"),
+        ({"code": b"1"}, "code"),
+        ({"code": ["1"]}, "code"),
+        ({"code": "é" * (MAX_CODE_BYTES // 2 + 1)}, "1048578 bytes, over the maximum of 1048576"),
+        ({"code": "1", "limits": []}, "limits"),
+        ({"code": "1", "limits": "5"}, "limits"),
+        ({"code": "1", "limits": {"timeoutMs": "5"}}, "limits.timeoutMs"),
+        ({"code": "1", "requestedCapabilities": "a"}, "requestedCapabilities"),
+        ({"code": "1", "requestedCapabilities": ["a", 1]}, "requestedCapabilities"),
+        ({"code": "1", "requestedCapabilities": {"a": 1}}, "requestedCapabilities"),
+        (
+            {"code": "1", "requestedCapabilities": ["a"] * 201},
+            "`requestedCapabilities` cannot be used: List should have at most 200 items",
+        ),
+        (
+            {"code": "1", "requestedCapabilities": ["a", "b" * 201]},
+            "`requestedCapabilities.1` cannot be used: String should have at most 200 characters",
+        ),
+        ({"code": "1", "script": "2"}, "unknown field 'script'"),
+        ({"code": "1", "grants": {"tools": [""]}}, "`grants.tools.0` cannot be used: a pattern has 1 to"),
+        (
+            {"code": "1", "grants": {"tools": ["a.b"] * 501}},
+            "`grants.tools` cannot be used: List should have",
+        ),
+        ({"code": "1", "grants": {"readOnly": 1}}, "`grants.readOnly` is not a valid boolean"),
+        ({"code": "1", "requested_capabilities": []}, "unknown field 'requested_capabilities'"),
+    ],
+    ids=str,
+)
+def test_refusals_name_the_field_and_say_what_to_do(raw: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(raw, SETTINGS)
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+def test_capabilities_up_to_their_caps() -> None:
+    names = ["x" * MAX_CAPABILITY_CHARS] * MAX_CAPABILITIES
+    assert read_request({"code": "1", "requestedCapabilities": names}, SETTINGS).requested == tuple(names)
+
+
+def test_a_request_of_very_many_capabilities_is_refused_at_once() -> None:
+    names = [f"s{number}" for number in range(700_000)]
+    began = time.process_time()
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"code": "1", "requestedCapabilities": names}, SETTINGS)
+    assert time.process_time() - began < 0.2
+    assert "at most 200" in caught.value.hint and len(str(caught.value)) < 500
+
+
+def test_a_refusal_does_not_repeat_the_script() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"code": {"secret": "token"}, "x" * 10_000: 1}, SETTINGS)
+    assert "token" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_clamped_limits_warn() -> None:
+    request = read_request({"code": "1", "limits": {"maxToolCalls": 10**9}}, SETTINGS)
+    assert [warning.code for warning in request.warnings] == ["LIMIT_CLAMPED"]
+
+
+@pytest.mark.parametrize(
+    ("grants", "words"),
+    [
+        ({"tols": []}, "unknown field 'tols'"),
+        ({"tools": "files.*"}, "grants.tools"),
+        ({"tools": ["files"]}, "server.tool"),
+        ({"budgets": {"files.*": "3"}}, "grants.budgets"),
+        ({"tools": ["a.b"] * 1_000}, "grants.tools"),
+        ([], "grants"),
+        ("*", "grants"),
+    ],
+)
+def test_grants_that_say_what_nobody_means(grants: object, words: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        read_request({"code": "1", "grants": grants}, CellblockSettings())
+    assert words in raised.value.message
+    assert "readOnly" in raised.value.hint
+
+
+def test_grants_are_read_with_the_names_of_the_wire() -> None:
+    request = read_request(
+        {"code": "1", "grants": {"readOnly": True, "tools": ["files.*"]}}, CellblockSettings()
+    )
+    assert request.grants is not None
+    assert (request.grants.read_only, request.grants.tools) == (True, ["files.*"])
+
+
+@pytest.mark.parametrize("raw", ["x", 5, None, [("code", "1")]])
+def test_a_request_that_is_no_object_is_refused_as_that(raw: Any) -> None:
+    with pytest.raises(InvalidRequest, match="no object"):
+        read_request(raw, SETTINGS)
+
+
+@pytest.mark.parametrize("requested", [("a", "b"), ["a", "b"], {"a": 1, "b": 2}.keys()])
+def test_other_sequences_and_mappings_of_python_are_arrays_and_objects(requested: Any) -> None:
+    made = request_of(
+        "1", requestedCapabilities=requested, limits=MappingProxyType({"timeoutMs": 5}), grants=None
+    )
+    assert made == {"code": "1", "requestedCapabilities": ["a", "b"], "limits": {"timeoutMs": 5}}
+    assert read_request(made, SETTINGS).requested == ("a", "b")
+
+
+@pytest.mark.parametrize("value", ["a", b"a", 3, {"a": 1}, object(), float("nan")])
+def test_what_is_no_sequence_stays_to_be_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="`requestedCapabilities`"):
+        read_request(request_of("1", requestedCapabilities=value), SETTINGS)
+
+
+FILES = ServerEntry("files", "Files", "Files!", tools=(ToolEntry("read", "read"),))
+CATALOG = Catalog(
+    1,
+    {"files": FILES, "git": ServerEntry("git", "Git", "git")},
+    {"down": "no such command"},
+    {"vault": "Ask for it."},
+    ids={"Down, Right?": "down"},
+)
+PREFIX = "@codemode/servers/"
+
+
+def plan(code: str) -> Plan:
+    return make_plan(code, CATALOG, ModuleUrls())
+
+
+def start(code: str) -> dict[str, Any]:
+    made = plan(code)
+    assert made.errors == ()
+    body: dict[str, Any] = json.loads(made.body)
+    return body
+
+
+def text_of(url: str) -> str:
+    return base64.b64decode(url.partition(",")[2]).decode()
+
+
+def test_static_imports_are_given_their_modules() -> None:
+    body = start(
+        'import * as f from "@codemode/servers/files"; import {CodemodeError} from "@codemode/errors";'
+    )
+    assert set(body["modules"]) == {PREFIX + "files", "@codemode/errors"}
+    assert body["refused"] == {}
+    main = text_of(body["main"])
+    assert body["modules"][PREFIX + "files"] in main
+    assert "read" in text_of(body["modules"][PREFIX + "files"])
+
+
+def test_a_script_without_imports_is_given_nothing() -> None:
+    body = start("1")
+    assert body["modules"] == {} and text_of(body["main"]) == "1"
+    assert body["main"].startswith("data:application/javascript;base64,")
+    assert text_of(start("let a: number")["main"]) == "let a        "
+    assert start("enum A {}")["main"].startswith("data:application/typescript;base64,")
+
+
+def test_the_same_server_gives_the_same_url() -> None:
+    urls = ModuleUrls()
+    code = 'import "@codemode/servers/files"'
+    assert make_plan(code, CATALOG, urls).body == make_plan(code, CATALOG, urls).body
+
+
+def test_a_constant_dynamic_import_is_given_or_refused_in_its_place() -> None:
+    body = start('await import("@codemode/servers/git"); await import("node:fs");')
+    assert set(body["modules"]) == {PREFIX + "git", IMPORT_SPECIFIER}
+    assert list(body["refused"]) == ["node:fs"]
+    assert body["refused"]["node:fs"]["errorClass"] == "CodemodeError"
+
+
+def test_a_computed_import_is_given_everything_but_the_inside() -> None:
+    body = start('const name = "git"; await import(`@codemode/servers/${name}`);')
+    servers = {PREFIX + "files", PREFIX + "git"}
+    assert set(body["modules"]) == servers | set(fixed_modules())
+    assert set(body["refused"]) == {PREFIX + "down", PREFIX + "vault"}
+    for specifier, word in ((PREFIX + "down", "no such command"), (PREFIX + "vault", "not granted")):
+        assert body["refused"][specifier]["errorClass"] == "ServerNotFoundError"
+        assert word in body["refused"][specifier]["message"]
+    body = start(f'await import("{IMPORT_SPECIFIER}")')
+    assert IMPORT_SPECIFIER in body["refused"]
+
+
+@pytest.mark.parametrize(
+    ("specifier", "error_class", "word"),
+    [
+        ("node:fs", None, "only @codemode/*"),
+        ("@codemode/error", None, "@codemode/errors"),
+        (PREFIX + "fils", "ServerNotFoundError", "files"),
+        (PREFIX + "down", "ServerNotFoundError", "no such command"),
+        (PREFIX + "zzzzzz", "ServerNotFoundError", "files, git"),
+        ("", None, "only @codemode/*"),
+        ("files", None, "'@codemode/servers/files'"),
+        ("fs", None, "no fs and no files: use tools of @codemode/servers/*"),
+        ("node:files", None, "Use tools of @codemode/servers/*"),
+        (
+            "codemode/servers/files",
+            None,
+            "only @codemode/* modules exist here. Did you mean '@codemode/servers/files'",
+        ),
+        ("@codemode/server/files", None, "there is no such module. Did you mean '@codemode/servers/files'?"),
+        ("@codemode/tools/file", None, "there is no such module. Did you mean '@codemode/servers/files'?"),
+        ("@codemode/git", None, "there is no such module. Did you mean '@codemode/servers/git'?"),
+        ("@codemode/servers", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/server", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/zzzz/zzzz", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/discover", None, "there is no such module. Did you mean '@codemode/discovery'?"),
+    ],
+)
+def test_a_static_import_that_cannot_be_had_is_an_error_with_its_place(
+    specifier: str, error_class: str | None, word: str
+) -> None:
+    (error,) = plan(f'1;\nimport "{specifier}";').errors
+    assert (error.code, error.path, error.error_class) == ("IMPORT_FAILURE", "script.js:2:8", error_class)
+    assert word in f"{error.message} {error.hint}"
+
+
+def test_the_inner_module_cannot_be_imported() -> None:
+    made = plan(f'import {{ importable }} from "{IMPORT_SPECIFIER}";')
+    assert [error.code for error in made.errors] == ["IMPORT_FAILURE"]
+
+
+def test_the_names_of_each_module_are_known_dynamic_ones_too() -> None:
+    code = 'import * as f from "@codemode/servers/files"; await import("@codemode/discovery"); await import("x");'
+    names = imported_exports(plan(code).script, CATALOG)
+    assert list(names) == [PREFIX + "files", "@codemode/discovery"]
+    assert names[PREFIX + "files"] == ["read"] and "getTool" in names["@codemode/discovery"]
+
+
+def test_errors_are_capped() -> None:
+    made = plan("".join(f'import "m{number}";' for number in range(500)))
+    assert len(made.errors) == MAX_IMPORT_ERRORS
+
+
+def test_a_script_that_is_too_complex_is_refused() -> None:
+    (error,) = plan('import "@codemode/errors";' * 5000).errors
+    assert error.code == "SCRIPT_TOO_COMPLEX" and error.severity == "error" and error.hint
+
+
+def test_hostile_specifiers_are_json_in_the_body() -> None:
+    body = start('await import("</script>\u2028\\u{0}"); await import("__proto__");')
+    assert "__proto__" in body["refused"]
+    assert refusal("__proto__", CATALOG)["errorClass"] == "CodemodeError"
+
+
+def test_capabilities_that_are_not_there_are_warned_of() -> None:
+    there = ("files", "Files!", PREFIX + "git")
+    assert capability_warnings(there, CATALOG) == []
+    warnings = capability_warnings(("down", "fils", ""), CATALOG)
+    assert [warning.code for warning in warnings] == ["CAPABILITY_UNAVAILABLE"] * 3
+    assert all(warning.severity == "warning" and warning.hint for warning in warnings)
+    assert "'down'" in warnings[0].message and "files" in (warnings[1].hint or "")
+    assert "not connected (no such command)" in warnings[0].message
+    named, by_id = capability_warnings(("Down, Right?", "down"), CATALOG)
+    assert (named.hint, named.message) == (by_id.hint, by_id.message.replace("'down'", "'Down, Right?'"))
+
+
+def test_a_list_of_servers_is_cut() -> None:
+    many = Catalog(1, {f"s{number}": ServerEntry(f"s{number}", "S", "s") for number in range(50)})
+    hint = refusal("@codemode/servers", many)["hint"]
+    assert "s29 and 20 more." in hint and "s30" not in hint
+
+
+ORDER = [State.SENT, State.RUNNING, State.KILLING, State.OVER]
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)), ids=str)
+def test_every_move_is_in_the_table_or_none(state: State, event: Event) -> None:
+    assert advance(state, event) is TRANSITIONS.get((state, event))
+
+
+def test_runs_move_one_way_and_every_one_can_end() -> None:
+    assert set(ORDER) == set(State)
+    assert all(ORDER.index(after) > ORDER.index(before) for (before, _), after in TRANSITIONS.items())
+    for state in State:
+        assert (advance(state, Event.END) is State.OVER) == (state is not State.OVER)
+
+
+def test_nothing_moves_a_run_that_is_over() -> None:
+    assert all(advance(State.OVER, event) is None for event in Event)
+
+
+async def ends_now(generation: Generation) -> bool:
+    waiting = asyncio.create_task(generation.ended())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    over = waiting.done()
+    waiting.cancel()
+    return over
+
+
+async def test_an_empty_one_is_over_and_one_with_somebody_inside_is_not() -> None:
+    generation = Generation()
+    assert await ends_now(generation)
+    with generation:
+        assert not await ends_now(generation)
+    assert await ends_now(generation)
+
+
+async def test_it_ends_with_the_last_of_all_generations_before() -> None:
+    first = Generation()
+    first.__enter__()
+    second = Generation(first)
+    third = Generation(second)
+    third.__enter__()
+    assert [await ends_now(one) for one in (first, second, third)] == [False, False, False]
+    waiting = asyncio.create_task(third.ended())
+    third.__exit__(None, None, None)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.__exit__(None, None, None)
+    await within(waiting)
+    assert await ends_now(second)
+
+
+async def test_generations_that_are_over_are_not_kept() -> None:
+    # Counts its own alone: brokers of other tests in this process have some, too.
+    made: weakref.WeakSet[Generation] = weakref.WeakSet()
+
+    def after(before: Generation | None = None) -> Generation:
+        made.add(new := Generation(before))
+        return new
+
+    newest = after()
+    newest.__enter__()
+    with after(newest) as second:
+        newest = after(second)
+    for _ in range(100):
+        newest = after(newest)
+    gc.collect()
+    assert len(made) <= 4
+
+
+async def test_older_generations_than_those_that_are_asked_for_are_not_waited_for() -> None:
+    first = Generation()
+    with first:
+        second = Generation(first)
+        third = Generation(second)
+        assert [one.number for one in (first, second, third)] == [0, 1, 2]
+        await within(third.ended(1))
+        with second:
+            fourth = Generation(second)
+            await within(fourth.ended(2))
+            waiting = asyncio.create_task(fourth.ended(1))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await within(waiting)

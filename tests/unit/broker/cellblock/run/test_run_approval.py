@@ -1,0 +1,307 @@
+"""Questions of a run: its clock stands still, other calls go on, and when the run is parked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cellblock.base.questions import ParkedQuestion, QuestionId
+from cellblock.run import parking
+from cellblock.run import run as run_module
+from cellblock.run.parking import Parking
+from cellblock.run.policy.asking import Grantee, Question, Verdict
+from cellblock_worker.wire import protocol
+from support.memory_host import BOUND, HostedRun, World, codes
+from support.waits import within
+
+MakeWorld = Callable[..., World]
+
+POLICY = {"default": {"approve": ["tools.echo"]}}
+
+
+class User:
+    """Is asked, and answers when a test says so."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self.questions: list[Question] = []
+        self.grantee = Grantee("embedding", self._ask)
+
+    async def _ask(self, question: Question) -> Verdict:
+        self.questions.append(question)
+        self.asked.set()
+        return await asyncio.shield(self.answer)
+
+
+async def other(_: dict[str, Any]) -> str:
+    return "other"
+
+
+@pytest.mark.parametrize(("verdict", "sent"), [(Verdict.ACCEPTED, True), (Verdict.DECLINED, False)])
+async def test_the_clock_stands_still_and_other_calls_go_on(
+    make_world: MakeWorld, verdict: Verdict, sent: bool
+) -> None:
+    user = User()
+
+    async def play(run: HostedRun) -> None:
+        assert run.message.pause_ms == 600_000
+        run.leased()
+        held = run.call(1, "echo", {"a": 1})
+        await asyncio.wait_for(user.asked.wait(), BOUND)
+        assert run.clock == ["pause"]
+        assert await asyncio.wait_for(run.call(2, "other"), BOUND) == (True, "other")
+        assert not held.done()
+        user.answer.set_result(verdict)
+        ok, value = await asyncio.wait_for(held, BOUND)
+        assert run.clock == ["pause", "resume"]
+        assert ok is sent
+        assert value == {"a": 1} if sent else value["code"] == "APPROVAL_DECLINED"
+        run.done(ok)
+
+    world = make_world(tools={"other": other}, policy=POLICY)
+    await world.host(play)
+    response = await world.run(grantee=user.grantee)
+    assert response.result is sent
+    assert response.usage.approval_wait_ms is not None
+    first = response.tool_trace[0]
+    assert (first.ok, first.error) == ((True, None) if sent else (False, "denied by the policy"))
+    assert user.questions[0].arguments == {"a": 1}
+
+
+@pytest.mark.parametrize("how", ["timeout", "done", "lost", "aborted"])
+async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> None:
+    user = User()
+    asked_of: list[HostedRun] = []
+
+    async def play(run: HostedRun) -> None:
+        asked_of.append(run)
+        run.leased()
+        run.call(1, "echo")
+        await asyncio.wait_for(user.asked.wait(), BOUND)
+        if how == "timeout":
+            run.ended("timeout")
+        elif how == "done":
+            run.done(1)
+
+    world = make_world(policy=POLICY)
+    host = await world.host(play)
+    task = asyncio.ensure_future(world.run(grantee=user.grantee))
+    await asyncio.wait_for(user.asked.wait(), BOUND)
+    if how == "lost":
+        world.lose(host)
+    if how == "aborted":
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await world.executor.close()
+    else:
+        response = await task
+        assert codes(response) == {"timeout": ["SANDBOX_LIMIT"], "done": [], "lost": ["HOST_LOST"]}[how]
+        assert response.tool_trace[0].ok is False
+        assert response.tool_trace[0].error == "never sent: the run had ended"
+    # Nothing is said of a clock that is no more.
+    assert asked_of[0].clock == ["pause"]
+
+
+async def test_the_brokers_own_bound_waits_with_the_clock(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "HOST_GRACE_SECONDS", 0.2)
+    user = User()
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        held = run.call(1, "echo")
+        await asyncio.wait_for(user.asked.wait(), BOUND)
+        await asyncio.sleep(1)
+        assert not world.failed
+        user.answer.set_result(Verdict.ACCEPTED)
+        await asyncio.wait_for(held, BOUND)
+        # And now the host lets it pass its deadline.
+
+    world = make_world(policy=POLICY)
+    await world.host(play)
+    response = await world.run(grantee=user.grantee, limits={"timeoutMs": 300})
+    assert codes(response) == ["HOST_LOST"]
+    assert len(world.failed) == 1
+
+
+async def test_without_a_policy_the_clock_may_never_stop(make_world: MakeWorld) -> None:
+    seen: list[protocol.Run] = []
+
+    async def play(run: HostedRun) -> None:
+        seen.append(run.message)
+        run.leased()
+        assert (await asyncio.wait_for(run.call(1), BOUND))[0]
+        run.done(1)
+
+    world = make_world()
+    await world.host(play)
+    assert (await world.run(grantee=User().grantee)).result == 1
+    assert seen[0].pause_ms == 0
+
+
+async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
+    """What a worker asks for in the protocol itself passes the same doors."""
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        for number, name in enumerate(
+            ["echo", "tools.echo", "Echo", "__proto__", "mcp__tools__echo", "echo\0"], 1
+        ):
+            ok, error = await asyncio.wait_for(run.call(number, name), BOUND)
+            assert (ok, error["errorClass"]) == (False, "ToolNotFoundError"), name
+        listed = await asyncio.wait_for(run.query(10, "listTools", "tools"), BOUND)
+        assert [tool["toolName"] for tool in listed[1]] == ["other"]
+        assert (await asyncio.wait_for(run.call(11, "other"), BOUND)) == (True, "other")
+        run.done(1)
+
+    world = make_world(tools={"other": other}, policy={"default": {"tools": ["tools.other"]}})
+    await world.host(play)
+    response = await world.run()
+    assert response.result == 1
+    assert "not grant it" not in str(response.tool_trace)
+    refused = await world.run('import "@codemode/servers/tools";', grants={"tools": []})
+    assert codes(refused) == ["IMPORT_FAILURE"]
+    assert "not granted" in refused.diagnostics[0].message
+    assert "grants" in (refused.diagnostics[0].hint or "")
+
+
+def question(call: int) -> Question:
+    return Question("files", "write", False, {"n": call}, 5.0, call)
+
+
+def asked(call: int, nth: int = 1) -> ParkedQuestion:
+    """Is what the server of a call asks."""
+    return ParkedQuestion(
+        call=call, server="s", tool="t", destructive=False, input="", bytes=0, kind="elicitation", nth=nth
+    )
+
+
+class Place:
+    """A run with so many calls under way."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.parked = 0
+        self.came = asyncio.Event()
+        self.parking = Parking(lambda: self.in_flight, self._park)
+
+    def _park(self) -> None:
+        self.parked += 1
+        self.came.set()
+
+    def answered(self) -> None:
+        self.in_flight -= 1
+        self.parking.look()
+
+    def calls(self, *calls: int) -> list[int]:
+        return [question.call for question in self.parking.questions if question.call in calls]
+
+    def asks_later(self, *calls: int) -> None:
+        for call in calls:
+            self.in_flight += 1
+            self.parking.waits_for_later(question(call))
+
+
+async def gathered() -> None:
+    """Passes the time in which what is asked at once is gathered."""
+    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+
+
+async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
+    place = Place()
+    place.asks_later(1)
+    await asyncio.sleep(0)
+    place.asks_later(2)
+    await within(place.came.wait())
+    assert place.parked == 1 and sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
+    place.parking.look()
+    assert place.parked == 1
+
+
+async def test_a_call_without_a_question_holds_it_until_it_has_its_answer() -> None:
+    place = Place()
+    place.in_flight = 1
+    place.asks_later(1)
+    await gathered()
+    assert place.parked == 0
+    place.answered()
+    assert place.parked == 1
+
+
+async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest() -> None:
+    """The call that had held it asks, too: somebody who is there, a server's client, or nobody."""
+    for wait in (
+        lambda place: place.parking.waits(question(2)),
+        lambda place: place.parking.waits(asked(2)),
+        lambda place: place.parking.waits_for_later(asked(2)),
+    ):
+        place = Place()
+        place.asks_later(1)
+        place.in_flight += 1
+        await gathered()
+        assert place.parked == 0
+        wait(place)
+        assert place.parked == 1
+
+
+async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() -> None:
+    place = Place()
+    place.in_flight = 1
+    place.parking.waits(question(1))
+    await gathered()
+    assert place.parked == 0
+    place.in_flight += 1
+    assert not place.parking.park_now(), "a tool is at work"
+    place.answered()
+    assert place.parked == 0, "nor is it parked for that when the tool has answered"
+    assert place.parking.park_now() and place.parked == 1
+    assert not Place().parking.park_now(), "nobody is waited for"
+
+
+async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
+    place = Place()
+    place.in_flight = 2
+    waits = [asyncio.create_task(place.parking.until_parked(question(call))) for call in (1, 2)]
+    await within(place.came.wait())
+    assert sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+    assert place.parking.questions == {} and place.parked == 1
+
+
+async def test_an_answer_in_time_keeps_it_and_the_next_question_is_another_matter() -> None:
+    place = Place()
+    place.in_flight = 1
+    place.parking.waits_for_later(question(1))
+    place.parking.goes_on(QuestionId(1))
+    await gathered()
+    place.parking.waits(question(2))
+    assert place.parked == 0, "who can be asked now is asked"
+
+
+async def test_two_questions_of_one_call_are_one_that_waits() -> None:
+    place = Place()
+    place.in_flight = 2
+    for nth in (1, 2):
+        place.parking.waits_for_later(asked(1, nth))
+    await gathered()
+    assert place.parked == 0, "the other call asks nothing"
+    place.answered()
+    assert place.parked == 1
+
+
+async def test_one_that_is_over_is_not_parked() -> None:
+    place = Place()
+    place.asks_later(1)
+    place.parking.close()
+    await gathered()
+    place.asks_later(2)
+    place.parking.look()
+    assert place.parked == 0 and place.calls(1, 2) == [1, 2]

@@ -1,0 +1,395 @@
+"""What a lying worker can do to a journal: nothing but end its own run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cellblock.record.journal import MAX_BYTES, Journal
+from cellblock.record.recording import RecordedCall
+from cellblock.record.room import JournalRoom
+from cellblock.run.journaled import MAX_EVENT_BYTES
+from cellblock.run.keeping import REFUSED_FOR_NOW
+from cellblock.run.policy.asking import Verdict
+from cellblock.run.run import REPLAY_CPU_MS
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
+from support.memory_keeper import MemoryKeeper, Park, begin
+from support.virtual_time import VirtualTimeLoop
+
+MakeWorld = Callable[..., World]
+
+LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
+
+
+async def malformed_with_a_call(run: HostedRun) -> None:
+    run.leased()
+    run.say(protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"))
+
+
+async def malformed_apart(run: HostedRun) -> None:
+    run.leased()
+    run.say(protocol.Noted(), b"\xff" * 3000)
+
+
+async def a_place_that_nobody_asked_for(run: HostedRun) -> None:
+    run.leased()
+    run.say(protocol.Call(id=1, server="tools", tool="echo", events="@1:2"))
+
+
+async def many_small_ones(run: HostedRun) -> None:
+    run.leased()
+    for _ in range(2 * MAX_LOG_ENTRIES):
+        run.say(protocol.Noted(), b"a1")
+
+
+async def live_without_a_past(run: HostedRun) -> None:
+    run.leased()
+    run.say(protocol.Live())
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        malformed_with_a_call,
+        malformed_apart,
+        a_place_that_nobody_asked_for,
+        many_small_ones,
+        live_without_a_past,
+    ],
+)
+async def test_events_that_are_none_end_the_run(play: Play, make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(play)
+    journal = Journal.recording()
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run({"code": "1"}, journal=journal)
+    assert codes(response) == ["PROTOCOL_VIOLATION"]
+    assert world.failed == []
+
+
+@pytest.mark.parametrize("message", [protocol.Noted(), protocol.Live()])
+async def test_a_run_without_a_journal_has_no_events(
+    message: protocol.Message, make_world: MakeWorld
+) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.say(message)
+
+    world = make_world()
+    await world.host(play)
+    assert codes(await world.run()) == ["PROTOCOL_VIOLATION"]
+
+
+async def test_events_without_end_end_the_run(make_world: MakeWorld) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        for _ in range(MAX_EVENT_BYTES // len(LARGE) + 1):
+            run.say(protocol.Noted(), LARGE)
+
+    world = make_world()
+    await world.host(play)
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run({"code": "1"}, journal=Journal.recording())
+    assert codes(response) == ["SANDBOX_LIMIT"]
+
+
+async def test_events_may_come_with_each_entry(make_world: MakeWorld) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        for number in range(100):
+            run.say(protocol.Noted(), b"c%d" % number)
+            run.say(protocol.Log(level="log", ms=0), b"")
+        run.done(1)
+
+    world = make_world()
+    await world.host(play)
+    journal = Journal.recording()
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run({"code": "1"}, journal=journal)
+    assert response.ok
+    assert journal.snapshot().events.endswith("c98c99")
+
+
+async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWorld) -> None:
+    size = 50_000
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        for call_id in range(1, 9):
+            assert (await run.call(call_id, value={"x": "x" * size}))[0]
+        run.done(1)
+
+    world = make_world(limits={"max_tool_calls": 10})
+    await world.host(play)
+    journal = Journal.recording()
+    journal.most_bytes = 10 * size
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run({"code": "1"}, journal=journal)
+    assert response.ok
+    assert journal.lost is not None
+    with pytest.raises(ValueError, match="bytes"):
+        journal.snapshot()
+    assert journal.most_bytes < MAX_BYTES
+
+
+def filled(journal: Journal, size: int) -> None:
+    begin(journal)
+    assert journal.ask(1, "call", "s", "t", b"x" * size, None) is None
+
+
+def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
+    room = JournalRoom(1000, 1500)
+
+    def of(client: str, size: int) -> Journal:
+        journal = Journal(None, room=room, client=client)
+        filled(journal, size)
+        return journal
+
+    first, second = of("one", 600), of("one", 600)
+    assert first.lost is None
+    assert second.lost == "the journals of its client have over 1000 bytes in all"
+    assert (second.size, second.trace) == (0, [])
+    third = of("one", 300)
+    assert third.lost is None
+    assert of("other", 601).lost == "the journals of all together have over 1500 bytes"
+    fourth = of("other", 600)
+    assert fourth.lost is None
+    del first, third, fourth
+    fifth = of("one", 1000)
+    assert fifth.lost is None
+
+
+def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
+    room = JournalRoom(1000, 1000)
+    first = Journal(None, room=room, client="one")
+    filled(first, 600)
+    past = first.snapshot()
+    assert Journal(past, room=room, client="one").lost is not None, "while both hold it"
+    first.let_go()
+    second = Journal(past, room=room, client="one")
+    assert (second.lost, second.size, first.size) == (None, 600, 0)
+
+
+def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
+    first = Journal.recording()
+    filled(first, 10)
+    first.answered(1, True, b"1")
+    past = first.snapshot()
+    resumed = Journal.resuming(past)
+    resumed.most_bytes = 20
+    resumed.note("a1" * 20)
+    assert resumed.lost is not None
+    again = resumed.ask(1, "call", "s", "t", b"x" * 10, None)
+    assert isinstance(again, RecordedCall)
+    assert again.answer == b"1"
+
+
+async def test_intents_and_answers_are_told(make_world: MakeWorld) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        await run.call(1, value={"a": 1})
+        await run.query(2, "listServers")
+        run.done(1)
+
+    world = make_world()
+    await world.host(play)
+    told: list[tuple[int, bool | None]] = []
+    journal = Journal.recording()
+    journal.on_change = lambda call: told.append((call.id, call.ok))
+    async with asyncio.timeout(BOUND):
+        await world.executor.run({"code": "1"}, journal=journal)
+    assert told == [(1, None), (1, True), (2, None), (2, True)]
+    recording = journal.snapshot()
+    assert [(call.name, call.ok, call.answer[:8]) for call in recording.calls] == [
+        ("tools.echo", True, b'{"a":1}'),
+        ("listServers", True, b'[{"serve'),
+    ]
+    assert recording.catalog["servers"]["tools"]["tools"] == [["echo", "echo"]]
+
+
+def written(parks: list[Park]) -> MemoryKeeper:
+    """A keeper whose disk takes each park at once."""
+
+    def on_park(park: Park) -> None:
+        parks.append(park)
+        park.written.set_result(True)
+
+    return MemoryKeeper(on_park)
+
+
+def asking(keeper: MemoryKeeper) -> World:
+    return World(keeper=keeper, tools={"asks": echo}, policy={"default": {"approve": ["tools.asks"]}})
+
+
+def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
+    """A run that is parked three times: its own time and CPU time count over all its processes, its replays apart."""
+    parks: list[Park] = []
+    used_ms: list[int] = []
+    use = [(400, 0), (900, 650), (800, 790)]
+    """What each process has used, and had when it was live."""
+
+    async def play(run: HostedRun) -> None:
+        parked = len(parks)
+        run.leased()
+        await asyncio.sleep(3)
+        if parked:
+            for call_id in range(1, parked + 1):
+                assert await run.call(call_id, "asks", {}) == (True, {})
+            run.say(protocol.Live())
+            await asyncio.sleep(1)
+        run.call(parked + 1, "asks", {})
+        await run.cancelled.wait()
+        cpu_ms, replay_cpu_ms = use[parked]
+        run.ended("cancelled", cpu_ms=cpu_ms, replay_cpu_ms=replay_cpu_ms)
+
+    async def three_parks() -> list[protocol.Run]:
+        keeper = written(parks)
+        world = asking(keeper)
+        host = await world.host(play, confirms=False)
+        request = {"code": "1", "limits": {"maxCpuMs": 1000, "timeoutMs": 5000}, "durable": True}
+        assert (await world.executor.run(request)).parked
+        used_ms.append(keeper.cpu_ms(parks[-1]))
+        for _ in use[1:]:
+            kept = keeper.woken(parks[-1], {len(parks): Verdict.ACCEPTED})
+            assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+            used_ms.append(keeper.cpu_ms(parks[-1]))
+        await world.close()
+        keeper.close()
+        return [run.message for run in host.runs]
+
+    loop = VirtualTimeLoop()
+    first, second, third = loop.run_until_complete(three_parks())
+    loop.close()
+    assert used_ms == [400, 650, 660]
+    assert (first.cpu_ms, first.replay_ms, first.timeout_ms) == (1000, 0, 5000)
+    assert (second.cpu_ms, second.replay_ms) == (600, 1000 + REPLAY_CPU_MS)
+    assert third.cpu_ms == 350
+    # Three seconds, one, and what passes until each is parked.
+    assert second.timeout_ms == pytest.approx(2000, abs=200)
+    assert third.timeout_ms == pytest.approx(1000, abs=300)
+
+
+async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> None:
+    async def waits(run: HostedRun) -> None:
+        run.leased()
+
+    async def parks_again(run: HostedRun) -> None:
+        run.leased()
+        run.say(protocol.Live())
+        run.call(1, "asks", {})
+        await run.cancelled.wait()
+        replayed = REPLAY_CPU_MS + 2_000
+        run.ended("cancelled", cpu_ms=replayed + 5, replay_cpu_ms=replayed)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = asking(keeper)
+    first = await world.host(waits)
+    run = world.begin(durable=True)
+    await first.until_runs(1)
+    await turns()
+    await world.host(parks_again, identity=b"another", confirms=False)
+    world.lose(first)
+    async with asyncio.timeout(BOUND):
+        assert (await run).parked
+    assert keeper.cpu_ms(parks[0]) == 2_005
+    await world.close()
+    keeper.close()
+
+
+async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_world: MakeWorld) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.call(1, "asks", {})
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = asking(keeper)
+    await world.host(play)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
+    full = make_world(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
+    async with asyncio.timeout(BOUND):
+        response = await full.executor.run(kept.journal.request, kept=kept)
+    assert {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW, response
+    # Its broker tries it again; if that dies before, another one does.
+    assert keeper.store.owned() == [(kept.run_id, keeper.owner.name)]
+    again = MemoryKeeper(parks.append, before=keeper)
+    (kept,) = again.adopted(keeper)
+    assert kept.journal.past is not None and [call.id for call in kept.journal.past.calls] == [1]
+    await full.close()
+    keeper.close()
+
+
+async def test_a_run_whose_park_fails_ends_and_nobody_goes_on_with_it() -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.call(1, "asks", {})
+
+    keeper = MemoryKeeper(lambda park: park.written.set_result(False))
+    world = asking(keeper)
+    await world.host(play)
+    async with asyncio.timeout(BOUND):
+        response = await world.run(durable=True)
+    assert [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"] and not response.parked
+    assert "1 not started" in response.diagnostics[0].message
+    again = MemoryKeeper(lambda park: None, before=keeper)
+    assert again.adopted(keeper) == [] and [head.state for head in keeper.store.heads()] == ["ended"]
+    await world.close()
+    keeper.close()
+
+
+async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> None:
+    """It makes calls that are new: all that it uses is the script's own."""
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.call(1 + len(parks), "asks", {})
+        await run.cancelled.wait()
+        run.ended("cancelled", cpu_ms=300, replay_cpu_ms=300 if parks[1:] else 0)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = asking(keeper)
+    await world.host(play, confirms=False)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
+    assert kept.earlier_cpu_ms == 300
+    async with asyncio.timeout(BOUND):
+        assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+    assert keeper.cpu_ms(parks[1]) == 600
+    await world.close()
+    keeper.close()
+
+
+async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(make_world: MakeWorld) -> None:
+    """Its script may have come to another end; what it was asked is not asked again, and no call is made."""
+    made: list[Any] = []
+
+    async def asks(arguments: dict[str, Any]) -> None:
+        made.append(arguments)
+
+    async def play(run: HostedRun) -> None:
+        if not parks:
+            run.call(1, "asks", {})
+            await run.cancelled.wait()
+            run.ended("cancelled")
+        else:
+            run.done("early", cpu_ms=30, replay_cpu_ms=30)
+
+    parks: list[Park] = []
+    keeper = written(parks)
+    world = make_world(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
+    await world.host(play, confirms=False)
+    assert (await world.run(durable=True)).parked
+    kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
+    async with asyncio.timeout(BOUND):
+        response = await world.executor.run(kept.journal.request, kept=kept)
+    assert response.result == "early" and made == [] and not world.failed
+    assert response.usage.resumed == 1
+    keeper.close()

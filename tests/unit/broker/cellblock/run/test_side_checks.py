@@ -1,0 +1,575 @@
+"""What is checked beside a run, and how its failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import Coroutine, Iterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.failure import (
+    CORRECT_IT,
+    MAX_HINT_CHARS,
+    MAX_MESSAGE_CHARS,
+    diagnose,
+    in_script_terms,
+    places_in_stacks,
+)
+from cellblock.run.plan import make_plan
+from cellblock.run.request import read_request
+from cellblock.run.response import Diagnostic, RunResponse
+from cellblock.run.side_checks import MAX_LATE_SCRIPTS, MAX_TOLD_LATE, MAX_TOOLS, Kept, SideCheck, SideChecks
+from cellblock.run.type_errors import TypeErrors, _earlier, _with_json_text_hint
+from cellblock.script.lines import place
+from cellblock.script.source import prepare
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.tools.catalog.modules import ModuleUrls
+from cellblock.types.check.ambient import Declarations
+from cellblock.types.check.checker import Checked, TypeChecker
+from cellblock.types.check.faults import TypeFault
+from support.script_places import path_of
+from support.virtual_time import VirtualTimeLoop
+
+HOLD_SECONDS = 0.03
+SERVER = ServerEntry("x", "X", "x", tools=(ToolEntry("list", "list"), ToolEntry("rows", "rows")))
+CATALOG = Catalog(1, {"x": SERVER})
+SUCCEEDED = RunResponse(logs=[], diagnostics=[], result=1)
+FAILED = RunResponse(
+    logs=[],
+    diagnostics=[Diagnostic(severity="error", code="UNCAUGHT_EXCEPTION", message="m", path="script.js:1:1")],
+)
+
+
+class Compiler:
+    """One at a time, as the real one does it: each check takes `seconds` of virtual time, and finds one fault."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.declarations = Declarations()
+        self.unavailable = None
+        self.got: list[set[tuple[str, str]]] = []
+        self._turn = asyncio.Lock()
+
+    async def check(self, code: str, *, got: Any, **_more: Any) -> Checked:
+        async with self._turn:
+            self.got.append(set(got))
+            await asyncio.sleep(self.seconds)
+        said = "JSON text" if got else "wrong"
+        return Checked((TypeFault(f"{said} in {code.splitlines()[-1]}", None, 2, 1, is_text=bool(got)),))
+
+
+class World:
+    """Runs scripts of which nothing but the check takes time."""
+
+    def __init__(self, seconds: float) -> None:
+        settings = CellblockSettings()
+        self.compiler = Compiler(seconds)
+        checker = cast("TypeChecker", self.compiler)
+        self.checks = SideChecks(checker)
+        self.errors = TypeErrors(settings, checker)
+        self.settings = settings
+
+    def started(self, code: str, client: str = "one") -> SideCheck:
+        plan = make_plan(f'import * as x from "@codemode/servers/x";\n{code}', CATALOG, ModuleUrls())
+        side = SideCheck(self.checks, plan, CATALOG, client, self.errors.check_seconds)
+        self.errors.beside(side)
+        return side
+
+    async def ended(self, side: SideCheck, response: RunResponse) -> tuple[list[str], float]:
+        """What the response says of types, and how long it was held."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        late = side.late()
+        told = await self.errors.after(response, read_request({"code": "1"}, self.settings), side)
+        said = [found.message for found in [*told.diagnostics, *late] if found.code == "TYPE_ERROR"]
+        return said, loop.time() - began
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualTimeLoop]:
+    made = VirtualTimeLoop()
+    yield made
+    made.close()
+
+
+def run(loop: VirtualTimeLoop, work: Coroutine[Any, Any, None]) -> None:
+    loop.run_until_complete(work)
+
+
+@pytest.mark.parametrize("response", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
+@pytest.mark.parametrize(
+    ("check", "ran", "held", "is_told"),
+    [
+        (0.02, 0.0, 0.02, True),
+        (10.0, 0.0, HOLD_SECONDS, False),
+        (10.0, 9.99, 0.01, True),
+        (0.4, 0.1, HOLD_SECONDS, False),
+        (0.02, 5.0, 0.0, True),
+    ],
+)
+def test_no_response_is_held_longer_than_it_may_be(
+    loop: VirtualTimeLoop, response: RunResponse, check: float, ran: float, held: float, is_told: bool
+) -> None:
+    """`ran` is how long the script was at work: the check is beside it."""
+
+    async def work() -> None:
+        world = World(check)
+        side = world.started("x.list({});")
+        await asyncio.sleep(ran)
+        said, took = await world.ended(side, response)
+        assert took == pytest.approx(held, abs=1e-6) and bool(said) == is_told
+        await asyncio.sleep(check)
+        later, took = await world.ended(world.started("1;"), SUCCEEDED)
+        earlier = [message for message in later if message.startswith("In an earlier script of yours")]
+        assert (len(earlier), took <= HOLD_SECONDS + 1e-6) == (0 if is_told else 1, True)
+        await world.checks.close()
+
+    run(loop, work())
+
+
+def test_of_several_late_scripts_none_is_lost(loop: VirtualTimeLoop) -> None:
+    async def work() -> None:
+        world = World(0.1)
+        scripts = ["x.list(1);", "x.list(2);", "x.list(3);"]
+        for code in scripts:
+            response = FAILED if code == scripts[1] else SUCCEEDED
+            assert (await world.ended(world.started(code), response))[0] == []
+        await asyncio.sleep(1)
+        assert (await world.ended(world.started("x.list(9);", client="other"), SUCCEEDED))[0] == []
+        said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
+        assert [message.partition(" in ")[2] for message in said] == scripts
+        await asyncio.sleep(1)
+        said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
+        assert said == ["wrong in x.list(4);"], "of the script itself, no longer of one before it"
+        await world.checks.close()
+
+    run(loop, work())
+
+
+def test_what_waits_for_a_client_is_bounded_and_comes_in_order(loop: VirtualTimeLoop) -> None:
+    async def work() -> None:
+        world = World(0.01)
+        for number in range(MAX_LATE_SCRIPTS + 5):
+            found = Diagnostic(severity="warning", code="TYPE_ERROR", message=f"m{number}")
+            world.checks.tell_later("one", b"%d" % number, [found, found])
+        told: list[str] = []
+        while True:
+            said, _ = await world.ended(world.started("1;"), SUCCEEDED)
+            said = [message for message in said if message.startswith("m")]
+            assert len(said) <= MAX_TOLD_LATE
+            told += said
+            if not said:
+                break
+        assert told == [f"m{number}" for number in range(MAX_LATE_SCRIPTS) for _ in range(2)]
+        await world.checks.close()
+
+    run(loop, work())
+
+
+def test_a_text_that_nobody_expected_is_checked_while_the_script_still_runs(loop: VirtualTimeLoop) -> None:
+    async def work() -> None:
+        world = World(0.05)
+        side = world.started("x.rows({});")
+        side.answers.add("x", "rows", "text", b'"[1]"')
+        side.answers.add("x", "rows", "text", b'"[2]"')
+        await asyncio.sleep(0.11)
+        assert world.compiler.got == [set(), {("x", "rows")}], "before the script has ended"
+        said, took = await world.ended(side, FAILED)
+        assert (said, took) == (["JSON text in x.rows({});"], 0.0)
+        await world.checks.close()
+
+    run(loop, work())
+
+
+def test_a_text_that_was_a_value_after_all_is_not_told(loop: VirtualTimeLoop) -> None:
+    async def work() -> None:
+        world = World(0.0)
+        side = world.started("x.rows({});")
+        side.answers.add("x", "rows", "text", b'"[1]"')
+        await asyncio.sleep(0.01)
+        side.answers.add("x", "rows", "value", b"[1]")
+        assert (await world.ended(side, SUCCEEDED))[0] == ["wrong in x.rows({});"]
+        assert not side.answers.may_be_text(("x", "rows")) and side.answers.may_be_text(("x", "list"))
+        await world.checks.close()
+
+    run(loop, work())
+
+
+class Entry(ServerEntry):
+    """One that can be watched."""
+
+
+def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> None:
+    checks = SideChecks(None)
+    watched: list[weakref.ref[Entry]] = []
+    each = MAX_TOOLS // 20
+
+    def keep(number: int) -> None:
+        tools = tuple(ToolEntry(f"t{tool}", f"t{tool}", None, None, {}, None) for tool in range(each))
+        server = Entry("changes", "changes", "changes", version=str(number), tools=tools)
+        watched.append(weakref.ref(server))
+        key = (b"%d" % number, (id(server),), frozenset[tuple[str, str]]())
+        checks.keep(key, Kept((server,), [], 0, Checked(())))
+        # Again is no second one.
+        checks.keep(key, Kept((server,), [], 0, Checked(())))
+
+    for number in range(60):
+        keep(number)
+    gc.collect()
+    alive = [number for number, one in enumerate(watched) if one() is not None]
+    assert alive == list(range(40, 60))
+
+
+def test_sessions_that_share_their_definitions_count_once() -> None:
+    checks = SideChecks(None)
+    tools = tuple(ToolEntry(f"t{tool}", f"t{tool}", None, None, {}, None) for tool in range(MAX_TOOLS))
+    servers = [Entry("same", "same", "same", tools=tools, session=number) for number in range(30)]
+    keys = [
+        (b"%d" % number, (id(server),), frozenset[tuple[str, str]]()) for number, server in enumerate(servers)
+    ]
+    for key, server in zip(keys, servers, strict=True):
+        checks.keep(key, Kept((server,), [], 0, Checked(())))
+    assert list(checks._kept) == keys
+
+
+@pytest.mark.parametrize(
+    ("code", "line"), [("a\fb\n c", 2), ("a\u2028b\r\n c", 3), ("a\rb\u2029 c", 3), ("a\x1cb\x85\v\n c", 2)]
+)
+def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: str, line: int) -> None:
+    (told,) = _earlier([TypeFault("It is wrong.", None, line, 2)], code)
+    assert told.message == "In an earlier script of yours, at `c`: It is wrong."
+
+
+TEXTS = {("x", "rows"): "rows", ("x", "page"): "page" * 3_000}
+IMPORT = 'import * as x from "@codemode/servers/x";\n'
+
+
+async def hint_of(code: str, message: str, texts: dict[tuple[str, str], str] = TEXTS) -> str | None:
+    """The hint about an exception at `⟦`, as the response has it in the end."""
+    at = f"{IMPORT}{code}"
+    line, column = place(at, at.index("⟦"))
+    failed = RunResponse(
+        logs=[],
+        diagnostics=[
+            Diagnostic(
+                severity="error",
+                code="UNCAUGHT_EXCEPTION",
+                message=f"TypeError: {message}",
+                hint=CORRECT_IT[1],
+                path=f"script.js:{line}:{column}",
+            )
+        ],
+    )
+    (told,) = (await _with_json_text_hint(failed, texts, at.replace("⟦", ""), False)).diagnostics
+    return told.hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const rows = await x.rows({}); rows.⟦map(String);",
+        "(await x.rows({})).⟦map(String);",
+        "const { rows: get } = x; const all = await get({}); all.items.⟦map(String);",
+        "const { items } = await x.rows({}); items.⟦map(String);",
+        "const page = await x.rows({}); for (const one of ⟦page.items) one;",
+        "const page = await x.rows({}); const [first] = ⟦page.items;",
+        "const é = await x.rows({}); console.log('ü😀', é.a.⟦b);",
+        "const a = '\u2028'; const rows = await x.rows({});\n rows.⟦map(String);",
+    ],
+)
+async def test_an_exception_about_an_answer_that_was_a_text_is_told_to_parse_it(code: str) -> None:
+    told = await hint_of(code, "Cannot read properties of undefined (reading 'b')")
+    assert told == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # Of no answer at all, of another tool's, of what is parsed.
+        "const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();",
+        "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
+        "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
+        "const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});",
+        "const o = {}; await x.rows({ a: o.⟦b.c });",
+        "const rows = await x.rows({}); ⟦",
+    ],
+)
+async def test_an_exception_about_anything_else_is_not(code: str) -> None:
+    assert await hint_of(code, "Cannot read properties of undefined (reading 'b')") == CORRECT_IT[1]
+    assert await hint_of("(await x.rows({})).⟦map();", "x is not defined") == CORRECT_IT[1]
+    assert await hint_of("(await x.rows({})).⟦map();", "a.map is not a function", {}) == CORRECT_IT[1]
+
+
+async def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
+    told = await hint_of("const p = await x.page({}); p.⟦map();", "p.map is not a function")
+    assert told is not None and "answered with JSON text" in told and len(told) < 300
+
+
+SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
+URL = "data:application/javascript;base64,AAA+/="
+MODULE = "data:text/javascript;base64,QUJD"
+KINDS: list[Any] = ["module", "exception", "rejection", "result"]
+
+
+def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
+    return diagnose(kind, failure, SCRIPT, 1000)
+
+
+def test_urls_become_places_in_the_agents_source() -> None:
+    assert in_script_terms("no url: data", SCRIPT) == "no url: data"
+    assert in_script_terms(f"at f ({URL}:2:5)", SCRIPT) == "at f (script.js:2:5)"
+    assert in_script_terms(f"in {URL} and {MODULE}:1:2", SCRIPT) == "in script.js and @codemode"
+    end = SCRIPT.text.index("a.b()") + 1
+    assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
+        'import * as a from "@codemode/x"; a.b();'.index("a.b()") + 1
+    )
+
+
+def test_stacks_in_a_result_name_places_and_other_data_urls_stay() -> None:
+    text = "data:application/script:1:3 data:application/script:x data:application/javascript;base64,AAAA:1:2"
+    assert (
+        places_in_stacks(text.encode(), SCRIPT)
+        == text.replace("data:application/script:1:3", "script.js:1:3").encode()
+    )
+    assert places_in_stacks(b'{"a": 1}', SCRIPT) == b'{"a": 1}'
+
+
+def test_positions_of_absurd_length_are_text() -> None:
+    text = f"{URL}:{'1' * 5000}:{'2' * 5000}"
+    assert in_script_terms(text, SCRIPT).startswith("script.js:111")
+
+
+def test_an_exception() -> None:
+    failure = {"name": "TypeError", "message": "x is not a function", "stack": f"TypeError\n at {URL}:1:3"}
+    found = diagnosed(failure)
+    assert (found.severity, found.code) == ("error", "UNCAUGHT_EXCEPTION")
+    assert found.message == "TypeError: x is not a function"
+    assert found.path == "script.js:1:3"
+    assert found.hint and found.error_class is None
+
+
+def test_an_error_of_codemode_keeps_its_class_and_hint() -> None:
+    found = diagnosed({"name": "ToolCallError", "message": "m", "hint": "Do this."}, "module")
+    assert (found.error_class, found.hint, found.code) == ("ToolCallError", "Do this.", "UNCAUGHT_EXCEPTION")
+
+
+@pytest.mark.parametrize("cause", ["", "\n", 0, None, [], {}])
+def test_causes_of_any_kind(cause: object) -> None:
+    found = diagnosed({"name": "Error", "message": "m", "causes": [cause]})
+    assert found.message.startswith("Error: m")
+
+
+def test_the_first_line_of_the_first_cause_is_shown() -> None:
+    found = diagnosed({"name": "Error", "message": "m", "causes": ["why\nstack", "other"]})
+    assert found.message == "Error: m (cause: why)"
+
+
+def test_errors_that_an_error_sums_up_or_suppresses_are_shown() -> None:
+    failure = {
+        "name": "AggregateError",
+        "message": "m",
+        "errors": ["Error: a\nstack", "TypeError: b", "… 3 more"],
+    }
+    assert diagnosed(failure).message == "AggregateError: m (errors: Error: a | TypeError: b | … 3 more)"
+    failure = {
+        "name": "SuppressedError",
+        "message": "m",
+        "error": "Error: b\nstack",
+        "suppressed": "Error: a",
+    }
+    assert diagnosed(failure).message == "SuppressedError: m (error: Error: b; suppressed: Error: a)"
+    lies = {"name": "E", "message": "m", "errors": [{}, None, *["x"] * 99], "error": 7, "suppressed": []}
+    assert diagnosed(lies).message == "E: m (errors: x | x | x)"
+
+
+def test_what_an_error_says_is_not_changed_but_for_places_in_stacks() -> None:
+    text = f'<script src="{MODULE}"> {URL}:1:2 data:application/script:1:3'
+    found = diagnosed({"name": "Error", "message": text, "causes": [text]})
+    told = text.replace("data:application/script:1:3", "script.js:1:3")
+    assert found.message == f"Error: {told} (cause: {told})"
+
+
+def test_an_error_without_frames_may_be_another_one() -> None:
+    assert "error.stack" in (diagnosed({"name": "Error", "message": "m"}, "module").hint or "")
+    for failure in (
+        {"name": "Error", "message": "m", "stack": f"    at {URL}:1:3"},
+        {"name": "AggregateError", "message": "m"},
+        {"name": "Error", "message": "m", "hint": "Do this."},
+    ):
+        assert "error.stack" not in (diagnosed(failure, "module").hint or "")
+
+
+def test_a_rejection_and_a_thrown_value() -> None:
+    assert (
+        diagnosed({"name": "Error", "message": "m"}, "rejection").message == "Unhandled rejection: Error: m"
+    )
+    assert diagnosed({"name": "Thrown value", "message": "3"}).message == "3"
+
+
+def test_syntax_and_import_failures() -> None:
+    found = diagnosed({"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"}, "module")
+    assert (found.code, found.path) == ("SYNTAX_ERROR", "script.js:3:4")
+    assert found.message == "SyntaxError: Unexpected token ')'"
+    text = f"The requested module '{MODULE}' does not provide an export named 'nope' at {URL}:1:10"
+    found = diagnosed({"name": "SyntaxError", "message": text}, "module")
+    assert (found.code, found.message) == ("IMPORT_FAILURE", "The module has no export nope.")
+    assert found.path == "script.js:1:10"
+
+
+@pytest.mark.parametrize("code", ["1;\u2028\t'💥'; let a = ;", "\ufeff/*\r*/ let a = ;", "'\t\t'; let a = ;"])
+def test_a_syntax_error_of_denos_parser_has_its_place_in_the_agents_source(code: str) -> None:
+    """It ends lines with LF only, counts characters, tabs for two, and sees no byte order mark."""
+    before = code.removeprefix("\ufeff")[:-1]
+    text = f"SyntaxError: Expression expected\n  |\n1 | x\n    at {URL}:1:{len(before) + before.count(chr(9)) + 1}"
+    body = {"name": "TypeError", "message": text}
+    found = diagnose("module", body, prepare(code, lambda _: None, ""), 1000)
+    assert (found.code, found.message) == ("SYNTAX_ERROR", "SyntaxError: Expression expected")
+    assert found.path == path_of(code, len(code) - 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Bad", "Bad"),
+        (f"Bad at {URL}:3:4", "Bad"),
+        (f"Bad \t at {URL}:3:4", "Bad"),
+        (f"Bad at {URL}:3:4 and more", "Bad at script.js:3:4 and more"),
+        (f"Bad at  {URL}:3:4", "Bad at  script.js:3:4"),
+        (f"Bat {URL}:3:4", "Bat script.js:3:4"),
+        (f"Bad at {URL}:3:4\tx", "Bad at script.js:3:4\tx"),
+        (f"Bad at {URL}:3:4\nsecond line", "Bad"),
+        (f"at {URL}:3:4", "at script.js:3:4"),
+        (f"Bad at {URL}:3:4/x", "Bad"),
+    ],
+)
+def test_the_place_at_the_end_of_a_syntax_error_is_not_said_twice(said: str, shown: str) -> None:
+    # The place is looked for in the whole message: one is there in any case.
+    found = diagnosed({"name": "SyntaxError", "message": f"{said}\n{URL}:1:1"}, "module")
+    assert (found.code, found.message) == ("SYNTAX_ERROR", f"SyntaxError: {shown}")
+
+
+TWO = prepare(
+    'import { a } from "@codemode/discovery";\nimport * as b from "@codemode/servers/s";\n',
+    lambda _: "data:text/javascript;base64,QUJD",
+    "",
+)
+EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s": ["act", "get_sum"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "hint"),
+    [
+        (1, "listTool", "Did you mean listTools or getTool?"),
+        (1, "get_sum", "It exports getTool, listTools."),
+        (1, "default", "There is no default export: import the names, or `import * as`."),
+        (2, "get_sun", "Did you mean get_sum?"),
+        (2, "listTools", "Use the names in the server's __meta__.tools, or `import * as`."),
+        (2, "subtract", "Use the names in the server's __meta__.tools, or `import * as`."),
+        (2, "default", "There is no default export: import the names, or `import * as`."),
+    ],
+)
+def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
+    text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
+    failure = {"name": "SyntaxError", "message": text}
+    found = diagnose("module", failure, TWO, 1000, EXPORTS)
+    assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "where", "hint"),
+    [
+        ("TypeError", "b.get-sum is not a function", True, "Did you mean get_sum?"),
+        ("TypeError", "rows.get-sum is not a function", True, "Correct the script at that position"),
+        ("TypeError", "b.c.get-sum is not a function", True, "Correct the script at that position"),
+        ("TypeError", "(intermediate value).get-sun is not a function", True, "Did you mean get_sum?"),
+        (
+            "TypeError",
+            "ev.hidden-tool is not a function",
+            True,
+            "The tool hidden-tool is left out: it is new. Ask.",
+        ),
+        ("ReferenceError", "require is not defined", True, "The sandbox has no require: write `import`"),
+        ("ReferenceError", "fetch is not defined", True, "The sandbox has no fetch"),
+        ("ReferenceError", "mine is not defined", True, "Correct the script at that position"),
+        ("Thrown value", "x", False, "Throw an Error in place of a plain value"),
+        ("Error", "x", False, "Correct what the message names, or catch"),
+        ("Error", "x", True, "Correct the script at that position"),
+    ],
+)
+def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint: str) -> None:
+    failure = {"name": name, "message": message, "stack": f"{name}\n at {URL}:1:3" if where else ""}
+    withheld = {"hidden_tool": Withheld("hidden-tool", "hidden_tool", "it is new", "Ask.")}
+    found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld)
+    assert found.hint is not None and found.hint.startswith(hint)
+    assert (found.path is None) == (not where)
+
+
+def test_a_return_outside_of_functions_is_told_of_the_result() -> None:
+    found = diagnosed({"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"}, "module")
+    assert found.hint == "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
+
+
+def test_the_end_of_memory_is_a_limit() -> None:
+    found = diagnosed({"name": "RangeError", "message": "Array buffer allocation failed"})
+    assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
+    assert "1000" in found.message
+
+
+def test_a_result_that_is_no_json() -> None:
+    found = diagnosed({"name": "ResultError", "message": "a function", "path": "/a/0"}, "result")
+    assert (found.code, found.message, found.path) == ("RESULT_NOT_JSON", "a function", "/a/0")
+
+
+def test_messages_are_capped() -> None:
+    for kind in KINDS:
+        assert len(diagnosed({"name": "E", "message": "x" * 100_000}, kind).message) <= MAX_MESSAGE_CHARS
+
+
+def test_texts_of_a_worker_that_is_taken_over_are_cut_and_take_no_time() -> None:
+    huge = "H" * 10_000_000
+    for kind in KINDS:
+        for mark in ["", "SyntaxError: ", "not a dependency ", "does not provide an export named '"]:
+            message = f"{URL}:1:1 {mark}{' ' * 200_000}{URL}:1:1 {huge}"
+            body = {"name": huge, "message": message, "stack": huge, "hint": huge, "path": huge}
+            began = time.process_time()
+            found = diagnosed({**body, "causes": [huge]}, kind)
+            assert time.process_time() - began < 0.2
+            assert len(found.message) <= MAX_MESSAGE_CHARS
+            assert len(found.hint or "") <= MAX_HINT_CHARS and len(found.path or "") <= MAX_HINT_CHARS
+    spaces = f"{URL}:1:1{' ' * 8000}x"
+    began = time.process_time()
+    for _ in range(20):
+        diagnosed({"name": "Error", "message": spaces}, "module")
+    assert time.process_time() - began < 0.2, "not quadratic in what is left either"
+
+
+def test_a_long_name_that_is_no_export_is_shown_in_part() -> None:
+    text = f"{URL}:1:1 does not provide an export named '{'n' * 7000}'"
+    found = diagnosed({"name": "SyntaxError", "message": text}, "module")
+    assert found.code == "IMPORT_FAILURE" and len(found.message) < MAX_MESSAGE_CHARS
+    assert found.message.startswith("The module has no export nnnn")
+
+
+pieces = st.sampled_from(
+    [URL, MODULE, ":1:1", ":0:0", "\n", "SyntaxError: ", "Cannot import", "data:", "x", ""]
+)
+texts = st.lists(pieces, max_size=6).map("".join)
+fields = st.sampled_from(["name", "message", "stack", "hint", "path", "causes", "errorClass"])
+bodies = (
+    st.none() | st.lists(texts) | st.dictionaries(fields, texts | st.integers() | st.lists(texts | st.none()))
+)
+
+
+@given(bodies, st.sampled_from(KINDS))
+def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None:
+    found = diagnosed(body, kind)
+    assert found.severity == "error" and found.hint
+    if found.code in ("SYNTAX_ERROR", "IMPORT_FAILURE", "RESULT_NOT_JSON"):
+        assert URL not in found.message

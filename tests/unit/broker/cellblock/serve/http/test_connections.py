@@ -1,0 +1,281 @@
+"""Connections: how many there are, what they hold of memory, and what they write in one turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import struct
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import uvicorn
+
+from cellblock.serve.http.bodies import Memory
+from cellblock.serve.http.caller import network_of
+from cellblock.serve.http.connection import BoundedConnection, connections_bounded_by
+from cellblock.serve.http.connections import Connections
+from support.waits import until
+
+
+@dataclass(eq=False)
+class Held:
+    address: str
+    idle: bool = True
+    gone: bool = False
+
+    def abort(self) -> None:
+        self.gone = True
+
+
+class Front:
+    def __init__(self, total: int, share: int) -> None:
+        self.places = Connections(total, share)
+        self.made: list[Held] = []
+
+    def enter(self, address: str = "10.0.0.1") -> Held:
+        made = Held(address)
+        self.made.append(made)
+        self.places.enter(made)
+        return made
+
+    def holder(self, name: str, *, idle: bool = True) -> tuple[Held, bool]:
+        made = self.enter()
+        made.idle = idle
+        return made, self.places.prove(made, name)
+
+    def open(self) -> int:
+        return sum(not one.gone for one in self.made)
+
+
+def test_the_oldest_stranger_of_the_address_with_most_makes_room() -> None:
+    world = Front(8, 8)
+    quiet = world.enter("10.0.0.2")
+    noisy = [world.enter() for _ in range(7)]
+    for _ in range(20):
+        newest = world.enter()
+        assert not newest.gone
+    assert world.open() == 8
+    assert not quiet.gone
+    assert all(one.gone for one in noisy)
+
+
+def test_a_newcomer_lives_while_as_many_come_after_it_as_strangers_have_places() -> None:
+    world = Front(16, 16)
+    for _ in range(16):
+        world.holder("ada")
+    for _ in range(30):
+        newcomer = world.enter()
+        for _ in range(3):
+            world.enter()
+        assert not newcomer.gone
+        assert world.places.prove(newcomer, "ada")
+
+
+def test_strangers_never_push_out_a_holder() -> None:
+    world = Front(8, 8)
+    held = [world.holder("ada")[0] for _ in range(6)]
+    for number in range(100):
+        world.enter(f"10.0.{number}.1")
+    assert not any(one.gone for one in held)
+    assert world.open() == 8
+
+
+def test_a_holder_has_its_share_and_closes_its_own_idle_ones_for_more() -> None:
+    world = Front(16, 4)
+    held = [world.holder("ada") for _ in range(4)]
+    newest, stays = world.holder("ada")
+    assert stays
+    assert held[0][0].gone and not newest.gone
+    for one, _ in held:
+        one.idle = False
+    newest.idle = False
+    assert world.holder("ada", idle=False)[1] is False
+    assert world.holder("eve")[1] is True
+
+
+def test_who_has_most_makes_room_when_all_places_are_taken() -> None:
+    world = Front(8, 8)
+    mine = [world.holder("ada")[0] for _ in range(6)]
+    assert world.holder("eve")[1]
+    assert mine[0].gone and not mine[1].gone
+    assert world.holder("eve")[1]
+    assert world.holder("eve")[1]
+    assert sum(one.gone for one in mine) == 3
+    # Half and half: eve's next one costs eve.
+    eves = [one for one in world.made if one not in mine and not one.gone]
+    assert world.holder("eve")[1]
+    assert sum(one.gone for one in mine) == 3
+    assert sum(one.gone for one in eves) == 1
+
+
+def test_who_comes_late_is_refused_where_all_are_busy() -> None:
+    world = Front(8, 8)
+    for _ in range(6):
+        assert world.holder("ada", idle=False)[1]
+    assert not world.holder("eve", idle=False)[1]
+
+
+def test_places_come_back() -> None:
+    world = Front(4, 4)
+    for _ in range(50):
+        one = world.enter()
+        world.places.prove(one, "ada")
+        world.places.prove(one, "ada")
+        world.places.leave(one)
+        world.places.leave(one)
+    assert world.open() == 50, "nobody was sent away"
+
+
+def test_a_proxy_may_carry_several_holders_on_one_connection() -> None:
+    world = Front(4, 1)
+    one, _ = world.holder("ada")
+    assert world.places.prove(one, "eve")
+    assert world.holder("ada", idle=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("no:address", "no:address"),
+    ],
+)
+def test_an_ipv6_network_is_one_stranger(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+BOUND = 20.0
+PROTOCOL = connections_bounded_by(10.0, Connections(8, 8))
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def _app(scope: dict[str, Any], _receive: object, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    if scope["path"] == "/later":
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": b"body"})
+
+
+class _Wire(asyncio.Transport):
+    """What asyncio would send, piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.pieces: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 7
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _connection() -> BoundedConnection:
+    config = uvicorn.Config(
+        _app,  # pyright: ignore[reportArgumentType]
+        http=PROTOCOL, log_config=None, lifespan="off", interface="asgi3",
+        server_header=False, date_header=False,
+    )  # fmt: skip
+    config.load()
+    connection = PROTOCOL(config, uvicorn.Server(config).server_state, {})  # pyright: ignore[reportCallIssue]
+    assert isinstance(connection, BoundedConnection)
+    return connection
+
+
+async def _answered(request: bytes, pieces: int) -> _Wire:
+    wire, connection = _Wire(), _connection()
+    connection.connection_made(wire)
+    connection.data_received(request)
+    async with asyncio.timeout(BOUND):
+        while len(wire.pieces) < pieces or not wire.pieces[-1].endswith(b"body"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    connection.connection_lost(None)
+    return wire
+
+
+async def test_head_and_body_of_a_response_leave_together() -> None:
+    wire = await _answered(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 1)
+    assert len(wire.pieces) == 1
+    assert wire.pieces[0].startswith(b"HTTP/1.1 200") and wire.pieces[0].endswith(b"\r\n\r\nbody")
+
+
+async def test_what_comes_in_another_turn_is_not_waited_for() -> None:
+    wire = await _answered(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n", 2)
+    assert wire.pieces[0].endswith(b"\r\n\r\n") and wire.pieces[1:] == [b"body"]
+
+
+async def test_a_connection_is_closed_after_its_last_response_has_left() -> None:
+    wire = await _answered(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 1)
+    assert wire.closed and wire.pieces[-1].endswith(b"body")
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+async def test_a_lost_connection_does_not_wait_for_the_collector(is_reset: bool) -> None:
+    loop = asyncio.get_running_loop()
+    made = list[weakref.ref[BoundedConnection]]()
+
+    def connection() -> BoundedConnection:
+        one = _connection()
+        made.append(weakref.ref(one))
+        return one
+
+    server = await loop.create_server(connection, "127.0.0.1", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            if is_reset:
+                linger = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.close()
+        await until(lambda: not any(one() for one in made), "every connection is gone")
+    finally:
+        gc.enable()
+        server.close()
+    assert len(made) == 8
+
+
+def test_a_client_a_principal_and_all_together_have_bounds() -> None:
+    memory = Memory(1000, 500)
+    with contextlib.ExitStack() as stack:
+
+        def charge(client: str, principal: str) -> Callable[[int], bool]:
+            return stack.enter_context(memory.charge(client, principal))
+
+        first, second, third = (charge(f"c{number}", "ada") for number in range(3))
+        assert first(250)
+        assert not first(251), "a quarter for a client"
+        assert not charge("c0", "ada")(1)
+        assert second(250)
+        assert not third(1), "half for a principal"
+        assert all(charge(f"e{number}", "eve")(250) for number in range(2))
+        assert memory.held == 1000
+        assert not charge("z", "zoe")(1)
+        assert first(10) and memory.held == 760
+    assert memory.held == 0
+
+
+def test_a_client_named_like_a_principal_is_not_one() -> None:
+    memory = Memory(1000, 500)
+    with memory.charge("same", "same") as held:
+        assert held(250)
+        assert memory.held == 250

@@ -1,0 +1,218 @@
+"""Who gets the dashboard's pages, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cellblock.observe.metrics import Metrics
+from cellblock.observe.tally import Tally
+from cellblock.observe.view import View
+from cellblock.run.board import Board
+from cellblock.serve.http.caller import Authenticator
+from cellblock.serve.http.logins import CODE_SECONDS, COOKIE_SECONDS, MAX_CODES, MAX_COOKIES, Logins
+from cellblock.serve.http.pages import (
+    CODE_PATH,
+    LOGIN_PATH,
+    METRICS_PATH,
+    STATE_PATH,
+    Guards,
+    Pages,
+    SignedIn,
+)
+from cellblock.serve.http.parked_pages import ParkedPages
+from cellblock.serve.http.refusal import Refusals, Refused
+from support.asgi import ask
+from support.still_broker import StillBroker
+
+
+class NothingWaits:
+    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
+        return []
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pages(clock: Clock) -> Pages:
+    tally = Tally()
+    parked = ParkedPages(cast(Any, NothingWaits()))
+    return Pages(
+        View(StillBroker(), tally, Board(10), "1"), Metrics(tally, StillBroker()), parked=parked, clock=clock
+    )
+
+
+class NoToken:
+    async def verify_token(self, token: str) -> None:
+        return None
+
+
+class Refusing:
+    """Stands in front of what the token alone opens."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        pass
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise Refused(401)
+
+
+def answer(pages: Pages, method: str, path: str, *, token: bool = True, **headers: str) -> Response:
+    """An answer to whoever has the token, or has shown these headers alone."""
+    authenticator = Authenticator(None if token else NoToken())
+
+    def browser(logins: Logins) -> list[Middleware]:
+        return [Middleware(SignedIn, logins, authenticator)]
+
+    owner = [] if token else [Middleware(Refusing)]
+    guards = Guards(open=[], token=owner, owner=owner, browser=browser, decision=[])
+    app = Refusals(Router(pages.routes(guards), redirect_slashes=False))
+    return asyncio.run(ask(app, method, path, caller=None, **headers))
+
+
+def code_of(pages: Pages) -> str:
+    return json.loads(answer(pages, "POST", CODE_PATH).body)["path"].partition("code=")[2]
+
+
+def log_in(pages: Pages, code: str) -> tuple[int, MutableHeaders]:
+    page = answer(pages, "GET", f"{LOGIN_PATH}?code={code}", token=False)
+    return page.status_code, page.headers
+
+
+def login_of(pages: Pages) -> tuple[str, str]:
+    """A new login's cookie and key."""
+    status, headers = log_in(pages, code_of(pages))
+    path, _, key = headers["location"].partition("#key=")
+    assert (status, path) == (303, "/dashboard") and len(key) == 43
+    return headers["set-cookie"].split(";")[0], key
+
+
+def cookie_of(pages: Pages) -> str:
+    return login_of(pages)[0]
+
+
+def knows(pages: Pages, path: str, cookie: str) -> bool:
+    return answer(pages, "GET", path, token=False, cookie=cookie).status_code != 401
+
+
+def decides(pages: Pages, cookie: str, key: str) -> bool:
+    """Whether a cookie and a key are of one login, which may decide."""
+    page = answer(pages, "GET", "/dashboard/parked", token=False, cookie=cookie, x_cellblock_key=key)
+    return page.status_code == 200 and json.loads(page.body)["decides"]
+
+
+def test_a_code_logs_in_once(pages: Pages) -> None:
+    code = code_of(pages)
+    status, headers = log_in(pages, code)
+    assert status == 303
+    cookie = headers["set-cookie"]
+    for flag in ("HttpOnly", "SameSite=Strict", "Path=/dashboard"):
+        assert flag in cookie
+    assert "Secure" not in cookie
+    assert knows(pages, STATE_PATH, cookie.split(";")[0])
+    status, headers = log_in(pages, code)
+    assert status == 403 and "set-cookie" not in headers
+
+
+def test_over_tls_the_cookie_stays_there() -> None:
+    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), None, secure=True)
+    assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
+
+
+def test_codes_and_cookies_end(pages: Pages, clock: Clock) -> None:
+    code = code_of(pages)
+    clock.now += CODE_SECONDS + 1
+    assert log_in(pages, code)[0] == 403
+    cookie = cookie_of(pages)
+    clock.now += COOKIE_SECONDS
+    assert knows(pages, STATE_PATH, cookie)
+    clock.now += 1
+    assert not knows(pages, STATE_PATH, cookie)
+
+
+def test_a_key_counts_with_its_own_cookie_alone(pages: Pages, clock: Clock) -> None:
+    (cookie, key), (other, others_key) = login_of(pages), login_of(pages)
+    assert decides(pages, cookie, key) and decides(pages, other, others_key)
+    for wrong in ("", "x", key[:-1], key + "x", others_key, cookie, "\xff", f"{key}, {key}"):
+        assert not decides(pages, cookie, wrong)
+    assert not decides(pages, "", key)
+    assert decides(pages, f"{cookie}; {other}", others_key)
+    clock.now += COOKIE_SECONDS + 1
+    assert not decides(pages, cookie, key)
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    ["", "cellblock_dashboard=", "cellblock_dashboard=x", "x=y; cellblock_dashboard", "\xff\xfe;=;;"],
+)
+def test_other_cookies_open_nothing(pages: Pages, cookie: str) -> None:
+    cookie_of(pages)
+    assert not knows(pages, STATE_PATH, cookie)
+
+
+def test_codes_and_cookies_are_bounded(pages: Pages) -> None:
+    codes = [code_of(pages) for _ in range(MAX_CODES + 1)]
+    assert log_in(pages, codes[0])[0] == 403
+    assert log_in(pages, codes[-1])[0] == 303
+    cookies = [cookie_of(pages) for _ in range(MAX_COOKIES + 1)]
+    assert not knows(pages, STATE_PATH, cookies[0])
+    assert knows(pages, STATE_PATH, cookies[-1])
+
+
+@pytest.mark.parametrize("path", ["/dashboard", STATE_PATH, "/dashboard/runs/x", METRICS_PATH, LOGIN_PATH])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_can_be_changed(pages: Pages, path: str, method: str) -> None:
+    assert answer(pages, method, path).status_code == 405
+
+
+def test_a_code_is_not_given_to_a_link(pages: Pages) -> None:
+    assert answer(pages, "GET", CODE_PATH).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/dashboard", "/dashboard/app.js", "/dashboard/app.css", STATE_PATH])
+def test_every_page_is_guarded_by_its_headers(pages: Pages, path: str) -> None:
+    page = answer(pages, "GET", path)
+    headers = page.headers
+    assert page.status_code == 200
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_the_page_needs_nothing_from_elsewhere(pages: Pages) -> None:
+    for path in ("/dashboard", "/dashboard/app.js", "/dashboard/app.css"):
+        text = bytes(answer(pages, "GET", path).body).decode()
+        assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
+        assert "innerHTML" not in text and "onclick" not in text and "<style" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dashboard/../mcp",
+        "/dashboard/runs/",
+        "/dashboard/runs/../state",
+        "/dashboard/x",
+    ],
+)
+def test_unknown_paths(pages: Pages, path: str) -> None:
+    assert answer(pages, "GET", path).status_code == 404

@@ -1,0 +1,404 @@
+"""Lists that change: who is told, and what they then see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import mcp_types as types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client, MCPError
+
+from cellblock.app.assembly import front_config
+from cellblock.base.callbacks import Listeners
+from cellblock.base.settings.settings import Settings
+from cellblock.base.store import LocalStore
+from cellblock.run.policy.policy import Policy
+from cellblock.run.response import LogEntry, TraceEntry
+from cellblock.serve.client import Owner
+from cellblock.serve.mcp import list_changes, live, surface
+from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING_LOGS, LiveRun, LogLevels, one_line
+from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.outputs.kept_outputs import Output, keeping
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from support.entries import settings
+from support.waits import until, within
+
+
+class Standing:
+    """What a front-end needs of a broker that runs nothing."""
+
+    def __init__(self, made: Settings, *servers: ServerEntry) -> None:
+        self.front_config = front_config(made)
+        self.policy = Policy(made.cellblock.policy)
+        self.listeners = Listeners()
+        self.watch_catalog = self.listeners.add
+        self.catalog = self.known_catalog = Catalog()
+        self.show(*servers)
+
+    async def about_to_answer(self) -> None:
+        """Nothing connects here."""
+
+    def show(self, *servers: ServerEntry) -> None:
+        self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
+        self.listeners.tell()
+
+
+def server(server_id: str, *names: str) -> ServerEntry:
+    tools = tuple(ToolEntry(name, name, f"Does {name}.", None, {"type": "object"}) for name in names)
+    return ServerEntry(server_id, server_id, server_id, tools=tools)
+
+
+@asynccontextmanager
+async def following(
+    service: Any, said: list[str], kept: Any = None, **options: Any
+) -> AsyncGenerator[Client]:
+    """A client of an older revision that notes what it is told."""
+
+    async def on_message(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            said.append("tools")
+        elif isinstance(message, types.ResourceListChangedNotification):
+            said.append("resources")
+
+    client = Client(
+        FrontServer(service, version="1", **options).open(kept),
+        mode="legacy",
+        message_handler=on_message,
+        cache=None,
+    )
+    async with client:
+        # The server has then had what comes before: that the client is initialized.
+        await client.list_tools()
+        yield client
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_changes, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(list_changes, "PAUSE_SECONDS", 0.0)
+
+
+async def settled(said: list[str], *wanted: str) -> None:
+    await until(lambda: len(said) >= len(wanted), f"{wanted}, of which came {said}")
+    assert sorted(said) == sorted(wanted)
+    said.clear()
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path) -> None:
+    policy = {"clients": {"stdio:guest": {"tools": ["files.*"]}}}
+    service = Standing(settings(tmp_path, policy=policy), server("files", "read"))
+    everyone: list[str] = []
+    guest: list[str] = []
+    async with (
+        following(service, everyone, owner_of=lambda _: Owner("stdio:owner", "stdio")),
+        following(service, guest, owner_of=lambda _: Owner("stdio:guest", "stdio")),
+    ):
+        service.show(server("files", "read"), server("secret", "launch"))
+        await settled(everyone, "tools", "resources")
+        # The same content in other objects, as after a reconnection; another server's tools.
+        service.show(server("files", "read"), server("secret", "launch", "abort"))
+        await settled(everyone, "tools")
+        assert guest == []
+        service.show(server("files", "read", "write"))
+        await settled(everyone, "tools", "resources")
+        await settled(guest, "tools")
+    service.show()
+    await asyncio.sleep(0)
+    assert (everyone, guest) == ([], []), "who has gone is told nothing"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: Path) -> None:
+    service = Standing(settings(tmp_path), server("files", "read"))
+    said: list[str] = []
+    async with following(service, said) as client:
+        for _ in range(50):
+            await client.session.send_notification(types.InitializedNotification())
+        await client.list_tools()
+        service.show(server("files", "read", "write"))
+        await until(lambda: said, "the change")
+        await client.list_tools()
+        assert said == ["tools"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None:
+    made = settings(tmp_path, outputs={"inline_bytes": 1024})
+    service = Standing(made, server("files", "read"))
+    mine: list[str] = []
+    other: list[str] = []
+    async with keeping(made.cellblock.outputs, LocalStore(tmp_path)) as kept:
+        assert kept is not None
+        async with (
+            following(service, mine, owner_of=lambda _: Owner("ada", "stdio"), kept=kept) as client,
+            following(service, other, owner_of=lambda _: Owner("bob", "stdio"), kept=kept),
+        ):
+            await kept.keep(Owner("ada", "stdio"), [Output("result", "application/json", b"[1]")])
+            await settled(mine, "resources")
+            assert len((await client.list_resources()).resources) == 2
+            assert other == []
+
+
+async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_changes, "GATHER_SECONDS", 0.05)
+    monkeypatch.setattr(list_changes, "PAUSE_SECONDS", 3600.0)
+    service = Standing(settings(tmp_path), server("files", "read"))
+    said: list[str] = []
+    async with following(service, said):
+        for number in range(1000):
+            service.show(server("files", f"tool_{number}"))
+        await settled(said, "tools")
+        service.show(server("files", "another"))
+        await asyncio.sleep(0.2)
+        assert said == [], "not before the pause is over"
+
+
+async def test_streams_have_a_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_changes, "MAX_STREAMS", 2)
+    service: Any = Standing(settings(tmp_path), server("files", "read"))
+    async with Client(FrontServer(service, version="1").open()) as client, AsyncExitStack() as open_streams:
+        for _ in range(2):
+            await open_streams.enter_async_context(client.listen(tools_list_changed=True))
+        with pytest.raises(MCPError, match="2 streams of changes are open already"):
+            await within(open_streams.enter_async_context(client.listen(tools_list_changed=True)))
+        await open_streams.aclose()
+        await until(room(client), "those that ended have given their places back")
+
+
+def room(client: Client) -> Callable[[], bool]:
+    """Whether one more stream is taken; asked in the background, since `until` does not wait."""
+    found: list[bool] = []
+
+    async def ask() -> None:
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True):
+                    found.append(True)
+                    return
+            except MCPError:
+                await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(ask())
+    return lambda: bool(found) and task.done()
+
+
+async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -> None:
+    service: Any = Standing(settings(tmp_path), server("files", "read"))
+    made = FrontServer(service, version="1").open()
+    async with Client(made, mode="legacy"):
+        service.show(server("files", "read", "write"))
+        async with Client(made, mode="legacy") as late:
+            assert "- files: read, write" in ((await late.list_tools()).tools[0].description or "")
+
+
+async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
+    tmp_path: Path, at_once: None
+) -> None:
+    """As it is shown by its pins, before anything is known of its name and version."""
+
+    def starting(*servers: ServerEntry) -> Catalog:
+        known = {one.server_id: one for one in servers}
+        return Catalog(1, known, {}, ids={name: name for name in known}, starting=frozenset(known))
+
+    for other, told in ((("read",), False), (("read", "write"), True)):
+        service = Standing(settings(tmp_path))
+        service.catalog = service.known_catalog = starting(server("files", "read"))
+        said: list[str] = []
+        async with following(service, said):
+            said.clear()
+            started = replace(server("files", *other), server_name="Files", version="2", description="Reads.")
+            service.show(started)
+            if told:
+                await settled(said, "tools")
+            service.show(started, server("more", "thing"))
+            await settled(said, "tools", "resources")
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("is_looked_at_before", [False, True])
+async def test_what_starts_while_the_list_is_made_is_told(
+    is_looked_at_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Standing(settings(tmp_path))
+    service.catalog = service.known_catalog = Catalog(
+        1, {}, {"late": "still connecting"}, ids={"late": "late"}, starting=frozenset({"late"})
+    )
+    said: list[str] = []
+    looked: list[Catalog] = []
+
+    async def made(catalog: Catalog) -> None:
+        if not looked:
+            looked.append(catalog)
+            service.show(server("late", "tool"))
+            await until(lambda: not is_looked_at_before or "tools" in said, "told while the list is made")
+
+    async with following(service, said) as client:
+        monkeypatch.setattr(surface, "made_beside", made)
+        (tool,) = (await client.list_tools()).tools
+        assert "late: tool" not in (tool.description or "")
+        await until(
+            lambda: said.count("tools") == 1 + is_looked_at_before, f"told after the list, too: {said}"
+        )
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_server_without_connection_is_no_news_when_another_has_started(tmp_path: Path) -> None:
+    """The manual tells of both: their texts come parsed."""
+    parsed = {"servers": {"gone": {"unwrap": "json"}, "files": {"unwrap": "json"}}}
+    made = settings(tmp_path, {name: {"command": "x"} for name in ("files", "gone")}, schemas=parsed)
+    service = Standing(made)
+    files, ids = server("files", "read"), {name: name for name in ("files", "gone")}
+    gone = {"gone": "it exited"}
+    service.catalog = service.known_catalog = Catalog(
+        1, {"files": files}, gone, ids=ids, starting=frozenset({"files"})
+    )
+    said: list[str] = []
+    async with following(service, said):
+        service.catalog = service.known_catalog = Catalog(2, {"files": files}, gone, ids=ids)
+        service.listeners.tell()
+        await asyncio.sleep(0.1)
+        service.show(files, server("more", "thing"))
+        await settled(said, "tools", "resources")
+
+
+CALL = TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)
+
+
+class Session:
+    """Takes what is sent; `reads` False: a client that does not."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.reads = reads
+        self.logs: list[tuple[str, Any]] = []
+        self.progress: list[tuple[float, str]] = []
+
+    async def send_notification(
+        self, notification: types.LoggingMessageNotification, related: object
+    ) -> None:
+        assert related == 7
+        if not self.reads:
+            await asyncio.sleep(1e6)
+        self.logs.append((notification.params.level, notification.params.data))
+
+    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
+        self.progress.append((progress, message))
+
+
+def context(session: Session, **fields: Any) -> Any:
+    values = {"session": session, "request_id": 7, "protocol_version": "2025-11-25", "meta": None}
+    return cast("Any", SimpleNamespace(**{**values, **fields}))
+
+
+def log(level: Any, message: str = "m") -> LogEntry:
+    return LogEntry(level=level, message=message, time_ms=1)
+
+
+async def told(level: types.LoggingLevel | None, *entries: LogEntry) -> list[tuple[str, Any]]:
+    session, run = Session(), LiveRun(level, 60)
+    async with run.reporting(context(session)):
+        for entry in entries:
+            assert run.observer.on_log is not None
+            run.observer.on_log(entry)
+    return session.logs
+
+
+EVERY = [log("debug", "d"), log("log", "l"), log("warn", "w"), log("error", "e")]
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (None, []),
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("notice", ["warning", "error"]),
+        ("error", ["error"]),
+        ("critical", []),
+    ],
+)
+async def test_logs_from_the_clients_level_on(level: types.LoggingLevel | None, expected: list[str]) -> None:
+    assert [sent for sent, _ in await told(level, *EVERY)] == expected
+
+
+async def test_of_too_many_logs_the_newest_are_sent() -> None:
+    sent = await told("debug", *(log("log", str(number)) for number in range(2 * MAX_WAITING_LOGS)))
+    assert [data for _, data in sent] == [
+        str(number) for number in range(MAX_WAITING_LOGS, 2 * MAX_WAITING_LOGS)
+    ]
+
+
+async def test_a_client_that_does_not_read_does_not_hold_its_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "FAREWELL_SECONDS", 0.05)
+    run = LiveRun("debug", 60)
+    async with asyncio.timeout(20), run.reporting(context(Session(reads=False))):
+        assert run.observer.on_log is not None
+        run.observer.on_log(log("error"))
+
+
+async def test_progress_grows_and_says_what_there_is() -> None:
+    session, run = Session(), LiveRun(None, 0.01)
+    assert run.observer.on_call is not None and run.observer.on_log is not None
+    async with run.reporting(context(session)):
+        await until(lambda: len(session.progress) >= 2, "it is told twice")
+        run.observer.on_call(CALL)
+        run.observer.on_log(log("log", "a\nb\x1b[31m"))
+        seen = len(session.progress)
+        await until(lambda: len(session.progress) >= seen + 2, "it is told again")
+    values = [progress for progress, _ in session.progress]
+    assert values == sorted(set(values))
+    assert session.progress[0][1] == "0 s, 0 tool calls"
+    assert session.progress[-1][1].endswith(" s, 1 tool call; last log: a b\ufffd[31m")
+
+
+@given(st.text(max_size=2_000))
+def test_a_log_message_is_one_line(text: str) -> None:
+    line = one_line(text)
+    assert len(line) <= MAX_SHOWN_CHARS + 1
+    assert line.isprintable()
+
+
+def test_levels_of_both_generations() -> None:
+    levels = LogLevels()
+    old, new = context(Session()), context(Session(), protocol_version="2026-07-28")
+    assert levels.level_for(old, "one") is None
+    levels.set("one", "warning")
+    assert (levels.level_for(old, "one"), levels.level_for(old, "two"), levels.level_for(new, "one")) == (
+        "warning",
+        None,
+        None,
+    )
+    key = "io.modelcontextprotocol/logLevel"
+    cases: list[tuple[Any, str | None]] = [("error", "error"), ("nonsense", None), (7, None), ([], None)]
+    for wanted, expected in cases:
+        assert (
+            levels.level_for(context(Session(), protocol_version="2026-07-28", meta={key: wanted}), "one")
+            == expected
+        )
+    for number in range(3 * live.MAX_CLIENTS):
+        levels.set(str(number), "debug")
+    assert levels.level_for(old, "one") is None
+
+
+def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:
+    """Its words are its own: they can neither break the line nor fill it."""
+    run = LiveRun(None, 60)
+    run.call_progress("files", "copy", 1, 4, "one\n\x1b[2Jof four")
+    assert run.progress_text() == "0 s, 0 tool calls; files.copy: 1 of 4 one \ufffd[2Jof four"
+    run.call_progress("files", "copy", 2.5, None, "x" * 10_000)
+    assert "files.copy: 2.5 xxx" in run.progress_text() and len(run.progress_text()) < 2 * MAX_SHOWN_CHARS
+    assert run.observer.on_call is not None
+    run.observer.on_call(CALL)
+    assert run.progress_text() == "0 s, 1 tool call"

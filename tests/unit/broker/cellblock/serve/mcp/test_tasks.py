@@ -1,0 +1,272 @@
+"""Requests that are answered later: tasks, and the state that a client brings back."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import mcp_types as types
+import pytest
+from mcp import MCPError
+
+from cellblock.base.database import StoreError
+from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
+from cellblock.record.parked import CANCELLED, LOST
+from cellblock.record.views import ParkedStatus
+from cellblock.run.response import RunResponse
+from cellblock.serve.client import Owner
+from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
+from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
+from cellblock.serve.mcp.tasks import Tasks
+
+RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
+FORMS = {"elicitation": {"form": {}}}
+ABLE = {**FORMS, "extensions": {EXTENSION: {}}}
+DONE = RunResponse(logs=[], diagnostics=[], result=7)
+QUESTION = ParkedQuestion(call=4, server="files", tool="write", destructive=False, input="{}", bytes=2)
+
+
+class Runs:
+    """Parked runs, of which there is one, Ann's."""
+
+    def __init__(self, key: bytes = bytes(32), **status: Any) -> None:
+        now = time.time()
+        given = {"began": 1.5, "changed": 2.0, "until": now + 60, "state": "parked", "questions": (QUESTION,)}
+        self.one = ParkedStatus(id=RUN, **{**given, **status})
+        self.key = key
+        self.broken = False
+        self.answered: list[Mapping[int, Answer]] = []
+        self.stopped: list[str] = []
+
+    async def signing_keys(self, purpose: str) -> list[bytes]:
+        return [self.key + purpose.encode()]
+
+    async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
+        if self.broken:
+            raise StoreError("no disk")
+        return self.one if (run_id, principal) == (RUN, ANN) else None
+
+    async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> None:
+        assert (run_id, principal) == (RUN, ANN)
+        self.answered.append(answers)
+
+    async def stop(self, run_id: str, principal: str) -> bool:
+        assert principal == ANN
+        self.stopped.append(run_id)
+        return True
+
+
+def tasks(runs: Runs) -> Tasks:
+    async def shown(_: Any, response: RunResponse) -> types.CallToolResult:
+        return types.CallToolResult(content=[], structured_content=response.as_json())
+
+    service = cast("Any", SimpleNamespace(parked_runs=runs))
+    return Tasks(service, lambda context: Owner(cast("Any", context).principal, "one"), shown)
+
+
+def context(
+    principal: str = ANN,
+    able: Mapping[str, Any] = ABLE,
+    version: str = "2026-07-28",
+    headers: Mapping[str, str] | None = None,
+) -> Any:
+    capabilities = types.ClientCapabilities.model_validate(able)
+    return SimpleNamespace(
+        principal=principal,
+        session=SimpleNamespace(client_capabilities=capabilities, can_send_request=False),
+        protocol_version=version,
+        method="tasks/get",
+        request=None if headers is None else SimpleNamespace(headers=headers),
+    )
+
+
+async def created(runs: Runs) -> str:
+    task = await tasks(runs).created(context(), RUN)
+    assert task is not None
+    return task.task_id
+
+
+async def refusal(runs: Runs, task_id: str, asking: Any) -> MCPError:
+    with pytest.raises(MCPError) as found:
+        await tasks(runs).get(asking, TaskParams(task_id=task_id))
+    return found.value
+
+
+async def test_a_task_is_made_for_clients_that_have_tasks_of_runs_that_were_parked() -> None:
+    task = await tasks(Runs()).created(context(), RUN)
+    assert task is not None
+    made = task.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert made.pop("ttlMs") > 60_000
+    assert made == {
+        "resultType": "task",
+        "taskId": task.task_id,
+        "status": "input_required",
+        "statusMessage": "The run waits for its user's answer.",
+        "createdAt": "1970-01-01T00:00:01.500Z",
+        "lastUpdatedAt": "1970-01-01T00:00:02.000Z",
+        "pollIntervalMs": 5_000,
+    }
+    assert await tasks(Runs()).created(context(able=FORMS), RUN) is None
+    assert await tasks(Runs()).created(context(version="2025-11-25"), RUN) is None
+    assert await tasks(Runs()).created(context(), "another") is None
+    assert await tasks(Runs()).created(context(), None) is None
+
+
+async def test_an_id_is_for_one_run_one_principal_and_one_key() -> None:
+    runs = Runs()
+    name = await created(runs)
+    assert name == await created(Runs()), "another broker of the same state directory"
+    assert (await tasks(Runs()).get(context(), TaskParams(task_id=name))).task_id == name
+    other = await created(Runs(key=b"x" * 32))
+    refused = {
+        (error.error.code, error.error.message)
+        for error in [
+            await refusal(runs, name, context(BOB)),
+            *[await refusal(runs, one, context()) for one in (other, RUN, "", f"{name}x", f"{name[:-1]}é")],
+        ]
+    }
+    assert refused == {(types.INVALID_PARAMS, "There is no task of this id, or it has expired.")}
+
+
+@pytest.mark.parametrize(
+    ("status", "seen"),
+    [
+        ({"state": "running"}, "working"),
+        ({"state": "ended", "outcome": "ok", "response": DONE}, "completed"),
+        ({"state": "ended", "outcome": "SCRIPT_ERROR", "response": DONE}, "completed"),
+        ({"state": "ended", "outcome": "ok"}, "failed"),
+        ({"state": "ended", "outcome": LOST}, "failed"),
+        ({"state": "ended", "outcome": CANCELLED}, "cancelled"),
+        ({"state": "ended", "outcome": CANCELLED, "response": DONE}, "cancelled"),
+    ],
+)
+async def test_what_a_run_is_to_a_client(status: dict[str, Any], seen: str) -> None:
+    runs = Runs(**status)
+    task = await tasks(runs).get(context(), TaskParams(task_id=await created(runs)))
+    assert task.status == seen and task.result_type == "complete" and task.input_requests is None
+    assert (task.result is not None) == (seen == "completed")
+    assert (task.error is not None) == (seen == "failed")
+
+
+async def test_a_client_is_asked_only_what_it_can_ask() -> None:
+    runs = Runs()
+    name = await created(runs)
+    asked = await tasks(runs).get(context(), TaskParams(task_id=name))
+    assert asked.input_requests is not None and list(asked.input_requests) == ["question-4"]
+    waits = await tasks(runs).get(context(able={"extensions": {EXTENSION: {}}}), TaskParams(task_id=name))
+    assert (waits.status, waits.input_requests) == ("working", None)
+    assert waits.status_message is not None and "no form" in waits.status_message
+
+
+async def test_answers_are_passed_on_and_others_ignored() -> None:
+    runs = Runs()
+    name = await created(runs)
+
+    async def say(**answers: str) -> None:
+        responses = {key.replace("_", "-"): {"action": action} for key, action in answers.items()}
+        params = UpdateTaskParams.model_validate({"taskId": name, "inputResponses": responses})
+        ack = await tasks(runs).update(context(), params)
+        assert ack.model_dump(exclude_none=True) == {}
+
+    await say(question_4="accept", question_x="accept", input_1="decline")
+    await say(nothing="accept")
+    assert runs.answered == [{QuestionId(4): "accepted"}]
+    await tasks(runs).cancel(context(), TaskParams(task_id=name))
+    assert runs.stopped == [RUN]
+    runs.one = Runs(state="ended", outcome="ok", response=DONE).one
+    await say(question_4="decline")
+    assert runs.answered == [{QuestionId(4): "accepted"}]
+
+
+async def test_who_may_not_ask_is_told_why() -> None:
+    runs = Runs()
+    name = await created(runs)
+    lacking = (await refusal(runs, name, context(able=FORMS))).error
+    assert lacking.code == -32021
+    assert lacking.data == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+    assert (await refusal(runs, name, context(version="2025-11-25"))).error.code == types.METHOD_NOT_FOUND
+    for headers in ({}, {"mcp-name": "another"}):
+        assert (await refusal(runs, name, context(headers=headers))).error.code == types.HEADER_MISMATCH
+    found = await tasks(runs).get(context(headers={"mcp-name": name}), TaskParams(task_id=name))
+    assert isinstance(found, Task)
+    runs.broken = True
+    unreadable = (await refusal(runs, name, context())).error
+    assert unreadable.code == types.INTERNAL_ERROR and "Try again" in unreadable.message
+
+
+def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> RequestStates:
+    async def give() -> Sequence[bytes]:
+        return (key, *others)
+
+    return RequestStates(give, lambda: now)
+
+
+async def test_a_word_names_its_run_and_round_for_its_principal_until_its_time() -> None:
+    word = await states().signed(RUN, ANN, 3, 60)
+    assert await states().read(word, ANN) == (RUN, 3)
+    assert await states(now=1_061.0).read(word, ANN) == (RUN, 3)
+    assert await states(now=1_062.0).read(word, ANN) is None
+    assert await states().read(word, BOB) is None
+    assert await states(key=b"x" * 32).read(word, ANN) is None
+    assert ANN not in base64.urlsafe_b64decode(word.split(".")[1] + "==").decode()
+
+
+async def test_a_word_of_an_earlier_release_names_its_broker_too() -> None:
+    payload = [RUN, 3, digest_of(ANN), 1_061, "broker-a"]
+    data = json.dumps(payload, separators=(",", ":")).encode()
+    word = f"v1.{text_of(data)}.{text_of(hmac.digest(b'k' * 32, data, 'sha256'))}"
+    assert await states().read(word, ANN) == (RUN, 3)
+
+
+async def test_while_keys_change_two_are_accepted() -> None:
+    both = states(b"n" * 32, 1_000.0, b"k" * 32)
+    assert await both.read(await states().signed(RUN, ANN, 3, 60), ANN) == (RUN, 3)
+    new = await both.signed(RUN, ANN, 3, 60)
+    assert await states(b"n" * 32).read(new, ANN) == (RUN, 3)
+    assert await states().read(new, ANN) is None
+
+
+async def test_nothing_but_the_word_itself_is_taken() -> None:
+    word = await states().signed(RUN, ANN, 1, 60)
+    version, body, tag = word.split(".")
+    payload = json.loads(base64.urlsafe_b64decode(body + "=="))
+    other = (
+        base64.urlsafe_b64encode(json.dumps([*payload[:1], 2, *payload[2:]]).encode()).decode().rstrip("=")
+    )
+    wrong = [
+        "",
+        ".",
+        "..",
+        "v1",
+        "v1..",
+        f"v2.{body}.{tag}",
+        f"{version}.{other}.{tag}",
+        f"{word}=",
+        f" {word}",
+        word * 9,
+    ]
+    wrong += [word[:at] + ("A" if word[at] != "A" else "B") + word[at + 1 :] for at in range(3, len(word))]
+    wrong += [f"{version}.{body}.{tag[:-1]}", f"{version}.{body}.\u00e9", f"{version}.{tag}.{tag}"]
+    for one in wrong:
+        assert await states().read(one, ANN) is None, one
+
+
+async def test_without_a_key_words_are_good_in_this_process() -> None:
+    async def none() -> Sequence[bytes]:
+        raise StoreError("there is no disk")
+
+    here, there = RequestStates(none), RequestStates(none)
+    word = await here.signed(RUN, ANN, 1, 60)
+    assert await here.read(word, ANN) == (RUN, 1)
+    assert await there.read(word, ANN) is None
+
+
+@pytest.mark.parametrize("name", ["stdio:\ud800", "oauth:" + "x" * 4_000])
+async def test_any_principal_has_words(name: str) -> None:
+    word = await states().signed(RUN, name, 1, 60)
+    assert len(word) < 512 and await states().read(word, name) == (RUN, 1)

@@ -1,0 +1,305 @@
+"""Module paths of servers, export names of tools, and what is said in place of a name that is not there."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock import Broker
+from cellblock.base.errors import ConfigError
+from cellblock.base.suggest import MAX_CANDIDATES, nearest_names
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.naming import (
+    RESERVED_WORDS,
+    check_tool_name,
+    export_names,
+    identifier,
+    module_path,
+    module_paths,
+)
+from cellblock.tools.python.tool_mark import tool
+from cellblock.types.absent_globals import absent_hint, absent_module_hint, import_hint
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
+from support.entries import settings
+from support.recorded_catalogs import recorded_tools
+
+BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}
+"""Names of Python tools that nothing could call."""
+PATH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(--[0-9]+)?")
+IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("google-drive", "google-drive"),
+        ("Google Drive", "google-drive"),
+        ("A__B..C", "a-b-c"),
+        ("--x--", "x"),
+        ("@scope/pkg", "scope-pkg"),
+        ("ÄÖ-1", "1"),
+        ("İ", "i"),
+        ("K", "k"),
+        ("日本", "server"),
+        ("", "server"),
+        ("__proto__", "proto"),
+    ],
+)
+def test_module_path(name: str, path: str) -> None:
+    assert module_path(name) == path
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ("read_file", "read_file"),
+        ("read-file", "read_file"),
+        ("a.b/c d", "a_b_c_d"),
+        ("123tool", "_123tool"),
+        ("$x", "$x"),
+        ("ä", "_"),
+        ("", "_"),
+        ("٣x", "_x"),
+        ("delete", "delete_"),
+        ("await", "await_"),
+        ("then", "then_"),
+        ("constructor", "constructor"),
+        ("Delete", "Delete"),
+    ],
+)
+def test_identifier(tool: str, name: str) -> None:
+    assert identifier(tool) == name
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED_WORDS))
+def test_reserved_words_get_an_underscore(word: str) -> None:
+    assert export_names([word]) == {word: f"{word}_"}
+
+
+def test_there_are_the_reserved_words_of_the_specification() -> None:
+    text = """break case class const continue debugger default delete do else export extends false finally for
+        function if import in instanceof new null return super switch this throw true try typeof var void while
+        with yield let static await"""
+    assert frozenset(text.split()) == RESERVED_WORDS
+
+
+@pytest.mark.slow
+@given(st.lists(st.text(max_size=8), max_size=12))
+def test_exports_are_unique_identifiers_whatever_the_tools_are_called(tools: list[str]) -> None:
+    names = export_names(tools)
+    assert set(names) == set(tools)
+    assert len(set(names.values())) == len(names)
+    for name in names.values():
+        assert IDENTIFIER.fullmatch(name)
+        assert name not in RESERVED_WORDS and name not in ("then", "__meta__")
+    assert export_names(sorted(tools, reverse=True)) == names
+
+
+@given(st.lists(st.text(max_size=8), max_size=12, unique=True))
+def test_paths_are_unique_whatever_the_servers_are_called(servers: list[str]) -> None:
+    paths = module_paths(servers)
+    assert list(paths) == servers
+    assert len(set(paths.values())) == len(servers)
+    assert all(PATH.fullmatch(path) for path in paths.values())
+
+
+@pytest.mark.parametrize("name", ["add", "größe", "a b", "\U0001f4a5", "x" * MAX_NAME_CHARS])
+def test_good_names(name: str) -> None:
+    check_tool_name(name)
+
+
+@pytest.mark.parametrize("name", BAD.values(), ids=BAD)
+def test_bad_names_are_refused_in_text_that_can_be_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_tool_name(name)
+    assert "name" in str(caught.value) and caught.value.hint
+    assert len(str(caught.value).encode()) < 300
+
+
+@pytest.mark.parametrize("kind", ["long", "surrogate"])
+async def test_a_broker_with_such_a_tool_does_not_start(kind: str, tmp_path: Path) -> None:
+    @tool(name=BAD[kind])
+    def work() -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="name"):
+        async with Broker(settings(tmp_path), tools=[work]):
+            pass
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        # In alphabetical order of the tools.
+        {"a-b": "a_b", "a.b": "a_b__2", "a_b": "a_b__3", "c": "c"},
+        # A numbered name that is taken is skipped: "a-b" sorts before "a_b", and both before "a_b__2".
+        {"a-b": "a_b", "a_b": "a_b__2", "a_b__2": "a_b__2__2"},
+        # The module's own export is taken, too.
+        {"__meta__": "__meta____2"},
+    ],
+)
+def test_collisions_are_numbered(names: dict[str, str]) -> None:
+    assert export_names(names) == export_names(reversed(names)) == names
+
+
+def catalog(**servers: list[str]) -> Catalog:
+    entries: dict[str, ServerEntry] = {}
+    for name, tools in servers.items():
+        server_id = name.replace("_", "-")
+        made = tuple(ToolEntry(tool, tool, None, None, {"type": "object"}) for tool in tools)
+        entries[server_id] = ServerEntry(server_id, name, name, tools=made)
+    return Catalog(1, entries)
+
+
+KNOWN = catalog(
+    git=["log"], my_files=["read_file", "move"], web=["fetch_page", "move"], archive=["fetch_old", "find_one"]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("git", 'Import it: `import * as git from "@codemode/servers/git";`'),
+        ("my_files", 'Import it: `import * as my_files from "@codemode/servers/my-files";`'),
+        ("myFiles", 'Import it: `import * as myFiles from "@codemode/servers/my-files";`'),
+        ("find_one", 'Import it: `import { find_one } from "@codemode/servers/archive";`'),
+        ("move", "Import it from one of its servers: my-files, web."),
+        ("mine", None),
+        ("Git", None),
+    ],
+)
+def test_what_is_not_imported_is_told_with_its_import(name: str, hint: str | None) -> None:
+    assert import_hint(name, KNOWN) == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("Buffer", "Uint8Array.fromBase64(text)"),
+        (
+            "fetch",
+            'no network: use a tool, such as `import { fetch_old } from "@codemode/servers/archive";`.',
+        ),
+        ("Deno", 'no files: use a tool, such as `import { read_file } from "@codemode/servers/my-files";`.'),
+        ("setImmediate", "queueMicrotask"),
+        ("setInterval", "use setTimeout"),
+        ("localStorage", "a variable"),
+        ("window", "globalThis"),
+        ("__dirname", "use tools of @codemode/servers/*"),
+    ],
+)
+def test_globals_name_what_stands_in_their_place(name: str, part: str) -> None:
+    hint = absent_hint(name, catalog=KNOWN)
+    assert hint is not None and part in hint and name in hint
+    # Not a matter of which server comes first.
+    turned = Catalog(1, dict(reversed(KNOWN.servers.items())))
+    assert absent_hint(name, catalog=turned) == hint
+
+
+@pytest.mark.parametrize(
+    ("specifier", "part"),
+    [
+        ("node:timers", "the global setTimeout"),
+        ("node:timers/promises", "await new Promise"),
+        ("buffer", "toBase64"),
+        ("node:fs/promises", "read_file"),
+        ("npm:axios", "fetch_old"),
+        ("node:crypto", "crypto.randomUUID"),
+        ("lodash/groupBy", "Object.groupBy"),
+    ],
+)
+def test_modules_too(specifier: str, part: str) -> None:
+    assert part in (absent_module_hint(specifier, KNOWN) or "")
+    assert part in (absent_hint("require", specifier, KNOWN) or "")
+
+
+def test_without_such_a_tool_the_servers_are_named() -> None:
+    assert absent_hint("fetch", catalog=catalog(git=["log"])) == (
+        "The sandbox has no fetch and no network: use tools of @codemode/servers/*."
+    )
+    assert absent_hint("mine", catalog=KNOWN) is None and absent_module_hint("mine", KNOWN) is None
+
+
+TOOLS = [tool["name"] for tool in recorded_tools()]
+
+
+@pytest.mark.parametrize(
+    ("name", "best"),
+    [
+        ("create_pull_requst", "create_pull_request"),
+        ("createPullRequest", "create_pull_request"),
+        ("CREATE-ISSUE", "create_issue"),
+        ("issue_create", "create_issue"),
+        ("list_dir", "list_directory"),
+        ("brwoser_click", "browser_click"),
+        ("geocode", "maps_geocode"),
+        ("tree", "directory_tree"),
+        ("query_docs", "query-docs"),
+        ("API_post_page", "API-post-page"),
+    ],
+)
+def test_finds_the_tool_that_was_meant(name: str, best: str) -> None:
+    assert nearest_names(name, TOOLS)[0] == best
+
+
+def test_one_slip_in_any_real_name_is_recovered() -> None:
+    dice = random.Random(3)
+    names = sorted({name for name in TOOLS if len(name) >= 8})
+    slips: list[tuple[str, str]] = []
+    for name in names:
+        at = dice.randrange(1, len(name) - 2)
+        slips.append((name[:at] + name[at + 1 :], name))
+        slips.append((name[:at] + name[at + 1] + name[at] + name[at + 2 :], name))
+    missed = [pair for pair in slips if pair[0] not in TOOLS and pair[1] not in nearest_names(pair[0], TOOLS)]
+    assert len(missed) <= len(names) // 50, missed
+
+
+def test_nothing_similar_suggests_nothing() -> None:
+    assert nearest_names("xyzzy", TOOLS) == []
+    assert nearest_names("", TOOLS) == nearest_names("_-_", TOOLS) == nearest_names("\ud800", TOOLS) == []
+    assert nearest_names("click", []) == []
+
+
+def test_a_part_of_a_name_begins_with_a_word_or_is_half_of_it() -> None:
+    assert nearest_names("subtract", ["act", "add"]) == []
+    assert nearest_names("act", ["subtract"]) == []
+    assert nearest_names("dir", ["list_directory"]) == ["list_directory"]
+    assert nearest_names("code", ["geocode"]) == ["geocode"]
+    assert nearest_names("issues", ["list_repository_issues"]) == ["list_repository_issues"]
+
+
+def test_limit_order_and_duplicates() -> None:
+    names = ["page_b", "page_a", "page_b", "page_c", "page_d"]
+    assert nearest_names("page", names) == ["page_b", "page_a", "page_c"]
+    assert nearest_names("page", names, limit=1) == ["page_b"]
+    assert nearest_names("page", names, limit=0) == nearest_names("page", names, limit=-1) == []
+    assert nearest_names("page", iter(names), limit=9) == ["page_b", "page_a", "page_c", "page_d"]
+
+
+def test_other_scripts() -> None:
+    assert nearest_names("страницы", ["страница", "браузер"]) == ["страница"]
+    assert nearest_names("Café", ["cafe", "thé"]) == ["cafe"]
+
+
+def test_hostile_names_are_bounded() -> None:
+    alike = ["a" * 1000 + str(number) for number in range(MAX_CANDIDATES)]
+    started = time.process_time()
+    assert len(nearest_names("a" * 1_000_000, alike)) == 3
+    nearest_names("\0\ud800" * 100_000, TOOLS)
+    endless = iter(f"{number}abc" for number in range(10**6))
+    nearest_names("abc" * 100_000, endless)
+    assert next(endless) == f"{MAX_CANDIDATES}abc"
+    assert time.process_time() - started < 4
+
+
+def test_suggestions_for_random_text() -> None:
+    dice = random.Random(11)
+    for _ in range(2000):
+        text = "".join(chr(dice.randrange(0x110000)) for _ in range(dice.randrange(20)))
+        assert len(nearest_names(text, [text[1:], text[::-1], "plain"])) <= 3

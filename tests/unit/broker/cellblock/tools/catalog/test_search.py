@@ -1,0 +1,416 @@
+"""Tool search on the tool lists of real servers: ranking, hostile text, order, bounds (section 4.2.5)."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.types.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
+from support.recorded_catalogs import CATALOGS, recorded_catalog
+
+FIXTURES = Path(__file__).parents[5] / "fixtures"
+
+# Measured 2026-11: tuned 0.851 / 0.985, held out 0.877 / 1.000. A little under, so that one query may move.
+LEAST = {"tuned": (0.82, 0.95), "held_out": (0.84, 0.96)}
+
+
+@cache
+def real_catalog() -> Catalog:
+    return recorded_catalog(folders=CATALOGS)
+
+
+@cache
+def real_index() -> SearchIndex:
+    return SearchIndex(real_catalog())
+
+
+def times(catalog: Catalog, count: int) -> Catalog:
+    servers: dict[str, ServerEntry] = {}
+    for number in range(count):
+        for server_id, server in catalog.servers.items():
+            name = f"{server_id}-{number}"
+            servers[name] = replace(server, server_id=name, config_name=name)
+    return Catalog(servers=servers)
+
+
+def catalog_of(**servers: list[ToolEntry]) -> Catalog:
+    return Catalog(
+        servers={name: ServerEntry(name, name, name, tools=tuple(tools)) for name, tools in servers.items()}
+    )
+
+
+def found(index: SearchIndex, query: str, server_id: str | None = None, limit: int = 5) -> list[str]:
+    hits = index.search(query, server_id=server_id, limit=limit)
+    return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
+
+
+def relevance() -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", json.loads((FIXTURES / "search_relevance.json").read_text("utf-8")))
+
+
+def hit_rates(half: str) -> tuple[float, float]:
+    """(hit@1, hit@5) over one half of the relevance set."""
+    entries = [entry for entry in relevance() if entry["half"] == half]
+    ranked = [found(real_index(), entry["query"], entry.get("server_id")) for entry in entries]
+    hits = [[name in entry["accept"] for name in names] for entry, names in zip(entries, ranked, strict=True)]
+    return sum(any(one[:1]) for one in hits) / len(hits), sum(map(any, hits)) / len(hits)
+
+
+def test_relevance_set_is_sound() -> None:
+    catalog = real_catalog()
+    tools = {f"{s.server_id}/{t.tool_name}" for s in catalog.servers.values() for t in s.tools}
+    entries = relevance()
+    assert len(catalog.servers) >= 10
+    assert len(tools) >= 100
+    assert len(entries) >= 60
+    assert len({(entry["query"], entry.get("server_id")) for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry["accept"] and set(entry["accept"]) <= tools, entry
+        assert entry.get("server_id") in {None, *catalog.servers}
+        if "server_id" in entry:
+            assert all(name.startswith(f"{entry['server_id']}/") for name in entry["accept"])
+
+
+@pytest.mark.parametrize("half", sorted(LEAST))
+def test_relevance_on_real_catalogs(half: str) -> None:
+    first, five = hit_rates(half)
+    least_first, least_five = LEAST[half]
+    assert first >= least_first
+    assert five >= least_five
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("create_pull_request", "github/create_pull_request"),
+        ("createPullRequest", "github/create_pull_request"),
+        ("API-create-a-data-source", "notion/API-create-a-data-source"),
+        ("browser_clcik", "playwright/browser_click"),
+        ("sequentialthinkng", "sequential-thinking/sequentialthinking"),
+        ("dropping relations from graphs", "memory/delete_relations"),
+        ("getfilecontents", "github/get_file_contents"),
+    ],
+)
+def test_names_in_other_spellings_stems_and_slips_come_first(query: str, expected: str) -> None:
+    assert found(real_index(), query, limit=1) == [expected]
+
+
+def named(name: str, description: str | None = None) -> ToolEntry:
+    return ToolEntry(name, name, description)
+
+
+OTHERS = [named(f"other{i}", "Something else.") for i in range(30)]
+
+RANKED: dict[str, tuple[dict[str, list[ToolEntry]], dict[str, list[str]]]] = {
+    "an exact name beats any stuffed text": (
+        {
+            "evil": [named("get_item_get_item", "Get item get item get item.")],
+            "good": [named("get_item", "Nothing. " + "Long unrelated prose. " * 100)],
+        },
+        {"get item": ["good/get_item", "evil/get_item_get_item"]},
+    ),
+    "of two names with the term the short one comes first": (
+        {
+            "one": [
+                named("branch_protection_rule_details", "Same."),
+                named("new_branch", "Same. Same same same."),
+            ]
+        },
+        {"branch": ["one/new_branch", "one/branch_protection_rule_details"]},
+    ),
+    "more of the query beats a single rare term": (
+        {"one": [named("quark", "Quark."), *(named(f"b{i}", "Cats, dogs.") for i in range(3))]},
+        {"quark cats dogs": ["one/b0", "..."]},
+    ),
+    "synonyms come below what the query has said": (
+        {"one": [named("remove_folder"), named("remove_directory")]},
+        {
+            "directories": ["one/remove_directory", "one/remove_folder"],
+            "delete folder": ["one/remove_folder", "one/remove_directory"],
+            "erase": ["one/remove_directory", "one/remove_folder"],
+        },
+    ),
+    "phrases find what their words do not say": (
+        {"one": [named("create_refund"), named("go_back"), named("count_money")]},
+        {"give the customer the money back": ["one/create_refund", "..."]},
+    ),
+    "a word that tools are named with means itself first": (
+        {"one": [named("run_build", "One."), named("create_item", "One.")]},
+        {"build": ["one/run_build", "..."]},
+    ),
+    "and where none is, what it stands for": (
+        {"one": [named("create_item", "One.")]},
+        {"build": ["one/create_item"]},
+    ),
+    "of equal tools that of the server which is about it comes first": (
+        {
+            "mail": [named("search", "Search."), *(named(f"m{i}", "Of a letter.") for i in range(5))],
+            "wiki": [named("search", "Search."), *(named(f"w{i}", "Of an article.") for i in range(5))],
+        },
+        {"search letters": ["mail/search", "..."], "search articles": ["wiki/search", "..."]},
+    ),
+    "a deprecated tool comes after what replaces it unless it is named": (
+        {
+            "one": [
+                named("read_file", "Read a file. DEPRECATED: Use read_text_file instead."),
+                named("read_text_file", "Read a file as text, in one of many encodings."),
+                named("list_deprecated", "List a file's deprecated calls."),
+            ]
+        },
+        {
+            "read a file": ["one/read_text_file", "one/read_file", "..."],
+            "read file": ["one/read_text_file", "one/read_file", "..."],
+            "read_file": ["one/read_file", "..."],
+            "deprecated calls": ["one/list_deprecated", "..."],
+        },
+    ),
+    "words that are written apart, and abbreviations": (
+        {"one": [named("set_timezone"), named("time_of_day"), named("navigate_back")]},
+        {"time zone": ["one/set_timezone", "..."], "nav": ["one/navigate_back"]},
+    ),
+    "stop words count only alone": (
+        {"one": [named("noise", "What is the what is the."), named("rain", "Weather.")]},
+        {"what is the weather": ["one/rain"], "what is the": ["one/noise"]},
+    ),
+}
+"""Maps what is shown to servers with their tools, and to what queries find: first of all, where "..." follows."""
+
+
+@pytest.mark.parametrize("shown", RANKED)
+def test_what_is_found_first(shown: str) -> None:
+    servers, queries = RANKED[shown]
+    index = SearchIndex(catalog_of(**servers, rest=OTHERS))
+    for query, expected in queries.items():
+        names = found(index, query)
+        assert names == expected if expected[-1] != "..." else names[: len(expected) - 1] == expected[:-1]
+
+
+def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardly_fits() -> None:
+    tools = [
+        ToolEntry(
+            "create_issue", "create_issue", "Create an issue in a repository. DEPRECATED: use add_issue."
+        ),
+        ToolEntry("create_issue_old", "create_issue_old", "This is deprecated. Create an issue."),
+        ToolEntry("add_issue", "add_issue", "Add an issue to a repository."),
+        ToolEntry("issue_create_many", "issue_create_many", "Create several issues at once."),
+        ToolEntry("new_issue_form", "new_issue_form", "Open the form for an issue that is to be created."),
+        ToolEntry("star", "star", "Star something of a repository."),
+    ]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    hits = index.search("create an issue in the repository")
+    names = [hit.tool.tool_name for hit in hits]
+    old = {"create_issue", "create_issue_old"}
+    fits = {"add_issue", "issue_create_many"}
+    assert max(map(names.index, fits)) < min(map(names.index, old)), names
+    assert max(map(names.index, old)) < names.index("star"), names
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert index.search("create_issue_old")[0].tool.tool_name == "create_issue_old", "it is named"
+    alone = SearchIndex(catalog_of(one=tools[:2]))
+    assert len(alone.search("create an issue")) == 2
+
+
+def test_every_field_is_searched_and_a_name_counts_most() -> None:
+    def schema(name: str, note: str) -> dict[str, Any]:
+        inner = {"type": "object", "properties": {name: {"type": "string", "description": note}}}
+        return {"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [inner]}}}}
+
+    tools = [
+        ToolEntry("t1", "t1", "One. Two zebra."),
+        ToolEntry("t2", "t2", None, input_schema=schema("zebra", "")),
+        ToolEntry("t3", "t3", None, input_schema=schema("x", "a zebra")),
+        ToolEntry("t4", "t4", "Zebra."),
+        ToolEntry("zebra", "zebra"),
+        ToolEntry("t6", "t6", annotations={"title": "Zebra"}),
+        ToolEntry("t7", "t7", input_schema={"properties": {"y": {"enum": ["zebra"]}}}),
+    ]
+    index = SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[ToolEntry("t8", "t8")]))
+    names = found(index, "zebra", limit=20)
+    assert names[0] == "main/zebra"
+    assert set(names) == {"main/zebra", "zebra_shop/t8", *(f"main/t{i}" for i in (1, 2, 3, 4, 6, 7))}
+
+
+def test_server_restriction_and_limit() -> None:
+    index = real_index()
+    hits = index.search("list", server_id="slack")
+    assert hits and {hit.server.server_id for hit in hits} == {"slack"}
+    assert index.search("list", server_id="no-such-server") == []
+    assert set(found(index, "create_branch")[:2]) == {"github/create_branch", "supabase/create_branch"}
+    both = index.search("create_branch", server_id="supabase")
+    assert {hit.server.server_id for hit in both} == {"supabase"}
+    assert len(index.search("page")) == DEFAULT_LIMIT
+    assert len(index.search("page", limit=3)) == 3
+    assert index.search("page", limit=3) == index.search("page")[:3]
+    assert index.search("page", limit=0) == index.search("page", limit=-5) == []
+    many = SearchIndex(catalog_of(one=[ToolEntry(f"page_{i}", f"page_{i}") for i in range(300)]))
+    assert len(many.search("page", limit=10**9)) == MAX_LIMIT
+
+
+def test_best_first_and_ties_by_server_order_then_name() -> None:
+    tools = [ToolEntry("b_ping", "b_ping"), ToolEntry("a_ping", "a_ping")]
+    index = SearchIndex(Catalog(servers={
+        name: ServerEntry(name, "same", "same", tools=tuple(tools)) for name in ("zeta", "alpha")
+    }))  # fmt: skip
+    assert found(index, "ping") == ["zeta/a_ping", "zeta/b_ping", "alpha/a_ping", "alpha/b_ping"]
+    scores = [hit.score for hit in real_index().search("create a page", limit=50)]
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) > 0
+    again = SearchIndex(real_catalog())
+    for entry in relevance():
+        assert found(again, entry["query"], limit=50) == found(real_index(), entry["query"], limit=50)
+
+
+def test_scripts_other_than_latin() -> None:
+    tools = [
+        ToolEntry("t1", "t1", "读取文件的全部内容。"),
+        ToolEntry("t2", "t2", "创建一个新的页面。"),
+        ToolEntry("t3", "t3", "Открывает страницу в браузере."),
+        ToolEntry("t4", "t4", "Ouvre une fenêtre"),
+        ToolEntry("t5", "t5", "Nothing of the kind."),
+    ]
+    index = SearchIndex(catalog_of(one=tools))
+    assert found(index, "文件内容") == ["one/t1"]
+    assert found(index, "新页面")[0] == "one/t2"
+    assert found(index, "СТРАНИЦУ") == ["one/t3"]
+    assert found(index, "страницы") == ["one/t3"]  # another case of the noun, as a misspelling
+    assert found(index, "fenetre") == ["one/t4"]
+
+
+HOSTILE = {
+    "empty": "",
+    "blank": " \t\r\n",
+    "punctuation": "!!! ... ??? \"'`",
+    "fts operators": '" OR * NEAR(a b, 2) name:x^ AND NOT - + {a b}: ) (',
+    "fts quotes": '""" OR tool_text MATCH "a"; DROP TABLE tool_text; --',
+    "controls": "read\0file\x01\x1b[31m\x7f",
+    "surrogates": "read \ud800 file \udfff\ud83d",
+    "stop words": "what is the of to in",
+    "one megabyte word": "a" * 1_000_000,
+    "one megabyte of words": "get page " * 111_112,
+    "one megabyte of ideographs": "读文" * 500_000,
+    "combining marks": "e" + "\u0301" * 10_000,
+    "ligatures": "\ufdfa" * 5_000,
+    "emoji": "🔥📁 👩‍👩‍👧",
+    "bidi": "\u202efile\u202c read",
+    "every term misspelt": " ".join(f"brwsr{chr(97 + i)}xclik" for i in range(26)),
+    "common words": "get list page create name id query string file url return type path number object text",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_queries_never_raise_and_are_bounded(name: str) -> None:
+    index = SearchIndex(times(real_catalog(), 5))
+    started = time.process_time()
+    hits = index.search(HOSTILE[name])
+    assert time.process_time() - started < 1.0
+    assert len(hits) <= DEFAULT_LIMIT
+    assert index.search("create pull request")[0].tool.tool_name == "create_pull_request"
+
+
+def test_an_index_that_is_made_in_steps_is_the_same() -> None:
+    steps = SearchIndex.in_steps(times(real_catalog(), 5))
+    paused = 0
+    while True:
+        try:
+            next(steps)
+            paused += 1
+        except StopIteration as done:
+            index = done.value
+            break
+    assert paused >= len(index) // STEP_TOOLS - 1 > 5
+    whole = SearchIndex(times(real_catalog(), 5))
+    for query in ("create pull request", "delete a file", "no such thing at all"):
+        assert found(index, query) == found(whole, query)
+
+
+def test_query_syntax_is_text() -> None:
+    index = real_index()
+    assert found(index, 'create" OR "pull* NEAR(request)') == found(index, "create or pull near request")
+    assert found(index, "name:create_issue")[0] == "github/create_issue"
+    assert found(index, "read\0file", limit=3) == found(index, "read file", limit=3)
+
+
+def test_random_text_never_raises() -> None:
+    dice = random.Random(7)
+    alphabet = [chr(c) for c in range(128)] + [chr(dice.randrange(0x110000)) for _ in range(2000)]
+    for _ in range(1000):
+        text = "".join(dice.choices(alphabet, k=dice.randrange(60)))
+        tool = ToolEntry(
+            text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
+        )
+        assert len(real_index().search(text)) <= DEFAULT_LIMIT
+        hits = SearchIndex(catalog_of(one=[tool])).search(text)
+        assert [hit.tool for hit in hits] in ([], [tool])
+
+
+def test_hostile_catalog_is_indexed_within_bounds() -> None:
+    deep: dict[str, Any] = {"description": "needle"}
+    for _ in range(5000):
+        deep = {"properties": {"x": deep}}
+    wide = {"properties": {f"p{i}": {"description": "w " * 1000} for i in range(20_000)}}
+    branchy: dict[str, Any] = {"properties": {"leaf": {}}}
+    for _ in range(10):
+        branchy = {"anyOf": [branchy] * 500, "oneOf": [branchy] * 500}
+    odd: Any = {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3}
+    schemas: list[Any] = [deep, wide, branchy, odd, True, False, None, {"properties": []}]
+    tools = [
+        ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, s) for i, s in enumerate(schemas)
+    ]
+    tools.append(ToolEntry("n" * 1_000_000, "n", "\ud800" * 100_000))
+    tools.append(ToolEntry("", "_"))
+    started = time.process_time()
+    index = SearchIndex(catalog_of(one=tools))
+    assert time.process_time() - started < 10.0
+    assert len(index) == len(tools)
+    assert len(index.search("tool")) == len(schemas)
+
+
+def test_nothing_to_find() -> None:
+    empty = SearchIndex(Catalog())
+    assert empty.search("file") == []
+    assert empty.search("file", server_id="x") == []
+    no_tools = SearchIndex(catalog_of(one=[], two=[ToolEntry("file", "file")]))
+    assert no_tools.search("file", server_id="one") == []
+    assert found(no_tools, "file") == ["two/file"]
+    assert real_index().search("qqqqqqqq") == []
+
+
+def test_a_thousand_tools_build_and_answer_quickly() -> None:
+    catalog = times(real_catalog(), 5)
+    builds: list[float] = []
+    for _ in range(3):
+        started = time.process_time()
+        index = SearchIndex(catalog)
+        builds.append(time.process_time() - started)
+    index.search("warm the vocabulary of lettre pares")
+    took: list[float] = []
+    for entry in relevance():
+        started = time.process_time()
+        index.search(entry["query"])
+        took.append(time.process_time() - started)
+    took.sort()
+    median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
+    figures = (min(builds) * 1e3, median * 1e3, p95 * 1e3)
+    print("\n{} tools: build {:.0f} ms, search p50 {:.2f} p95 {:.2f} ms".format(len(index), *figures))
+    assert len(index) > 1000
+    # Several times what a quiet machine takes (55 ms, 0.6 ms, 1.7 ms): these guard against a change of order.
+    assert min(builds) < 1.5
+    assert median < 0.020
+    assert p95 < 0.050
+
+
+def test_search_from_another_thread() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        index = thread.submit(SearchIndex, real_catalog()).result()
+        expected = found(index, "open an issue")
+        assert thread.submit(found, index, "open an issue").result() == expected
+    assert expected[0].startswith("github/")

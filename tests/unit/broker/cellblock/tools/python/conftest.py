@@ -1,0 +1,32 @@
+"""Fixtures for tests of Python tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cellblock.tools.python.python_calls import PythonCalls
+from cellblock.tools.python.python_tools import read_tool
+from support.waits import within
+
+BOUND = 20.0
+
+
+@pytest.fixture
+async def calls() -> AsyncIterator[PythonCalls]:
+    """Runs functions of Python tools."""
+    made = PythonCalls(bound=BOUND, threads=4)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def call(calls: PythonCalls) -> Callable[..., Awaitable[Any]]:
+    """Calls a function as a script would."""
+
+    def make(function: Callable[..., Any], /, **arguments: Any) -> Awaitable[Any]:
+        return within(calls.call(read_tool(function), arguments))
+
+    return make

@@ -1,0 +1,523 @@
+"""Calls of Python tools: inputs, bounds, cancellation, whatever a function raises."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import decimal
+import enum
+import logging
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
+
+from cellblock import tool
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.offload.pool import Bill, paying
+from cellblock.tools.python.python_calls import LONG_STEP_SECONDS, PythonCalls
+from cellblock.tools.python.python_tools import read_tool
+from cellblock.tools.python.tool_mark import MARK
+from cellblock.tools.python.tool_results import ResultForm
+from support.waits import until, within
+
+BOUND = 20.0
+
+Call = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+async def brief() -> AsyncIterator[PythonCalls]:
+    """Gives up soon, and has one thread."""
+    made = PythonCalls(bound=0.2, threads=1)
+    yield made
+    await made.close()
+
+
+@dataclass
+class Item:
+    name: str
+    when: datetime.datetime
+
+
+def compute() -> None:
+    """Takes 100 ms of this thread."""
+    ends = time.thread_time() + 0.1
+    while time.thread_time() < ends:
+        pass
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    plain = ResultForm.plain
+
+    def slow(self: ResultForm, value: Any, **told: Any) -> Any:
+        compute()
+        return plain(self, value, **told)
+
+    monkeypatch.setattr(ResultForm, "plain", slow)
+    bill = Bill()
+    paying.set(bill)  # of this test's own context
+
+    def in_thread():
+        compute()
+        return {"rows": list(range(100_000))}
+
+    async def on_loop():
+        compute()
+        await asyncio.sleep(0)
+        compute()
+        return {"rows": list(range(100_000))}
+
+    calls = PythonCalls(bound=BOUND, threads=1)
+    await calls.call(read_tool(on_loop if is_async else in_thread), {})
+    await calls.close()
+    # Of the computing of this thread, and so whatever else the machine does.
+    assert 200 + 100 * is_async <= bill.cpu_ms < 5_000
+
+
+async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+    plain = ResultForm.plain
+
+    def noted(self: ResultForm, value: Any, **told: Any) -> Any:
+        threads.append(threading.current_thread())
+        return plain(self, value, **told)
+
+    monkeypatch.setattr(ResultForm, "plain", noted)
+    day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    async def small():
+        return {"day": day}
+
+    async def large():
+        return {"rows": [{"day": day, "of": (1, "a")}] * 20_000}
+
+    async def items() -> list[Item]:
+        return [Item("x", day)] * 20_000
+
+    calls = PythonCalls(bound=BOUND, threads=1)
+    found = [await within(calls.call(read_tool(function), {})) for function in (small, large, items)]
+    await calls.close()
+    assert found[0] == {"day": "2026-01-01T00:00:00Z"}
+    assert found[1] == {"rows": [{"day": "2026-01-01T00:00:00Z", "of": [1, "a"]}] * 20_000}
+    assert len(found[2]["result"]) == 20_000
+    assert [thread is threading.current_thread() for thread in threads] == [True, False, False]
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------
+
+
+async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) -> None:
+    release, ended = threading.Event(), asyncio.Event()
+
+    def blocks() -> None:
+        release.wait(BOUND)
+
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    for function in (blocks, hangs):
+        with pytest.raises(ToolCallError, match=r"did not end within 0\.2 s") as caught:
+            await within(brief.call(read_tool(function), {}))
+        assert caught.value.certainty is Certainty.MAY_HAVE_RUN
+    assert ended.is_set()
+    with pytest.raises(ToolCallError, match="threads for tools are busy") as caught:
+        await within(brief.call(read_tool(lambda: 1), {}))
+    assert caught.value.certainty is Certainty.NOT_STARTED
+    release.set()
+    await until(lambda: brief.busy_threads == 0, "the thread is free")
+
+
+async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
+    release, ended = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+        ended.set()
+
+    with pytest.raises(ToolCallError, match="did not end"):
+        await within(brief.call(read_tool(stubborn), {}))
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
+    assert not ended.is_set()
+    release.set()
+    await within(ended.wait())
+
+
+async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
+    calls = PythonCalls(bound=0.01, threads=1)
+    heeded = asyncio.Event()
+    times = 0
+
+    async def stubborn() -> None:
+        nonlocal times
+        while not heeded.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                times += 1
+                if times == 3:
+                    heeded.set()
+
+    with pytest.raises(ToolCallError, match="did not end"):
+        await within(calls.call(read_tool(stubborn), {}))
+    await until(lambda: times == 2, "it goes on by itself")
+    await within(calls.close())
+    assert heeded.is_set()
+
+
+async def test_a_function_may_have_bounds_of_its_own(calls: PythonCalls) -> None:
+    async def retries() -> dict[str, int]:
+        failed = 0
+        while failed < 3:
+            try:
+                async with asyncio.timeout(0.001):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                failed += 1
+                await asyncio.sleep(0)
+        return {"failed": failed}
+
+    assert await within(calls.call(read_tool(retries), {})) == {"failed": 3}
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling()
+
+
+async def test_a_cancelled_call_of_a_thread_ends_at_once(calls: PythonCalls) -> None:
+    release, began = threading.Event(), threading.Event()
+
+    def blocks() -> None:
+        began.set()
+        release.wait(BOUND)
+
+    task = asyncio.create_task(calls.call(read_tool(blocks), {}))
+    await until(began.is_set, "the function has begun")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(task)
+    assert calls.busy_threads == 1
+    release.set()
+
+
+async def test_an_async_function_that_blocks_is_named_in_the_log(
+    call: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def blocking() -> None:
+        await asyncio.sleep(0)
+        time.sleep(LONG_STEP_SECONDS + 0.05)  # noqa: ASYNC251 - the mistake that is told
+
+    with caplog.at_level(logging.WARNING, "cellblock"):
+        await call(blocking)
+    assert "blocking held the event loop" in caplog.text
+
+
+# ---- what a function raises ------------------------------------------------------------------------------
+
+
+class Custom(BaseException):
+    """No Exception."""
+
+
+RAISED = [ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Custom("c")]
+
+
+@pytest.mark.parametrize(
+    "error", [*RAISED, ExceptionGroup("g", [OSError("o")])], ids=lambda e: type(e).__name__
+)
+@pytest.mark.parametrize("kind", ["plain", "async", "awaitable"])
+async def test_whatever_is_raised_is_a_tool_error(call: Call, error: BaseException, kind: str) -> None:
+    def plain() -> None:
+        raise error
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    def awaitable() -> Awaitable[None]:
+        return later()
+
+    with pytest.raises(ToolCallError) as caught:
+        await call({"plain": plain, "async": later, "awaitable": awaitable}[kind])
+    # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
+    name = "RuntimeError" if kind != "plain" and isinstance(error, StopIteration) else type(error).__name__
+    assert name in caught.value.message and caught.value.hint
+    assert caught.value.certainty is Certainty.MAY_HAVE_RUN
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_texts_of_exceptions_hold_no_credential(
+    call: Call, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise ConnectionError("https://ada:hunter2hunter2@db.example refused; token=hunter2hunter2")
+
+    async def fails_later() -> None:
+        fails()
+
+    with caplog.at_level(logging.DEBUG), pytest.raises(ToolCallError) as caught:
+        await call(fails_later if is_async else fails)
+    assert "ConnectionError" in caught.value.message and "refused" in caught.value.message
+    assert "hunter2" not in str(caught.value) + str(caught.value.details) + caught.value.summary
+    assert "fails" in caplog.text and "hunter2" not in caplog.text
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------
+
+
+async def test_signatures_without_a_schema_are_called_all_the_same(call: Call) -> None:
+    def every(first: Any, /, *args: Any, second: Any = 2, **rest: Any) -> Any:
+        return [first, args, second, rest]
+
+    assert await call(every, first=1, third=3) == {"result": [1, [], 2, {"third": 3}]}
+    with pytest.raises(SchemaValidationError, match="missing a required argument: 'first'") as caught:
+        await call(every)
+    assert "every(first" in caught.value.hint
+
+
+async def test_a_strict_model_takes_what_json_has(call: Call) -> None:
+    class Strict(BaseModel):
+        model_config = ConfigDict(strict=True)
+        day: datetime.date
+        pair: tuple[int, int]
+
+    def take(value: Strict) -> bool:
+        return isinstance(value.day, datetime.date) and value.pair == (1, 2)
+
+    take.__annotations__["value"] = Strict
+    assert await call(take, value={"day": "2025-03-01", "pair": [1, 2]}) == {"result": True}
+
+
+async def test_defaults_of_field_are_filled_in(call: Call) -> None:
+    def take(limit: int = Field(10, ge=1), *, extra: Annotated[int, Field(default_factory=lambda: 3)]) -> int:
+        return limit + extra
+
+    assert await call(take) == {"result": 13}
+    with pytest.raises(SchemaValidationError, match="/limit"):
+        await call(take, limit=0)
+
+
+async def test_flattened_inputs_arrive_whole(call: Call) -> None:
+    @tool(flatten=True)
+    async def take(item: Item) -> str:
+        assert dataclasses.is_dataclass(item)
+        return item.name
+
+    assert await call(take, name="a", when="2025-03-01T12:00:00Z") == {"result": "a"}
+    with pytest.raises(SchemaValidationError, match="/when"):
+        await call(take, name="a", when="soon")
+
+
+TIME = "2026-01-31T12:00:00Z"
+UUID = "123e4567-e89b-42d3-a456-426614174000"
+DATES = dict[datetime.date, int]
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Person(BaseModel):
+    name: str
+    age: int = Field(ge=0)
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+def test_name_and_description_come_from_the_function_or_the_decorator() -> None:
+    @tool
+    def plain(a: int) -> int:
+        """Does it.
+
+        More.
+        """
+        return a
+
+    @tool(name="other-name", description="Other.")
+    def named() -> None: ...
+
+    assert (read_tool(plain).name, read_tool(plain).description) == ("plain", "Does it.\n\nMore.")
+    assert (read_tool(named).name, read_tool(named).description) == ("other-name", "Other.")
+    assert plain(3) == 3 and hasattr(plain, MARK)
+
+
+async def test_inputs_arrive_as_the_types_of_the_signature(call: Call) -> None:
+    got: dict[str, Any] = {}
+
+    def take(
+        when: datetime.datetime,
+        day: datetime.date,
+        ident: uuid.UUID,
+        color: Color,
+        person: Person,
+        point: Point,
+        pair: tuple[int, str],
+        names: set[str],
+        either: int | str,
+    ) -> None:
+        got.update(locals())
+
+    await call(
+        take,
+        when="2025-03-01T12:00:00Z",
+        day="2025-03-01",
+        ident="12345678-1234-5678-1234-567812345678",
+        color="red",
+        person={"name": "Ada", "age": 36},
+        point={"x": 1},
+        pair=[1, "a"],
+        names=["a", "a"],
+        either="x",
+    )
+    assert got["when"] == datetime.datetime(2025, 3, 1, 12, tzinfo=datetime.UTC)
+    assert got["day"] == datetime.date(2025, 3, 1)
+    assert isinstance(got["ident"], uuid.UUID) and got["color"] is Color.RED
+    assert got["person"] == Person(name="Ada", age=36)
+    assert got["point"] == Point(1.0, 0.0)
+    assert (got["pair"], got["names"], got["either"]) == ((1, "a"), {"a"}, "x")
+
+
+async def test_defaults_are_the_functions_own(call: Call) -> None:
+    sentinel = object()
+
+    def take(a: int, b: Any = sentinel) -> bool:
+        return b is sentinel
+
+    assert await call(take, a=1) == {"result": True}
+    assert await call(take, a=1, b=None) == {"result": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({}, "/person"),
+        ({"person": 1}, "/person"),
+        ({"person": {"name": "a"}}, "/person/age"),
+        ({"person": {"name": "a", "age": -1}}, "/person/age"),
+        ({"person": {"name": "a", "age": 1}, "extra/~": 1}, "/extra~1~0"),
+        ({"person": {"name": "a", "age": 1}, "either": []}, "/either"),
+        ({"person": {"name": "a", "age": 1}, "either": {"name": "b"}}, "/either"),
+        ({"person": {"name": "a", "age": 1}, "list": [1, "x"]}, "/list/1"),
+        ({"person": {"name": "a", "age": 1}, "list": {"0": 1}}, "/list"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_input_is_a_schema_error_with_its_place(
+    call: Call, arguments: dict[str, Any], path: str
+) -> None:
+    called: list[Any] = []
+
+    def take(person: Person, either: int | Person = 1, list: list[int] | None = None) -> None:
+        called.append(person)
+
+    with pytest.raises(SchemaValidationError) as caught:
+        await call(take, **arguments)
+    details = caught.value.details
+    assert details["path"] == path
+    assert details["expected"] and details["received"] and caught.value.hint
+    assert called == []
+
+
+class Meeting(BaseModel):
+    at: datetime.datetime
+    count: int = 1
+
+
+def even(number: int) -> int:
+    if number % 2:
+        raise ValueError("it must be even")
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path", "expected", "received", "example"),
+    [
+        (datetime.datetime, "tomorrow", "", "string of the format date-time", 'string "tomorrow"', TIME),
+        (datetime.date, "2026-02-31", "", "string of the format date", 'string "2026-02-31"', "2026-01-31"),
+        (datetime.time, "noon", "", "string of the format time", 'string "noon"', "12:00:00Z"),
+        (datetime.timedelta, "long", "", "string of the format duration", 'string "long"', "PT1H"),
+        (uuid.UUID, "x", "", "string of the format uuid", 'string "x"', UUID),
+        (decimal.Decimal, "abc", "", "a valid decimal", 'string "abc"', 1),
+        (HttpUrl, "nope", "", "string of the format uri", 'string "nope"', "https://example.com/"),
+        (int, 1e300, "", "integer of fewer digits", "number 1e+300", 1),
+        (Meeting, {"at": "x"}, "/at", "string of the format date-time", 'string "x"', {"at": TIME}),
+        (
+            list[Meeting],
+            [{"at": TIME}, {"at": ""}],
+            "/1/at",
+            "string of the format date-time",
+            'string ""',
+            [],
+        ),
+        (datetime.date | int, "q", "", "string of the format date or integer", 'string "q"', "2026-01-31"),
+        (DATES, {"q": 1}, "/q", "string of the format date", 'string "q"', {}),
+        (Annotated[int, AfterValidator(even)], 3, "", "integer (it must be even)", "number 3", None),
+    ],
+)
+async def test_what_only_the_type_refuses_is_told_in_the_terms_of_the_schema(
+    call: Call, kind: Any, value: Any, path: str, expected: str, received: str, example: Any
+) -> None:
+    def take(it: Any) -> None:
+        raise AssertionError
+
+    take.__annotations__["it"] = kind
+    with pytest.raises(SchemaValidationError) as caught:
+        await call(take, it=value)
+    details = caught.value.details
+    assert (details["path"], details["expected"], details["received"]) == (f"/it{path}", expected, received)
+    assert details.get("example") == (None if example is None else {"it": example})
+    assert caught.value.hint.endswith(
+        f"/it{path}: {'the name' if kind == DATES else 'it'} must be {expected}."
+    )
+
+
+async def test_a_functions_own_tool_errors_pass_as_they_are(call: Call) -> None:
+    own = ToolCallError("mine", hint="h", certainty=Certainty.NOT_STARTED)
+
+    def breaks() -> None:
+        raise own
+
+    with pytest.raises(ToolCallError) as caught:
+        await call(breaks)
+    assert caught.value is own
+
+
+async def test_cancelling_a_call_cancels_the_function(call: Call) -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.ensure_future(call(hangs))
+    async with asyncio.timeout(20):
+        await began.wait()
+        task.cancel()
+        await ended.wait()
+        await asyncio.wait([task])
+    assert task.cancelled()

@@ -1,0 +1,412 @@
+"""Signatures beyond the specification's examples: every kind of callable, annotation, default and result."""
+
+# ruff: noqa: UP007, UP045 - both ways to write a union are meant
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDict, TypeVar, Union
+
+import jsonschema
+import pytest
+import typing_extensions
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
+
+from cellblock.base.errors import ConfigError
+from cellblock.tools.python.annotations import Hints
+from cellblock.tools.python.signatures import PERMISSIVE_SCHEMA, read_input, read_output
+from cellblock.tools.python.tool_results import ResultForm
+
+T = TypeVar("T")
+UserId = NewType("UserId", int)
+
+
+def input_of(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+    schema = read_input(function, Hints(function), label="it", **options).schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def output_of(annotation: Any) -> ResultForm:
+    def give() -> None: ...
+
+    give.__annotations__["return"] = annotation
+    form = read_output(Hints(give), label="it")
+    if form.schema is not None:
+        jsonschema.Draft202012Validator.check_schema(form.schema)
+    return form
+
+
+def parameter(annotation: Any) -> dict[str, Any]:
+    """The schema of one parameter, without its made-up description."""
+
+    def take(value: Any) -> None: ...
+
+    take.__annotations__["value"] = annotation
+    shown = dict(input_of(take)["properties"]["value"])
+    if shown["description"] == "Parameter value":
+        del shown["description"]
+    return shown
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Only(enum.Enum):
+    ONE = 1
+
+
+class Node(BaseModel):
+    name: str
+    below: list[Node] = []
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+
+
+class OldPoint(TypedDict, total=False):
+    x: typing_extensions.Required[int]
+    y: int
+
+
+class OldShape(TypedDict):
+    points: list[OldPoint]
+    names: Optional[dict[str, OldPoint]]
+
+
+@dataclass
+class Pair:
+    left: int
+    right: int = 0
+    more: list[int] = field(default_factory=list)
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+def test_types_of_parameters() -> None:
+    assert parameter(Color) == {"enum": ["red", "blue"], "type": "string"}
+    assert parameter(Only) == {"enum": [1], "type": "integer"}
+    assert parameter(Literal[1, "a", None])["enum"] == [1, "a", None]
+    assert parameter(UserId) == {"type": "integer"}
+    assert parameter(Any) == {}
+    assert parameter(datetime.datetime) == {"type": "string", "format": "date-time"}
+    assert parameter(Annotated[int, Field(ge=1, description="How many")]) == {
+        "type": "integer",
+        "minimum": 1,
+        "description": "How many",
+    }
+    assert parameter(Annotated[str, Field(examples=["a"])])["examples"] == ["a"]
+    assert parameter(tuple[int, str])["prefixItems"] == [{"type": "integer"}, {"type": "string"}]
+    assert parameter(set[int])["uniqueItems"] is True
+    assert parameter(Page[int])["properties"]["items"] == {"type": "array", "items": {"type": "integer"}}
+    assert parameter(int | None)["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+
+
+def test_a_tagged_union_keeps_no_reference() -> None:
+    shown = parameter(Annotated[Union[Cat, Dog], Field(discriminator="kind")])
+    assert [choice["properties"]["kind"] for choice in shown["oneOf"]] == [
+        {"enum": ["cat"], "type": "string"},
+        {"enum": ["dog"], "type": "string"},
+    ]
+    assert "discriminator" not in shown and "$ref" not in str(shown)
+
+
+def test_a_recursive_model_keeps_its_definition() -> None:
+    def take(node: Node) -> Node: ...
+
+    schema = input_of(take)
+    assert list(schema["$defs"]) == ["Node"]
+    assert schema["properties"]["node"]["$ref"] == "#/$defs/Node"
+    output = output_of(Node).schema
+    assert output is not None and output["type"] == "object" and list(output["$defs"]) == ["Node"]
+    boxed = output_of(list[Node]).schema
+    assert boxed is not None and "$defs" in boxed
+    jsonschema.validate({"result": [{"name": "a", "below": [{"name": "b", "below": []}]}]}, boxed)
+
+
+@pytest.mark.skipif("sys.version_info >= (3, 12)", reason="pydantic takes them there")
+def test_typed_dicts_of_typing_are_taken() -> None:
+    """Anywhere but in a class and in themselves, where pydantic's own reason says what to do."""
+    shape = parameter(OldShape)
+    point = shape["properties"]["points"]["items"]
+    assert point["properties"] == {"x": {"type": "integer"}, "y": {"type": "integer"}}
+    assert point["required"] == ["x"] and shape["required"] == ["points", "names"]
+    assert parameter(Annotated[list[OldPoint], Field(min_length=1)])["minItems"] == 1
+    assert "properties" in parameter(Union[OldPoint, int])["anyOf"][0]
+    assert "properties" in parameter(OldPoint | None)["anyOf"][0]
+
+
+@pytest.mark.skipif("sys.version_info >= (3, 12)", reason="pydantic takes them there")
+def test_recursive_typed_dicts_fall_back_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    class Tree(TypedDict):
+        below: list[Tree]
+
+    def take(tree: Tree) -> None: ...
+
+    take.__annotations__["tree"] = Tree
+    with caplog.at_level(logging.INFO, "cellblock"):
+        assert input_of(take) == PERMISSIVE_SCHEMA
+    assert "typing_extensions.TypedDict" in caplog.text
+
+
+def test_defaults() -> None:
+    def take(
+        color: Color = Color.RED,
+        day: datetime.date = datetime.date(2025, 3, 1),
+        pair: Pair = Pair(1),  # noqa: B008
+        limit: int = Field(10, ge=1, description="At most"),
+        needed: int = Field(ge=1),
+        lock: Any = threading.Lock(),  # noqa: B008
+        ratio: float = float("nan"),
+        *,
+        only: bool = False,
+    ) -> None: ...
+
+    schema = input_of(take)
+    shown = schema["properties"]
+    assert (shown["color"]["default"], shown["day"]["default"]) == ("red", "2025-03-01")
+    assert shown["pair"]["default"] == {"left": 1, "right": 0, "more": []}
+    assert shown["limit"] == {"default": 10, "description": "At most", "minimum": 1, "type": "integer"}
+    assert "default" not in shown["lock"] and "default" not in shown["ratio"]
+    assert shown["only"]["default"] is False
+    assert schema["required"] == ["needed"]
+
+
+class Counter:
+    """Counts."""
+
+    def up(self, by: int = 1) -> int:
+        return by
+
+    @classmethod
+    def make(cls, start: int) -> int:
+        return start
+
+    @staticmethod
+    def two(a: int) -> int:
+        return a
+
+    def __call__(self, times: int) -> int:
+        return times
+
+
+def plain(a: int, b: str, *, c: bool) -> int:
+    return a
+
+
+@functools.wraps(plain)
+def wrapped(*args: Any, **kwargs: Any) -> Any:
+    return plain(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (Counter().up, ["by"]),
+        (Counter.make, ["start"]),
+        (Counter.two, ["a"]),
+        (Counter(), ["times"]),
+        (functools.partial(plain, 1), ["b", "c"]),
+        (functools.partial(plain, b="x"), ["a", "b", "c"]),
+        (functools.partial(Counter().up), ["by"]),
+        (wrapped, ["a", "b", "c"]),
+        (lambda: None, []),
+        (lambda a, b=2: a, ["a", "b"]),
+    ],
+    ids=[
+        "method",
+        "classmethod",
+        "staticmethod",
+        "object",
+        "partial",
+        "keyword",
+        "of a method",
+        "wraps",
+        "lambda",
+        "untyped",
+    ],
+)
+def test_every_kind_of_callable(function: Any, names: list[str]) -> None:
+    schema = input_of(function)
+    assert list(schema["properties"]) == names and schema["additionalProperties"] is False
+    if function is wrapped:
+        assert schema["properties"]["a"]["type"] == "integer"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda *args: None, "*args"),
+        (lambda **rest: None, "**rest"),
+        (lambda a, /: None, "positional-only a"),
+        (max, "signature cannot be read"),
+    ],
+    ids=["args", "kwargs", "positional", "builtin"],
+)
+def test_what_has_no_schema_takes_anything_and_says_why(
+    function: Any, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "cellblock"):
+        assert input_of(function) == PERMISSIVE_SCHEMA
+    assert reason in caplog.text
+
+
+def test_types_that_raise_whatever_fall_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Hostile:
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            raise ZeroDivisionError("hostile hook")
+
+    def take(value: Hostile) -> Hostile: ...
+
+    take.__annotations__.update({"value": Hostile, "return": Hostile})
+    with caplog.at_level(logging.INFO, "cellblock"):
+        assert input_of(take) == PERMISSIVE_SCHEMA
+        form = output_of(Hostile)
+        assert form.schema is None and form.adapter is None
+    assert caplog.text.count("hostile hook") == 2
+
+
+def test_local_types_are_found_through_the_closure() -> None:
+    class Local(BaseModel):
+        a: int
+
+    def take(value: Local) -> Local:
+        return Local(a=value.a)
+
+    assert list(input_of(take)["properties"]["value"]["properties"]) == ["a"]
+
+
+def test_one_unresolved_annotation_does_not_cost_the_others() -> None:
+    def give(a: int) -> Nowhere: ...  # noqa: F821 # pyright: ignore
+
+    def take(a: Nowhere) -> int: ...  # noqa: F821 # pyright: ignore
+
+    assert input_of(give)["properties"]["a"]["type"] == "integer"
+    assert read_output(Hints(give), label="it").schema is None
+    assert input_of(take) == PERMISSIVE_SCHEMA
+    assert read_output(Hints(take), label="it").schema is not None
+
+
+# ---- explicit schemas and flattening -------------------------------------------------------------------
+
+
+def test_explicit_schemas_are_copies() -> None:
+    given: dict[str, Any] = {"type": "object", "properties": {"a": {"title": "A"}}}
+    schema = input_of(plain, explicit=given)
+    assert schema == given
+    given["properties"]["b"] = {}
+    assert "b" not in schema["properties"]
+    output = read_output(Hints(plain), label="it", explicit={"type": "array"}).schema
+    assert output is not None and output["properties"]["result"] == {"type": "array"}
+
+
+@pytest.mark.parametrize(
+    "explicit", [{"type": "array"}, {"type": "objekt"}, {"type": "object", "properties": 3}, {}], ids=str
+)
+def test_explicit_schemas_that_cannot_be_used(explicit: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="input_schema of it"):
+        input_of(plain, explicit=explicit)
+
+
+def test_an_explicit_output_schema_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="output_schema of it"):
+        read_output(Hints(plain), label="it", explicit={"type": "objekt"})
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [(plain, "3 parameters"), (lambda: None, "0 parameters"), (Counter.two, "no class"), (max, "signature")],
+    ids=["three", "none", "scalar", "builtin"],
+)
+def test_what_cannot_be_flattened(function: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        input_of(function, flatten=True)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "inner"),
+    [
+        (int, {"type": "integer"}),
+        (None, {"type": "null"}),
+        (bytes, {"type": "string", "format": "binary"}),
+        (decimal.Decimal, {"type": "string"}),
+        (Color, {"type": "string", "enum": ["red", "blue"]}),
+        (set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        (Iterable[int], {"type": "array", "items": {"type": "integer"}}),
+        (RootModel[list[int]], {"type": "array", "items": {"type": "integer"}}),
+        (
+            dict[str, int] | None,
+            {"anyOf": [{"type": "object", "additionalProperties": {"type": "integer"}}, {"type": "null"}]},
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_object_is_boxed(annotation: Any, inner: dict[str, Any]) -> None:
+    schema = output_of(annotation).schema
+    assert schema is not None and schema["x-dedalus-box"] == {"field": "result"}
+    assert schema["properties"]["result"] == inner
+
+
+@pytest.mark.parametrize("annotation", [Any, object, Annotated[Any, Field(description="x")]], ids=str)
+def test_what_says_nothing_is_no_schema(annotation: Any) -> None:
+    assert output_of(annotation).schema is None
+
+
+class Base(BaseModel):
+    a: int = 1
+
+
+class Holder(BaseModel):
+    base: SerializeAsAny[Base]
+
+
+class Wrapping(BaseModel):
+    a: int
+
+    @model_serializer(mode="wrap")
+    def add(self, handler: Any):
+        return {**handler(self), "b": 1}
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int
+
+
+class Full(BaseModel):
+    by_alias: int = Field(alias="byAlias")
+    with_default: int = 3
+    hidden: str = Field("", exclude=True)
+
+    @computed_field
+    @property
+    def double(self) -> int:
+        return 2 * self.by_alias
+
+
+def test_classes_are_closed_unless_more_may_come() -> None:
+    full = output_of(Full).schema
+    assert full is not None and full["additionalProperties"] is False
+    assert list(full["properties"]) == ["byAlias", "with_default", "double"]
+    assert full["required"] == ["byAlias", "with_default", "double"]
+    assert "default" not in full["properties"]["with_default"]
+    for annotation in (Holder, Wrapping, Open):
+        schema = output_of(annotation).schema
+        assert schema is not None and schema.get("additionalProperties") is not False

@@ -1,0 +1,272 @@
+"""What `@tool()` can be put on, and what paths of modules stand for in the configuration."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import pytest
+from pydantic import BaseModel, EmailStr, NameEmail, networks
+
+from cellblock import tool
+from cellblock.base.errors import ConfigError
+from cellblock.tools.python.python_tools import read_tool
+from cellblock.tools.python.tool_mark import mark_of
+from cellblock.tools.python.tool_modules import load_tools
+
+BOUND = 20.0
+
+Call = Callable[..., Awaitable[Any]]
+
+
+async def _agen(a: int) -> Any:
+    yield a
+
+
+def _gen(a: int) -> Any:
+    yield a
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_agen, "generator"),
+        (_gen, "generator"),
+        (functools.partial(_agen, 1), "generator"),
+        (3, "no function"),
+    ],
+    ids=["async generator", "generator", "partial", "number"],
+)
+def test_what_cannot_be_a_tool(function: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        read_tool(function)
+
+
+def test_builtins_cannot_be_marked() -> None:
+    with pytest.raises(TypeError, match="wrap it in a function"):
+        tool()(len)
+
+
+class Thing:
+    """A thing."""
+
+    @tool(name="made")
+    @classmethod
+    def make(cls) -> str:
+        return cls.__name__
+
+    @classmethod
+    @tool(name="made-too")
+    def make_too(cls) -> str:
+        return cls.__name__
+
+    async def __call__(self) -> str:
+        return "called"
+
+
+async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
+    named = functools.partial(Thing.make)
+    assert read_tool(Thing.make).name == "made" and read_tool(Thing.make_too).name == "made-too"
+    assert read_tool(named).name == "make"
+    called = read_tool(Thing())
+    assert (called.name, called.description, called.is_async) == ("Thing", "A thing.", True)
+    assert await call(Thing.make) == {"result": "Thing"}
+    assert await call(Thing()) == {"result": "called"}
+
+
+def test_types_of_the_place_of_definition_are_found() -> None:
+    """Text annotations that only the decorator could see resolved."""
+
+    class Local(BaseModel):
+        a: int
+
+    @tool()
+    def marked(value: Local) -> Local: ...
+
+    @tool
+    def bare(value: Local) -> Local: ...
+
+    for function in (marked, bare):
+        python_tool = read_tool(function)
+        assert "a" in python_tool.input_schema["properties"]["value"]["properties"]
+        assert python_tool.output_schema is not None
+
+
+def test_types_of_the_place_of_definition_that_name_each_other_are_found() -> None:
+    """Here every annotation is text: `from __future__ import annotations`."""
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    @dataclass
+    class Inner:
+        n: int
+
+    @dataclass
+    class Outer:
+        inner: Inner
+        more: list[Inner]
+
+    class Old(TypedDict):
+        inner: Inner
+
+    class New(TypedDict):
+        old: NotRequired[Old]
+        outer: Annotated[Outer, "words"]
+
+    class Model(BaseModel):
+        news: list[Outer]
+        again: Model | None = None
+
+    @tool()
+    def rows(outer: Outer, news: dict[str, New]) -> list[Outer]: ...
+
+    @tool(flatten=True)
+    def model(value: Model) -> Old: ...
+
+    taken = read_tool(rows)
+    properties = taken.input_schema["properties"]
+    assert properties["outer"]["properties"]["more"]["items"] == {**number, "additionalProperties": False}
+    inside = properties["news"]["additionalProperties"]["properties"]
+    assert (
+        inside["old"]["properties"]["inner"]["required"] == ["n"] and "more" in inside["outer"]["properties"]
+    )
+    assert taken.output_schema is not None
+    assert "inner" in taken.output_schema["properties"]["result"]["items"]["properties"]
+    flat = read_tool(model)
+    assert set(flat.input_schema["properties"]) == {"news", "again"}
+    assert flat.output_schema is not None and "inner" in flat.output_schema["properties"]
+    held = mark_of(rows)
+    assert held is not None and held.namespace is not None and "number" not in held.namespace
+
+
+def test_a_type_that_needs_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `email-validator` is not installed."""
+    monkeypatch.setitem(sys.modules, "email_validator", None)
+    monkeypatch.setattr(networks, "email_validator", None)
+
+    def takes(address: EmailStr) -> None: ...
+
+    def gives() -> list[NameEmail]: ...
+
+    for function in (takes, gives):
+        with pytest.raises(ConfigError, match=rf"{function.__name__} has a type .*pydantic\[email\]"):
+            read_tool(function)
+
+
+def test_annotations_are_the_tools() -> None:
+    @tool(annotations={"readOnlyHint": True})
+    def look() -> None: ...
+
+    assert read_tool(look).annotations == {"readOnlyHint": True}
+
+
+Write = Callable[[str], str]
+
+_NUMBERS = itertools.count()
+
+TOOLS = """
+from unittest.mock import MagicMock
+from cellblock import tool
+
+anything = MagicMock()  # has every attribute that is asked for
+
+
+@tool()
+def marked(a: int) -> int:
+    "Marked."
+    return a
+
+
+again = marked
+
+
+@tool(name="other-name")
+async def other() -> None: ...
+
+
+def unmarked(a: int) -> int:
+    return a
+
+
+class Team:
+    def size(self, of: str) -> int:
+        return 1
+
+
+team = Team()
+both = [marked, unmarked]
+number = 3
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Makes a module of a text and gives its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(text: str) -> str:
+        name = f"cellblock_test_tools_{next(_NUMBERS)}"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return make
+
+
+def names(paths: list[str], given: list[Any] | None = None) -> list[str]:
+    return [read_tool(function).name for function in load_tools(paths, given or [])]
+
+
+def test_what_paths_stand_for(write: Write) -> None:
+    name = write(TOOLS)
+    assert names([name]) == ["marked", "other-name"]
+    assert names([f"{name}:unmarked"]) == ["unmarked"]
+    assert names([f"{name}:team.size"]) == ["size"]
+    assert names([f"{name}:both"]) == ["marked", "unmarked"]
+    assert names([name, f"{name}:both", f"{name}:marked"]) == ["marked", "other-name", "unmarked"]
+
+
+def test_functions_that_were_given_come_first_and_once(write: Write) -> None:
+    name = write(TOOLS)
+    __import__(name)
+    marked = sys.modules[name].marked
+    assert names([name], [marked]) == ["marked", "other-name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "said"),
+    [
+        ("x = 1", "{}", ["no @tool() function", "{}:function"]),
+        (TOOLS, "{}:markd", ["has no 'markd'", "marked"]),
+        (TOOLS, "{}:team.sise", ["has no 'team.sise'", "size"]),
+        (TOOLS, "{}:number", ["neither a function nor a list"]),
+        (TOOLS, "{}:", ["has no ''"]),
+        ("def broken(:", "{}", ["SyntaxError", "{}.py:1"]),
+        ("\n1 / 0", "{}", ["ZeroDivisionError", "{}.py:2", "import {}"]),
+        (
+            "import cellblock_no_such_thing",
+            "{}",
+            ["ModuleNotFoundError", "cellblock_no_such_thing", "{}.py:1"],
+        ),
+        ("raise SystemExit(3)", "{}", ["SystemExit: 3"]),
+        ("raise ValueError('password=hunter2hunter2')", "{}", ["ValueError", "[redacted]"]),
+        ("", "cellblock_no_such_module.tools", ["there is no module cellblock_no_such_module", "PYTHONPATH"]),
+        ("", "./tools.py", ["is no module path"]),
+        ("", ".tools", ["is no module path"]),
+        ("", "", ["is no module path"]),
+        ("", ":name", ["is no module path"]),
+    ],
+    ids=lambda value: value.strip()[:20] if isinstance(value, str) else "",
+)
+def test_errors_name_the_place_and_the_reason(write: Write, text: str, path: str, said: list[str]) -> None:
+    fine, name = write(TOOLS), write(text)
+    with pytest.raises(ConfigError) as caught:
+        load_tools([fine, path.format(name)])
+    message = str(caught.value)
+    for part in ("cellblock.tools[1]", *said):
+        assert part.format(name) in message, message
+    assert "hunter2" not in message and caught.value.hint

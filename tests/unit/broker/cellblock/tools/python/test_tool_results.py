@@ -1,0 +1,456 @@
+"""What a Python tool gives: normalised, boxed, checked against what it declares; in large as in small."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import functools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import InitVar, dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import mcp_types as types
+import pytest
+import typing_extensions
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    RootModel,
+    SerializeAsAny,
+    TypeAdapter,
+    computed_field,
+    field_serializer,
+    model_serializer,
+    model_validator,
+)
+
+from cellblock import tool
+from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.tools.python import result_pieces, tool_results
+from cellblock.tools.python.python_tools import read_tool
+from cellblock.tools.python.result_pieces import MAX_UNCUT, STEP_WEIGHT, Pieces, pieces_of, values_in
+
+BOUND = 20.0
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Item:
+    name: str
+    when: datetime.datetime
+
+
+class Model(BaseModel):
+    by_alias: int = Field(alias="byAlias")
+    price: decimal.Decimal = decimal.Decimal("1.10")
+
+
+class Entry(typing_extensions.TypedDict):
+    a: int
+    b: typing_extensions.NotRequired[int]
+
+
+class Base(BaseModel):
+    a: int = 1
+
+
+class Derived(Base):
+    b: int = 2
+
+
+NOON = datetime.datetime(2025, 3, 1, 12, tzinfo=datetime.UTC)
+
+
+def giving(annotation: Any, value: Any) -> Callable[[], Any]:
+    def give() -> Any:
+        return value
+
+    if annotation is not None:
+        give.__annotations__["return"] = annotation
+    else:
+        del give.__annotations__["return"]
+    return give
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "given"),
+    [
+        (int, 7, {"result": 7}),
+        (type(None), None, {"result": None}),
+        (Item, Item("a", NOON), {"name": "a", "when": "2025-03-01T12:00:00Z"}),
+        (Item, {"name": "a", "when": NOON}, {"name": "a", "when": "2025-03-01T12:00:00Z"}),
+        (Model, Model(byAlias=1), {"byAlias": 1, "price": "1.10"}),
+        (Model | None, None, {"result": None}),
+        (Model | None, Model(byAlias=1), {"result": {"byAlias": 1, "price": "1.10"}}),
+        (Entry, {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2}),
+        (list[Color], [Color.RED], {"result": ["red"]}),
+        (set[int], {1}, {"result": [1]}),
+        (tuple[int, str], (1, "a"), {"result": [1, "a"]}),
+        (datetime.timedelta, datetime.timedelta(hours=1), {"result": "PT1H"}),
+        (bytes, b"text", {"result": "text"}),
+        (Base, Derived(), {"a": 1}),
+        (SerializeAsAny[Base], Derived(), {"a": 1, "b": 2}),
+        (dict[int, int], {1: 2}, {"1": 2}),
+        (float, 3, {"result": 3.0}),
+        (float | None, None, {"result": None}),
+        (Any, {"a": NOON}, {"a": "2025-03-01T12:00:00Z"}),
+        (Any, [1], {"result": [1]}),
+        (None, 3, {"result": 3}),
+        (None, None, {"result": None}),
+        (None, "text", {"result": "text"}),
+        (None, Item("a", NOON), {"name": "a", "when": "2025-03-01T12:00:00Z"}),
+        pytest.param(None, (n for n in range(2)), {"result": [0, 1]}, id="generator"),
+        (dict[str, Any], {"x": math.inf}, {"x": None}),
+        (list[float | None], [math.nan, 1.5], {"result": [None, 1.5]}),
+    ],
+    ids=repr,
+)
+async def test_values_are_normalised(call: Call, annotation: Any, value: Any, given: Any) -> None:
+    assert await call(giving(annotation, value)) == given
+
+
+_CIRCLE: list[Any] = []
+_CIRCLE.append(_CIRCLE)
+_DEEP: Any = functools.reduce(lambda inner, _: [inner], range(10_000), 0)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        (int, "seven", "does not fit what it declares"),
+        (Item, Item(5, NOON), "/name"),  # pyright: ignore
+        (Item, {"name": "a"}, "/when"),
+        (Annotated[int, Field(ge=3)], 1, "greater than or equal to 3"),
+        (float, math.nan, "/result"),
+        (dict[str, float], {"mean": math.inf}, "/mean"),
+        (Entry, {"a": "x"}, "/a"),
+        (list[int], None, "does not fit"),
+        (Any, object(), "no JSON form"),
+        (Any, _CIRCLE, "no JSON form"),
+        (Any, _DEEP, "no JSON form"),
+        (bytes, b"\xff", "no JSON form"),
+        (None, threading.Lock(), "no JSON form"),
+    ],
+    ids=[
+        "text for int",
+        "wrong field of a dataclass",
+        "missing",
+        "constraint",
+        "nan",
+        "inf",
+        "typed dict",
+        "none",
+        "object",
+        "circle",
+        "deep",
+        "bytes",
+        "lock",
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_values_that_do_not_fit_are_the_tools_fault(
+    call: Call, annotation: Any, value: Any, said: str, is_async: bool
+) -> None:
+    give = giving(annotation, value)
+
+    async def give_later() -> Any:
+        return value
+
+    give_later.__annotations__ = dict(give.__annotations__)
+    with pytest.raises(ToolCallError, match=said) as caught:
+        await call(give_later if is_async else give)
+    assert caught.value.certainty is Certainty.COMPLETED and caught.value.hint
+    assert len(caught.value.message) < 1_000
+
+
+TEXT = types.TextContent(type="text", text="hello")
+IMAGE = types.ImageContent(type="image", data="aGk=", mime_type="image/png")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "content"),
+    [
+        (types.TextContent, TEXT, [TEXT]),
+        (list[types.TextContent | types.ImageContent], [TEXT, IMAGE], [TEXT, IMAGE]),
+        (None, (TEXT, IMAGE), [TEXT, IMAGE]),
+        (types.CallToolResult, types.CallToolResult(content=[TEXT], is_error=True), [TEXT]),
+    ],
+    ids=["text", "list", "tuple", "result"],
+)
+async def test_content_stays_content(call: Call, annotation: Any, value: Any, content: list[Any]) -> None:
+    result = await call(giving(annotation, value))
+    assert isinstance(result, types.CallToolResult) and result.content == content
+
+
+async def test_an_explicit_output_schema_is_checked(call: Call) -> None:
+    answers: list[Any] = [{"a": 1}, {"a": "x"}]
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+    @tool(output_schema=schema)
+    def give() -> Any:
+        return answers.pop(0)
+
+    @tool(output_schema={"type": "array"})
+    def boxed() -> Any:
+        return [1]
+
+    @tool(output_schema=schema)
+    def whole() -> types.CallToolResult:
+        return types.CallToolResult(content=[], structured_content={"a": []})
+
+    @tool(
+        output_schema={
+            "type": "object",
+            "title": "LooksLikeABoxOutput",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        }
+    )
+    def own_box() -> Any:
+        return {"result": 1}
+
+    assert await call(own_box) == {"result": 1}
+    assert read_tool(give).output_schema == schema
+    assert await call(give) == {"a": 1}
+    assert await call(boxed) == {"result": [1]}
+    for function in (give, whole):
+        with pytest.raises(ToolCallError, match="/a"):
+            await call(function)
+
+
+@dataclass
+class Marked:
+    name: str
+    when: datetime.datetime
+    marks: list[Color] = field(default_factory=list[Color])
+
+
+@dataclass
+class Odd:
+    items: list[Marked]
+    made: InitVar[int] = 3
+    _hidden: int = 4
+    held: ClassVar[int] = 5
+
+
+class Tree(BaseModel):
+    below: list[Tree] = []
+
+
+class Page(BaseModel):
+    model_config = ConfigDict(extra="allow", ser_json_timedelta="float")
+    total: int = 3
+    rows: list[Marked] = Field(default=[], serialization_alias="theRows")
+    left_out: list[int] = Field(default=[1] * 9, exclude=True)
+    times: dict[str, datetime.timedelta] = {}
+    end: str = "end"
+
+    @computed_field
+    @property
+    def twice(self) -> int:
+        return 2 * self.total
+
+
+class Shouting(BaseModel):
+    texts: list[str]
+    more: list[str] = []
+
+    @field_serializer("texts")
+    def _shout(self, texts: list[str]) -> list[str]:
+        return [text.upper() for text in texts]
+
+
+class Whole(BaseModel):
+    texts: list[str]
+
+    @model_serializer
+    def _said(self) -> dict[str, Any]:
+        return {"said": self.texts}
+
+
+class Checked(BaseModel):
+    texts: list[str]
+
+    @model_validator(mode="after")
+    def _sorted(self) -> Checked:
+        self.texts.sort()
+        return self
+
+
+class Listing(typing_extensions.TypedDict):
+    a: Annotated[list[int], Field(serialization_alias="aList")]
+    b: typing_extensions.NotRequired[dict[str, list[Color]]]
+    c: int
+
+
+Roots = RootModel[list[int]]
+Json = typing_extensions.TypeAliasType("Json", "dict[str, Json] | list[Json] | str | int")
+
+ITEM = Marked("a", NOON, [Color.RED] * 5)
+PAGE = Page.model_validate(
+    {"rows": [ITEM] * 5, "times": dict.fromkeys("abcde", datetime.timedelta(seconds=2)), "more": [1] * 9}
+)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (list[Color], [Color.RED] * 7),
+        (list[Marked], [ITEM, {"name": "b", "when": NOON}] * 3),
+        (list[Base], [Derived(), Base(a=5)] * 5),
+        (list[SerializeAsAny[Base]], [Derived(), Base(a=5)] * 5),
+        (list[Model | None], [Model(byAlias=1), None] * 4),
+        (list[Tree], [Tree(below=[Tree()])] * 5),
+        (Tree, Tree(below=[Tree(below=[Tree()] * 5)] * 5)),
+        (list[list[int]], [[1] * 9] * 3),
+        (list[float], [1, 2.5] * 3),
+        (list[int], []),
+        (list[int] | None, [1] * 9),
+        (list[int] | None, None),
+        (dict[str, Any], {"rows": [{"when": NOON, "x": (1, 2, {3})}] * 5, "n": 1.5}),
+        (dict[int, list[int]], {1: [1] * 9, 2: []}),
+        (dict[Color, int], {Color.RED: 1}),
+        (dict[str, dict[str, list[Marked]] | None], {"a": {"b": [ITEM] * 5}, "b": None}),
+        (dict, {"a": [1] * 9, 2: [Color.RED] * 9}),
+        (Any, [(1, 2, 3, 4), {"a": {"b": [NOON] * 9}}, {1: [1] * 9}, OrderedDict(a=[1] * 9)]),
+        (Any, {"page": PAGE, "item": ITEM}),
+        (Any, Odd([ITEM] * 5)),
+        (Page, PAGE),
+        (Page, {"rows": [ITEM] * 5, "more": [1] * 9}),
+        (list[Page], [PAGE] * 3),
+        (Marked, ITEM),
+        (Marked, {"name": "b", "when": NOON, "marks": ["red"] * 9}),
+        (Shouting, Shouting(texts=["a"] * 9, more=["a"] * 9)),
+        (Whole, Whole(texts=["a"] * 9)),
+        (Checked, Checked(texts=["b", "a"] * 9)),
+        (Roots, Roots([1] * 9)),
+        (Base, Derived()),
+        (Listing, {"a": ["1"] * 9, "b": {"x": [Color.RED] * 9}, "c": 3, "d": 4}),
+        (Listing, {"a": [], "c": 3}),
+        (list[Listing], [{"a": [1] * 9, "c": 3}] * 3),
+        (tuple[int, ...], (1,) * 9),
+        (Json, {"a": [{"b": ["c"] * 9}]}),
+        (Annotated[list[int], Field(min_length=3)], [1] * 4),
+        (Annotated[list[int], PlainSerializer(lambda items: items[::-1])], [1, 2, 3, 4]),
+        (Annotated[dict[str, int], Field(max_length=9)], dict.fromkeys("abcdef", 1)),
+        (str, "x" * 99),
+    ],
+)
+def test_pieces_are_what_the_whole_is(monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    whole = adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True, warnings=False)
+    in_small_pieces(monkeypatch)
+    assert pieces_of(adapter).dumped(value) == whole
+
+
+@dataclass
+class Link:
+    """Names what it belongs to."""
+
+    below: Any
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "dataclass"])
+def test_what_holds_itself_is_told_at_its_second_sight(kind: str) -> None:
+    """Each look at such a value counts thousands of others: a look at every level up to the interpreter's took 4 s."""
+    below: list[Any] = []
+    circle: Any = {"list": below, "dict": {"below": below}, "dataclass": Link(below)}[kind]
+    below.append(circle)
+    with pytest.raises(ValueError, match="id repeated"):
+        pieces_of(None).dumped(circle)
+    shared = [1] * 2 * STEP_WEIGHT
+    assert pieces_of(None).dumped([shared, shared]) == [shared, shared]
+
+
+def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_results, "is_small", lambda _: False)
+    monkeypatch.setattr(result_pieces, "STEP_WEIGHT", 3)
+    monkeypatch.setattr(result_pieces, "FIELD_WEIGHT", 2)
+    monkeypatch.setattr(result_pieces, "SLICE", 2)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "place"),
+    [
+        (list[Marked], [*[ITEM] * 5, {"name": 5, "when": NOON}], "/5/name"),
+        (dict[str, list[int]], {"a": [1] * 9, "b": [*[1] * 8, "x"]}, "/b/8"),
+        (dict[str, list[int]], {"a": [1] * 9, 7: [1] * 9}, r"/7/\[key\]"),
+        (Listing, {"a": [*[1] * 8, "x"], "c": 3}, "/a/8"),
+        (Listing, {"a": [1] * 9}, "/c"),
+        (list[Listing], [{"a": [1] * 9, "c": 1}] * 3 + [{"a": [1] * 9, "c": "x"}], "/3/c"),
+        (Annotated[list[int], Field(min_length=3)], [1], "its root"),
+        (list[int], {"a": [1] * 9}, "its root"),
+    ],
+)
+async def test_what_does_not_fit_is_told_by_its_place(
+    call: Call, monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any, place: str
+) -> None:
+    in_small_pieces(monkeypatch)
+    with pytest.raises(ToolCallError, match=rf"at {place}: "):
+        await call(giving(annotation, value))
+
+
+MANY = 4_000
+ROWS = [{"name": "a", "when": NOON, "marks": ["red"]}] * MANY
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Any, {"rows": ROWS}),
+        (dict[str, Any], {"rows": ROWS}),
+        (dict[str, list[Marked]], {"rows": ROWS}),
+        (list[dict[str, int]] | None, [dict.fromkeys(map(str, range(100)), 1)] * 300),
+        (Page, Page(rows=[ITEM] * MANY)),
+        (Any, Page(rows=[ITEM] * MANY)),
+        (Any, Odd([ITEM] * MANY)),
+        (Listing, {"a": [1] * 5 * MANY, "b": {"x": [Color.RED] * MANY}, "c": 3}),
+    ],
+    ids=[
+        "any",
+        "dict of any",
+        "dict of lists",
+        "lists",
+        "model",
+        "model untold",
+        "dataclass untold",
+        "typed dict",
+    ],
+)
+async def test_native_code_gets_little_at_a_time(
+    call: Call, monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any
+) -> None:
+    sizes: list[int] = []
+    given: Callable[..., Any] = Pieces._given
+
+    def counting(self: Pieces, value: Any, without: frozenset[str] = frozenset()) -> Any:
+        kept = {name: item for name, item in vars(value).items() if name not in without} if without else value
+        sizes.append(values_in(kept, 10 * MAX_UNCUT))
+        return given(self, value, without)
+
+    monkeypatch.setattr(Pieces, "_given", counting)
+    await call(giving(annotation, value))
+    assert sizes and max(sizes) <= STEP_WEIGHT
+
+
+async def test_what_cannot_be_cut_has_a_bound(call: Call) -> None:
+    few, many = (1,) * 50_000, (1,) * (MAX_UNCUT + 1)
+    assert await call(giving(tuple[int, ...], few)) == {"result": [*few]}
+    with pytest.raises(
+        ToolCallError, match="over 200000 values, which cannot be checked in pieces"
+    ) as caught:
+        await call(giving(tuple[int, ...], many))
+    assert "list[…]" in str(caught.value.hint)
+    # Texts may be as long as they are: they are handed on.
+    assert await call(giving(tuple[str, ...], ("x" * 10_000_000,))) == {"result": ["x" * 10_000_000]}

@@ -1,0 +1,265 @@
+"""What a check costs, and what is kept of it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cellblock.tools.schemas import validation
+from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.cost import NotCheckable, SchemaCost
+from cellblock.tools.schemas.example import minimal_example
+from cellblock.tools.schemas.validation import InputValidator
+
+BOUND = 0.2
+"""Seconds of processor time: 50 ms is the aim, and a test machine may be several times slower than usual."""
+
+
+def nested(levels: int, innermost: Any = 1) -> Any:
+    for _ in range(levels):
+        innermost = {"x": innermost}
+    return innermost
+
+
+def doubling(levels: int, keyword: str, *, below: bool) -> dict[str, Any]:
+    """References that double at each level: 2**levels paths in a few kilobytes."""
+    defs: dict[str, Any] = {f"a{levels}": {"type": "string"}}
+    for index in range(levels):
+        part: dict[str, Any] = {"$ref": f"#/$defs/a{index + 1}"}
+        defs[f"a{index}"] = {keyword: [{"properties": {"x": part}} if below else part] * 2}
+    return {"$ref": "#/$defs/a0", "$defs": defs}
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"properties": {"x": schema}}
+    return schema
+
+
+def chain(length: int, link: Any = lambda reference: reference) -> dict[str, Any]:
+    defs = {f"a{index}": link({"$ref": f"#/$defs/a{index + 1}"}) for index in range(length)}
+    return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{length}": {"type": "string"}}}
+
+
+def unevaluated(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"unevaluatedProperties": False, "allOf": [schema]}
+    return schema
+
+
+RECURSIVE = {"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "not": {"const": 1}}
+MANY = {f"p{index}": {"type": "string", "minLength": 1} for index in range(100_000)}
+LARGE_INTEGERS = [10**30 + index for index in range(20_000)]
+GRAPH = {
+    "anyOf": [{"$ref": f"#/$defs/a{index}"} for index in range(1000)],
+    "$defs": {
+        f"a{index}": {"properties": {"x": {"$ref": f"#/$defs/a{index * 7 % 1000}"}}} for index in range(1000)
+    },
+}
+
+HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "doubling in place 24": lambda: (doubling(24, "allOf", below=False), 1),
+    "doubling in place 40": lambda: (doubling(40, "oneOf", below=False), 1),
+    "doubling below 40": lambda: (doubling(40, "anyOf", below=True), nested(40)),
+    "doubling below 12": lambda: (doubling(12, "anyOf", below=True), nested(12)),
+    "recursive alternatives, 100 deep": lambda: (RECURSIVE, nested(100)),
+    "recursive alternatives, 14 deep": lambda: (RECURSIVE, nested(14)),
+    "recursive alternatives, 9 deep": lambda: (RECURSIVE, nested(9)),
+    "10,000 deep": lambda: (deep(10_000), {}),
+    "80 deep": lambda: (deep(80), nested(80)),
+    "chain of 5,000 references": lambda: (chain(5_000), 1),
+    "chain of 1,000 below": lambda: (chain(1_000, lambda link: {"properties": {"x": link}}), nested(120)),
+    "chain with alternatives": lambda: (chain(500, lambda link: {"allOf": [{"oneOf": [link]}]}), 1),
+    "100,000 properties": lambda: ({"properties": MANY}, {"p1": 1}),
+    "3,000 properties": lambda: ({"properties": dict(list(MANY.items())[:3_000])}, {"p1": 1}),
+    "100,000 required": lambda: ({"required": list(MANY)}, {}),
+    "9,000 required": lambda: ({"required": list(MANY)[:9_000]}, {}),
+    "9,000 required of many": lambda: ({"items": {"required": list(MANY)[:9_000]}}, [{}] * 150),
+    "nested quantifiers": lambda: ({"pattern": "^(a+)+$"}, "a" * 50 + "!"),
+    "nested quantifiers, long text": lambda: ({"pattern": "^(a|a)*$"}, "a" * 500_000 + "!"),
+    "lookahead": lambda: ({"pattern": "(?=a)(a+)+$"}, "a" * 100_000 + "!"),
+    "back-reference": lambda: ({"pattern": r"(a+)+\1$"}, "a" * 100_000 + "!"),
+    "long pattern, long text": lambda: ({"pattern": "a" * 900 + "c"}, "a" * 1_000_000),
+    "counted repeats": lambda: ({"pattern": "((a{100}){100}){100}"}, "a" * 1_000_000),
+    "many patterns": lambda: ({"allOf": [{"pattern": f"^[^x]{{1,{300 + n}}}y"} for n in range(200)]}, "a"),
+    "many pattern properties": lambda: (
+        {"patternProperties": {f"^x{n}.*y": False for n in range(30)}},
+        dict.fromkeys(MANY, 1),
+    ),
+    "unique large integers": lambda: ({"uniqueItems": True}, LARGE_INTEGERS),
+    "few unique large integers": lambda: ({"uniqueItems": True}, LARGE_INTEGERS[:170]),
+    "many small unique arrays": lambda: ({"items": {"uniqueItems": True}}, [LARGE_INTEGERS[:100]] * 200),
+    "large enum of objects": lambda: (
+        {"items": {"enum": [{"a": n} for n in range(4_000)]}},
+        [{"a": -1}] * 200,
+    ),
+    "many alternatives, many items": lambda: (
+        {"items": {"anyOf": [{"required": [str(n)]} for n in range(900)]}},
+        [{}] * 1000,
+    ),
+    "alternatives over a large array": lambda: (
+        {"anyOf": [{"items": {"type": "integer"}}, {"type": "null"}]},
+        ["a"] * 190_000,
+    ),
+    "a million items": lambda: ({"items": {"type": "integer"}}, ["a"] * 1_000_000),
+    "10 MB text": lambda: (
+        {"required": [str(n) for n in range(50)], "anyOf": [{"minLength": 1}]},
+        {"x": "y" * 10_000_000},
+    ),
+    "unevaluated 30": lambda: (unevaluated(30), {"a": 1}),
+    "unevaluated 9": lambda: (unevaluated(9), {"a": 1}),
+    "large graph": lambda: (GRAPH, nested(100)),
+    "itself": lambda: ({"$ref": "#"}, 1),
+    "each other": lambda: (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        1,
+    ),
+    "not itself": lambda: ({"not": {"$ref": "#"}}, 1),
+    "long minimum example": lambda: ({"minItems": 10**9, "type": "array"}, []),
+    "minimum length": lambda: ({"minLength": 10**12, "type": "string"}, ""),
+    "value nested 5,000 deep": lambda: ({"properties": {"x": {"$ref": "#"}}}, nested(5_000)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_input_is_judged_or_let_through_in_bounded_time(name: str) -> None:
+    schema, value = HOSTILE[name]()
+    validator = InputValidator(schema)
+    took: dict[str, float] = {}
+    gc.collect()
+    for step, work in {
+        "compile": lambda: validator.is_checking,
+        "check": lambda: validator.check(value),
+        "check again": lambda: validator.check(value),
+        "example": lambda: minimal_example(schema, validator),
+    }.items():
+        started = time.thread_time()
+        work()
+        took[step] = time.thread_time() - started
+    assert max(took.values()) < BOUND, took
+
+
+STILL_JUDGED = [
+    "recursive alternatives, 9 deep",
+    "80 deep",
+    "3,000 properties",
+    "9,000 required",
+    "nested quantifiers",
+    "few unique large integers",
+    "alternatives over a large array",
+    "10 MB text",
+    "unevaluated 9",
+    "minimum length",
+]
+
+
+@pytest.mark.parametrize("name", STILL_JUDGED)
+def test_what_is_merely_large_is_still_judged(name: str) -> None:
+    schema, value = HOSTILE[name]()
+    violation = InputValidator(schema).check(value)
+    assert (violation is None) == (name == "few unique large integers")
+
+
+def test_a_pattern_that_cannot_be_bounded_leaves_the_rest_checked() -> None:
+    schema = {"properties": {"a": {"type": "string", "pattern": "(?=x)y"}, "pattern": {"type": "string"}}}
+    validator = InputValidator(schema)
+    assert validator.is_checking
+    assert validator.check({"a": "anything"}) is None
+    assert validator.check({"a": 5}) is not None
+    assert validator.check({"pattern": 5}) is not None
+
+
+def test_a_long_text_is_checked_for_everything_but_patterns(caplog: pytest.LogCaptureFixture) -> None:
+    schema = {
+        "properties": {
+            "body": {"type": "string"},
+            "day": {"pattern": r"^\d{4}-(0\d|1[0-2])-\d\d$"},
+            "n": {"type": "null"},
+        }
+    }
+    validator = InputValidator(schema, label="notes.write")
+    assert validator.check({"body": "x", "day": "today"}) is not None
+    body = "x" * 10_000_000
+    with caplog.at_level(logging.WARNING):
+        assert validator.check({"body": body, "day": "today"}) is None
+        wrong = validator.check({"body": body, "n": 1})
+    assert wrong is not None
+    assert wrong.path == "/n"
+    assert len(caplog.records) == 1
+
+
+def test_the_bound_counts_every_path_and_no_value_costs_more() -> None:
+    """The bound must not be under the visits of a plain evaluator that remembers nothing."""
+    for levels in (1, 4, 8):
+        cost = SchemaCost(doubling(levels, "allOf", below=True))
+        for depth in range(levels + 1):
+            assert cost.at(depth).steps >= 2**depth
+        assert cost.at(levels + 1).steps == 0
+
+
+def test_a_property_costs_what_the_dearest_property_costs() -> None:
+    cost = SchemaCost({"properties": {name: {"type": "string", "maxLength": 5} for name in "abcdefgh"}})
+    one = SchemaCost({"properties": {"a": {"type": "string", "maxLength": 5}}})
+    assert cost.at(1) == one.at(1)
+
+
+@pytest.mark.parametrize("depth", [0, 3, 1000])
+def test_a_recursive_schema_has_a_bound_at_every_depth(depth: int) -> None:
+    cost = SchemaCost({"properties": {"child": {"$ref": "#"}}, "required": ["child"]})
+    assert 0 < cost.at(depth).steps < 20
+
+
+def test_a_bound_that_takes_too_long_to_know_is_refused() -> None:
+    cost = SchemaCost(GRAPH)
+    with pytest.raises(NotCheckable):
+        cost.at(128)
+
+
+FILE = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+
+def test_the_schema_is_compiled_at_the_first_call_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    original = validation.SchemaCost
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(arguments)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(validation, "SchemaCost", counted)
+    cache = ValidatorCache()
+    entry = cache.get(FILE)
+    assert made == []
+    for _ in range(3):
+        assert cache.get(FILE).validator.check({"path": "a"}) is None
+    assert len(made) == 1
+    assert cache.get(FILE) is entry
+    assert entry.example == {"path": "text"}
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
+    cache = ValidatorCache(maximum=3)
+    schemas: list[dict[str, Any]] = [{"const": index} for index in range(5)]
+    first = cache.get(schemas[0])
+    for schema in schemas[1:]:
+        cache.get(schema)
+        assert cache.get(schemas[0]) is first
+    assert cache.size == 3
+    assert cache.get(schemas[1]).validator.check(1) is None
+    assert cache.get(schemas[1]).validator.check(2) is not None
+
+
+def test_a_freed_schema_never_lends_its_validator_to_another() -> None:
+    cache = ValidatorCache(maximum=2)
+    for index in range(2_000):
+        entry = cache.get({"const": index})
+        assert entry.validator.check(index) is None
+        assert entry.validator.check(index + 1) is not None

@@ -1,0 +1,304 @@
+"""A login at an upstream server: its challenge and scopes, and the loopback listener against hostile requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.bearer import Login
+from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.login import log_in, place_of
+from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord, union_scopes
+from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
+from support.http_server import serving
+from support.waits import within
+
+
+class Tokens(Login):
+    """One token that is never renewed, and perhaps a wider one."""
+
+    def __init__(self, wider: str | None = None) -> None:
+        super().__init__("notes", Redactor(ServerConfig(url="https://notes.example/mcp")))
+        self.said: list[str | None] = []
+        self.wider = wider
+
+    async def token(self) -> str | None:
+        return "secret"
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        return None
+
+    def note_problem(self, problem: str | None) -> None:
+        self.said.append(problem)
+
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        assert used == "secret"
+        return self.wider
+
+    async def lacks(self, scopes: str | None) -> None:
+        self.said.append(f"lacks {scopes}")
+
+
+async def asked(status: int, challenge: str) -> list[str | None]:
+    """What is said after one answer."""
+    tokens = Tokens()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        return httpx2.Response(status, headers=[(b"WWW-Authenticate", challenge.encode())])
+
+    async with httpx2.AsyncClient(
+        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
+    ) as http:
+        await http.get("https://notes.example/mcp")
+    return tokens.said
+
+
+async def test_scopes_that_are_missing_are_named() -> None:
+    (said,) = await asked(403, 'Bearer error="insufficient_scope", scope="pages:read pages:write"')
+    assert said == "lacks pages:read pages:write"
+
+
+@pytest.mark.parametrize("scope", ["", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"'])
+async def test_scopes_in_other_characters_are_not_quoted(scope: str) -> None:
+    (said,) = await asked(403, f'Bearer error="insufficient_scope"{scope}')
+    assert said == "lacks None"
+
+
+async def test_another_refusal_says_nothing_of_the_login() -> None:
+    assert await asked(403, "Bearer") == []
+    assert await asked(200, "") == [None]
+
+
+@pytest.mark.parametrize(("reaches", "said"), [(True, [None]), (False, ["lacks a"])])
+async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str | None]) -> None:
+    tokens = Tokens("wider")
+    shown: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        shown.append(request.headers["Authorization"])
+        assert request.content == b"{}", "the whole request comes again"
+        if reaches and shown[-1] == "Bearer wider":
+            return httpx2.Response(200)
+        return httpx2.Response(
+            403, headers={"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a"'}
+        )
+
+    transport = httpx2.MockTransport(answer)
+    async with httpx2.AsyncClient(transport=transport, auth=tokens, trust_env=False) as http:
+        await http.post("https://notes.example/mcp", content=b"{}")
+    assert shown == ["Bearer secret", "Bearer wider"]
+    assert tokens.said == said
+
+
+def wanting(granted: str | None) -> LoginRecord:
+    return LoginRecord(
+        server_url="https://notes.example/mcp",
+        client=OAuthClientInformationFull(client_id="c"),
+        tokens=OAuthToken(access_token="secret", scope=granted),
+    )
+
+
+def test_union() -> None:
+    assert union_scopes("a b", None, "", "b  c a") == "a b c"
+
+
+def test_what_was_granted_is_wanted_again() -> None:
+    wanted = wanting("read").wanting("write").wanting("admin write")
+    assert wanted.wanted_scope == "read write admin"
+    assert wanted.wanting("write") == wanted
+    assert wanting(None).wanting("write").wanted_scope == "write"
+    # A renewal changes nothing of it, and it is nothing that has to be hidden.
+    renewed = wanted.with_tokens(OAuthToken(access_token="other"))
+    assert (renewed.wanted_scope, list(renewed.secrets())) == ("read write admin", ["other"])
+
+
+def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
+    wanted = wanting("read")
+    for number in range(1_000):
+        wanted = wanted.wanting(f"scope-{number}")
+        assert len(wanted.wanted_scope or "") <= MAX_WANTED_CHARS
+    assert (wanted.wanted_scope or "").startswith("read ")
+    assert (wanted.wanted_scope or "").endswith(" scope-999")
+
+
+class Greeting(BaseHTTPRequestHandler):
+    """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """One message."""
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((message["method"], self.headers.get("Mcp-Session-Id")))
+        self.answer(200 if message["method"] == "initialize" else self.server.status)
+
+    def do_GET(self) -> None:
+        """A document that is not there."""
+        self.server.seen.append((self.path, None))
+        self.answer(404)
+
+    def do_DELETE(self) -> None:
+        """The end of a session."""
+        self.server.seen.append(("DELETE", self.headers.get("Mcp-Session-Id")))
+        self.answer(204)
+
+    def answer(self, status: int) -> None:
+        """An empty answer."""
+        self.send_response(status)
+        self.send_header("Mcp-Session-Id", "one")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+
+class Server(ThreadingHTTPServer):
+    """What was asked, and how the list of tools is answered."""
+
+    status = 401
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Greeting)
+        self.seen: list[tuple[str, str | None]] = []
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    with serving(running):
+        yield running
+
+
+async def logged_in(server: Server, folder: Path) -> str:
+    """What the command says."""
+    url = f"http://127.0.0.1:{server.server_port}/mcp"
+    servers = {"notes": ServerConfig(url=url)}
+    place = place_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
+    return await within(log_in(place, browser=False, bound=1, say=lambda _: None))
+
+
+async def test_a_list_of_tools_that_is_refused_is_a_challenge(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(LoginError):
+        await logged_in(server, tmp_path)
+    assert server.seen[:3] == [("initialize", None), ("tools/list", "one"), ("DELETE", "one")]
+    assert any("/.well-known/" in what for what, _ in server.seen), (
+        "then it looks for the authorization server"
+    )
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+async def test_a_list_of_tools_that_is_not_refused_needs_no_login(
+    server: Server, tmp_path: Path, status: int
+) -> None:
+    server.status = status
+    assert await logged_in(server, tmp_path) == "notes asks for no login."
+
+
+STATE = "s" * 43
+
+
+async def ask(
+    listener: RedirectListener, target: str, *, method: str = "GET", host: str | None = None
+) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    host = host if host is not None else f"127.0.0.1:{listener.port}"
+    writer.write(f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
+    try:
+        return await within(reader.read())
+    finally:
+        writer.close()
+
+
+async def listening() -> RedirectListener:
+    listener = RedirectListener()
+    await listener.start(0)
+    listener.expect(f"https://login.example/authorize?state={STATE}&x=1")
+    return listener
+
+
+async def test_only_our_answer_is_taken_and_only_once() -> None:
+    listener = await listening()
+    try:
+        for target, status in [
+            (f"/callback?code=x&state={'t' * 43}", b"400"),
+            ("/callback?code=x", b"400"),
+            (f"/callback?code=x&state={STATE}&state={STATE}", b"400"),
+            (f"/callback?code=x&state={STATE}%ff", b"400"),
+            (f"/?code=x&state={STATE}", b"404"),
+            (f"//callback?code=x&state={STATE}", b"404"),
+            ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), b"400"),
+        ]:
+            assert (await ask(listener, target)).split()[1] == status, target
+        assert (await ask(listener, f"/callback?code=x&state={STATE}", host="evil.example")).split()[
+            1
+        ] == b"404"
+        assert (await ask(listener, f"/callback?code=x&state={STATE}", method="POST")).split()[1] == b"405"
+        page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
+        assert page.split()[1] == b"200"
+        assert b"default-src 'none'" in page
+        assert b"no-store" in page
+        assert b"first" not in page
+        assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
+        answer = await listener.answer(20)
+        assert (answer.code, answer.state, answer.iss) == ("first", STATE, "https://login.example")
+    finally:
+        await listener.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("error=access_denied", "The login was denied."),
+        ("error=server_error", "refused: server_error"),
+        ("error=%1b%5b2Jx%3Cscript%3E", r"\u001b[2Jx<script>"),
+        ("error=" + "e" * 500, "e" * 79 + "…"),
+        ("code=x&error=access_denied", "The login was denied."),
+        ("nothing=1", "refused: no code"),
+    ],
+)
+async def test_refusals_are_told_in_one_clean_line(query: str, told: str) -> None:
+    listener = await listening()
+    try:
+        page = await ask(listener, f"/callback?{query}&state={STATE}")
+        assert b"<script>" not in page
+        with pytest.raises(LoginError) as caught:
+            await listener.answer(20)
+        assert told in caught.value.message
+    finally:
+        await listener.close()
+
+
+async def test_waiting_has_an_end_and_so_have_long_heads() -> None:
+    listener = await listening()
+    try:
+        assert await ask(listener, "/" + "x" * (MAX_HEAD_BYTES + 10)) == b""
+        with pytest.raises(LoginError, match=r"not come back within 0\.05 s"):
+            await listener.answer(0.05)
+    finally:
+        await listener.close()
+
+
+async def test_a_port_that_is_taken_is_told() -> None:
+    listener, second = await listening(), RedirectListener()
+    try:
+        with pytest.raises(LoginError, match=f"port {listener.port}"):
+            await second.start(listener.port)
+    finally:
+        await listener.close()
+        await second.close()

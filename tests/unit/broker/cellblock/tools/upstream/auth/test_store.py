@@ -1,0 +1,287 @@
+"""Logins at rest: private, whole, bound to one URL, and locked between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.store import LocalStore
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.tools.upstream.auth.errors import LoginStoreError
+from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.store import MAX_BYTES, LoginStore
+from support.postgresql import NAME, Cutting, Postgres
+from support.shared_rows import AnyStore, state_of
+from support.waits import until, until_found
+
+URL = "https://notes.example/mcp"
+SETTINGS = AuthSettings(keyring="off")
+
+
+def record(url: str = URL) -> LoginRecord:
+    empty = LoginRecord(
+        server_url=url, client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    )
+    return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
+
+
+@pytest.fixture
+async def saved(tmp_path: Path) -> LoginStore:
+    """A login that is kept in a file."""
+    store = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS)
+    await store.save(record())
+    return store
+
+
+def file_of(store: LoginStore) -> Path:
+    return Path(store._shelf.where(store._name))
+
+
+async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable[[], AnyStore]) -> None:
+    def login(name: str = "notes", url: str = URL) -> LoginStore:
+        return LoginStore(store_of_broker(), name, url, SETTINGS)
+
+    here = login()
+    assert (await here.load(), here.stamp()) == (None, None)
+    async with here.locked(5):
+        await here.save(record())
+    first, found = here.stamp(), await login().load()
+    assert found is not None and found.model_copy(update={"expires_at": None}) == record().model_copy(
+        update={"expires_at": None}
+    )
+    async with here.locked(5):
+        await here.save(record().with_tokens(None))
+    assert here.stamp() != first
+    ended = await login().load()
+    assert ended is not None and ended.tokens is None
+    for name, url in (("notes", "https://notes.example/other"), ("notes2", URL), ("\udcff", URL)):
+        assert await login(name, url).load() is None
+    await here.delete()
+    assert (await here.load(), await login().load()) == (None, None)
+    await here.delete()
+
+
+async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
+    store_of_broker: Callable[[], AnyStore],
+) -> None:
+    places = [LoginStore(store_of_broker(), "notes", URL, SETTINGS) for _ in range(4)]
+    await places[0].save(record())
+
+    async def add(number: int, place: LoginStore) -> None:
+        for turn in range(3):
+            async with place.locked(60):
+                found = await place.load()
+                assert found is not None
+                await place.save(found.wanting(f"scope-{number}-{turn}"))
+
+    await asyncio.gather(*(add(number, place) for number, place in enumerate(places)))
+    async with places[0].locked(5):
+        found = await places[0].load()
+        assert found is not None and len((found.wanted_scope or "").split()) == 12
+        # Whoever waits, waits for so long.
+        with pytest.raises(LoginStoreError):
+            async with places[1].locked(0.1):
+                pass
+        # Who gives up waiting holds nothing.
+        waiting = asyncio.create_task(_hold(places[2]))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    async with places[1].locked(60):
+        pass
+
+
+async def _hold(place: LoginStore) -> None:
+    async with place.locked(60):
+        await asyncio.Event().wait()
+
+
+async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
+    postgres_server: PostgresServer,
+) -> None:
+    state = state_of(postgres_server)
+    names = [f"s{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]
+    async with contextlib.AsyncExitStack() as stack:
+        for name in names:
+            await stack.enter_async_context(LoginStore(state, name, URL, SETTINGS).locked(60))
+        waiting = [asyncio.create_task(_hold(LoginStore(state, name, URL, SETTINGS))) for name in names]
+        await until(lambda: locks(postgres_server, granted=False) == len(names), "all wait")
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 30) == "done"
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    await until(lambda: locks(postgres_server, granted=True) == 0, "who has given up holds nothing")
+
+
+def locks(server: PostgresServer, *, granted: bool) -> int:
+    with server.connection() as connection:
+        statement = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
+        (number,) = connection.execute(statement, (granted,)).fetchone() or (-1,)
+    return number
+
+
+def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
+    return LoginStore(state_of(server), "notes", URL, SETTINGS, patient=patient)
+
+
+@pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
+async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
+    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
+) -> None:
+    before = record().model_copy(update={"since": 1.0})
+    way = Cutting(postgres_url, short_path, after=False)
+    way.cuts = False
+    server = PostgresServer(way.url)
+    broker, other = login_of(server, patient=True), login_of(postgres_server)
+    await broker.save(before)
+    # For this broker alone PostgreSQL is away.
+    way.close()
+    server.close()
+    await broker.save(before.wanting("held"))
+    if meanwhile == "logs out":
+        await other.delete()
+    else:
+        since = 2.0 if meanwhile == "logs in" else 1.0
+        await other.save(before.wanting("theirs").model_copy(update={"since": since}))
+    (short_path / NAME).unlink()
+    way = Cutting(postgres_url, short_path, after=False)
+    way.cuts = False
+    assert broker._writing is not None
+    await asyncio.wait_for(broker._writing, 60)
+    found = await login_of(postgres_server).load()
+    expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
+    assert (found and found.wanted_scope) == expected
+    way.close()
+
+
+async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
+    postgres: Postgres, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = state_of(postgres_server)
+    broker = LoginStore(state, "notes", URL, SETTINGS, patient=True)
+    await broker.save(record())
+    postgres.stop()
+    try:
+        await broker.save(record().wanting("renewed"))
+        state.rows.close()
+        assert broker._writing is not None
+        await asyncio.wait_for(broker._writing, 60)
+    finally:
+        postgres.start()
+    assert "the login of notes is lost" in caplog.text
+
+
+async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
+    postgres: Postgres, postgres_server: PostgresServer
+) -> None:
+    def login(*, patient: bool) -> LoginStore:
+        return login_of(postgres_server, patient=patient)
+
+    broker, command = login(patient=True), login(patient=False)
+    await broker.save(record())
+    postgres.stop()
+    try:
+        with pytest.raises(LoginStoreError, match="PostgreSQL"):
+            await command.save(record().with_tokens(None))
+        await broker.save(record().wanting("older"))
+        await broker.save(record().wanting("renewed"))
+        with pytest.raises(LoginStoreError, match="PostgreSQL"):
+            async with broker.locked(5):
+                pass
+        found = await broker.load()
+        assert found is not None and found.wanted_scope is None, "what is known"
+    finally:
+        postgres.start()
+
+    async def written() -> bool:
+        found = await login(patient=False).load()
+        return found is not None and found.wanted_scope == "renewed"
+
+    await until_found(written, "it is written")
+
+
+@pytest.mark.parametrize("others", [None, 2.0])
+async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logged_in_since(
+    postgres: Postgres, postgres_server: PostgresServer, others: float | None
+) -> None:
+    login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
+    assert await login.load() is None
+    postgres.stop()
+    try:
+        await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
+    finally:
+        postgres.start()
+    if others is not None:
+        await other.save(record().wanting("theirs").model_copy(update={"since": others}))
+    assert login._writing is not None
+    await asyncio.wait_for(login._writing, 60)
+    found = await login_of(postgres_server).load()
+    assert found is not None and found.wanted_scope == ("held" if others is None else "theirs")
+
+
+async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(
+    saved: LoginStore, tmp_path: Path
+) -> None:
+    other = LoginStore(LocalStore(tmp_path), "notes", "https://evil.example/mcp", SETTINGS)
+    file_of(saved).rename(file_of(other))
+    assert await other.load() is None
+
+
+async def test_a_file_that_others_may_read_is_refused(saved: LoginStore) -> None:
+    file_of(saved).chmod(0o640)
+    with pytest.raises(LoginStoreError, match="Others may read the login file") as caught:
+        await saved.load()
+    assert "chmod 600" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *(
+            (text, "is damaged")
+            for text in ("", "[]", "{}", '{"record": {"tokens": 1}}', "\xff", "[" * 5000, '{"record": null}')
+        ),
+        (" " * (MAX_BYTES + 1), "too large"),
+    ],
+)
+async def test_a_damaged_file_is_told_without_what_it_holds(saved: LoginStore, text: str, said: str) -> None:
+    file_of(saved).write_bytes(text.encode("latin-1"))
+    with pytest.raises(LoginStoreError, match=said):
+        await saved.load()
+    await saved.save(record())
+    assert await saved.load() is not None
+
+
+async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:
+    for name in ("../../evil", "a/b", "", "ö" * 300, "\udcff"):
+        store = LoginStore(LocalStore(tmp_path), name, URL, SETTINGS)
+        await store.save(record())
+        assert file_of(store).parent == tmp_path / "auth"
+        assert await store.load() is not None
+
+
+def test_a_record_shows_no_secret() -> None:
+    shown = f"{record()!r} {record()}"
+    assert "s3cr3t" not in shown
+    assert sorted(record().secrets()) == ["s3cr3t-a", "s3cr3t-c", "s3cr3t-r"]
+    assert json.loads(record().model_dump_json())["tokens"]["access_token"] == "s3cr3t-a"
+
+
+def test_what_a_renewal_leaves_out_is_as_before() -> None:
+    renewed = record().with_tokens(OAuthToken(access_token="new", expires_in=60))
+    assert renewed.tokens is not None
+    assert (renewed.tokens.access_token, renewed.tokens.refresh_token) == ("new", "s3cr3t-r")
+
+
+@pytest.mark.parametrize(("life", "stale"), [(None, False), (0, True), (-5, True), (3600, False), (2, False)])
+def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
+    tokens = OAuthToken(access_token="a", expires_in=life)
+    assert record().with_tokens(tokens).is_stale() is stale

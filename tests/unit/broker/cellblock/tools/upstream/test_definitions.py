@@ -1,0 +1,362 @@
+"""Tool lists: definitions and their digests, unusual tools, pages, caps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import mcp_types as types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+
+from cellblock.tools.catalog.model import Withheld
+from cellblock.tools.upstream import definitions, listing
+from cellblock.tools.upstream.definitions import (
+    SHOWN_NAME_CHARS,
+    ToolDefinition,
+    admit,
+    canonical,
+    digest,
+    shown,
+)
+from cellblock.tools.upstream.lenience import as_arguments, malformed_of, restore, schemas_of, soften
+from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
+
+
+def definition(raw: str | dict[str, Any]) -> ToolDefinition | Withheld:
+    data = json.loads(raw) if isinstance(raw, str) else raw
+    return admit(types.Tool.model_validate(data, by_name=False))
+
+
+def digest_of(raw: str | dict[str, Any]) -> str:
+    admitted = definition(raw)
+    assert isinstance(admitted, ToolDefinition)
+    return admitted.digest
+
+
+SAME = [
+    ('{"name":"a","inputSchema":{"type":"object"}}', '{"inputSchema":{"type":"object"},"name":"a"}'),
+    (
+        '{"name":"a","inputSchema":{"type":"object","properties":{"x":{"maximum":1.0},"y":{}}}}',
+        '{"name":"a","inputSchema":{"properties":{"y":{},"x":{"maximum":1}},"type":"object"}}',
+    ),
+    (
+        '{"name":"a","inputSchema":{"type":"object","m":1e2}}',
+        '{"name":"a","inputSchema":{"type":"object","m":100}}',
+    ),
+    (
+        '{"name":"a","inputSchema":{"type":"object","m":-0.0}}',
+        '{"name":"a","inputSchema":{"type":"object","m":0}}',
+    ),
+    ('{"name":"\\u0061","inputSchema":{"type":"object"}}', '{"name":"a","inputSchema":{"type":"object"}}'),
+    (
+        '{"name":"a","description":null,"inputSchema":{"type":"object"}}',
+        '{"name":"a","inputSchema":{"type":"object"}}',
+    ),
+]
+
+SCHEMAS = [
+    ('"const":true', '"const":1'),
+    ('"const":false', '"const":0'),
+    ('"const":"1"', '"const":1'),
+    ('"const":null', '"title":""'),
+    ('"enum":[1,2]', '"enum":[2,1]'),
+    ('"maximum":1', '"maximum":1.5'),
+    ('"maximum":9007199254740993', '"maximum":9007199254740992'),
+    ('"title":"\\ud800"', '"title":"\\ud801"'),
+]
+"""Keywords of an input schema that are not the same."""
+
+FIELDS = [
+    # A composed and a decomposed letter, a Cyrillic one, an invisible one.
+    ('"description":"\\u00e9"', '"description":"e\\u0301"'),
+    ('"description":"pay"', '"description":"p\\u0430y"'),
+    ('"description":"x"', '"description":"x\\u200b"'),
+    ('"description":"x"', '"description":"x "'),
+    ('"description":"x"', '"title":"x"'),
+    ('"description":"x"', '"description":""'),
+    ('"outputSchema":{"type":"object"}', '"title":null'),
+    ('"annotations":{"readOnlyHint":true}', '"annotations":{"readOnlyHint":false}'),
+]
+"""Fields of a tool that are not the same."""
+
+DIFFERENT = [
+    *(
+        tuple(f'{{"name":"a","inputSchema":{{"type":"object",{keyword}}}}}' for keyword in pair)
+        for pair in SCHEMAS
+    ),
+    *(
+        tuple(f'{{"name":"a",{field},"inputSchema":{{"type":"object"}}}}' for field in pair)
+        for pair in FIELDS
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_equal_json_has_one_digest(one: str, other: str) -> None:
+    assert digest_of(one) == digest_of(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_json_that_differs_has_another_digest(one: str, other: str) -> None:
+    assert digest_of(one) != digest_of(other)
+    assert definition(one) != definition(other)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(value=JSON)
+def test_the_canonical_form_is_json_and_its_own_canonical_form(value: Any) -> None:
+    spelled = canonical(value)
+    assert canonical(json.loads(spelled.decode("utf-8", "surrogatepass"))) == spelled
+
+
+def test_a_digest_names_its_algorithm() -> None:
+    assert digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("raw", "cap", "value"),
+    [
+        ({"name": "n" * 257}, "MAX_NAME_CHARS", 256),
+        ({"name": "a", "description": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
+        ({"name": "a", "title": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
+        ({"name": "a", "inputSchema": nested(80)}, "MAX_TOOL_DEPTH", 100),
+        (
+            {"name": "a", "inputSchema": {"type": "object", "enum": [0] * 20_000}},
+            "MAX_TOOL_VALUES",
+            10_000,
+        ),
+        (
+            {"name": "a", "outputSchema": {"type": "object", "description": "d" * 200_000}},
+            "MAX_TOOL_BYTES",
+            128 * 1024,
+        ),
+    ],
+)
+def test_a_tool_over_a_cap_is_left_out_and_one_within_a_higher_one_is_not(
+    raw: dict[str, Any], cap: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = definition({"inputSchema": {"type": "object"}, **raw})
+    assert isinstance(refused, Withheld)
+    assert refused.why.endswith(f", over {value}")
+    assert len(refused.name) <= SHOWN_NAME_CHARS
+    if cap != "MAX_TOOL_DEPTH":
+        monkeypatch.setattr(definitions, cap, 10**6)
+        assert isinstance(definition({"inputSchema": {"type": "object"}, **raw}), ToolDefinition)
+
+
+def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "MAX_TOOL_BYTES", 5_000)
+    raw = {"name": "a", "description": "é" * 3_000, "inputSchema": {"type": "object"}}
+    assert isinstance(definition(raw), Withheld)
+
+
+def test_a_name_is_shown_short_and_without_what_a_terminal_would_act_on() -> None:
+    assert shown("read_file") == "read_file"
+    assert shown("a\x1b[2J\u202eb\nc") == "a\\u001b[2J\\u202eb\\u000ac"
+    assert len(shown("n" * 10_000)) == SHOWN_NAME_CHARS
+
+
+def test_a_definition_keeps_what_scripts_are_shown() -> None:
+    raw = {
+        "name": "a",
+        "title": "A",
+        "description": "d",
+        "inputSchema": {"type": "array"},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }
+    tool = types.Tool(
+        name="a",
+        title="A",
+        description="d",
+        input_schema={"type": "object"},
+        output_schema={"type": "object"},
+        annotations=types.ToolAnnotations(read_only_hint=True),
+        _meta={"cellblock/inputSchema": {"type": "array"}},
+    )
+    admitted = admit(tool)
+    assert isinstance(admitted, ToolDefinition)
+    assert admitted.definition == raw
+
+
+def listed(*tools: Any) -> types.ListToolsResult:
+    """What the SDK makes of a tool list after softening."""
+    response = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": list(tools)})
+    item = soften(SessionMessage(response))
+    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
+    return types.ListToolsResult.model_validate(item.message.result, by_name=False)
+
+
+@pytest.mark.parametrize("bad", [5, None, {}, {"name": 5}, {"name": "x", "description": []}, {"name": ""}])
+def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
+    page = listed(bad, {"name": "good"})
+    assert [tool.name for tool in page.tools] == ["good"]
+    assert len(malformed_of(page)) == 1
+
+
+def test_other_messages_pass_as_they_are() -> None:
+    error = ValueError("x")
+    assert soften(error) is error
+    response = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": [], "tools": "no list"})
+    soften(SessionMessage(response))
+    assert response.result == {"content": [], "tools": "no list"}
+
+
+@pytest.mark.parametrize("value", [[1, 2], "text", 0, False, None])
+def test_an_input_that_is_no_object_is_on_the_wire_as_it_is(value: Any) -> None:
+    params = {"name": "odd", "arguments": as_arguments(value)}
+    request = types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params)
+    sent = restore(SessionMessage(request)).message
+    assert isinstance(sent, types.JSONRPCRequest) and sent.params is not None
+    assert sent.params["arguments"] == value
+
+
+def test_an_object_is_its_own_arguments() -> None:
+    value = {"a": 1}
+    assert as_arguments(value) is value
+
+
+PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "schemas"),
+    [
+        *(
+            ({"inputSchema": schema}, (schema, None))
+            for schema in (
+                {},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "string"},
+                True,
+                {"anyOf": [{}]},
+                PLAIN,
+            )
+        ),
+        ({}, (None, None)),
+        (
+            {"inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+            ({"type": "object"}, {"type": "array"}),
+        ),
+    ],
+)
+def test_any_schema_comes_back(given: dict[str, Any], schemas: tuple[Any, Any]) -> None:
+    [tool] = listed({"name": "odd", "_meta": {"x": 1}, **given}).tools
+    assert schemas_of(tool) == schemas
+    assert tool.meta is not None and tool.meta["x"] == 1
+
+
+def small_tool(name: str, **fields: Any) -> types.Tool:
+    return types.Tool(name=name, input_schema={"type": "object"}, **fields)
+
+
+async def read_pages(pages: list[list[types.Tool]], endless: bool = False) -> Listing:
+    """What is read of a server with these pages; past the last one an endless one begins again."""
+
+    async def fetch(cursor: str | None) -> types.ListToolsResult:
+        number = int(cursor or 0)
+        more = endless or number + 1 < len(pages)
+        return types.ListToolsResult(
+            tools=pages[number % len(pages)], next_cursor=str(number + 1) if more else None
+        )
+
+    return await list_tools(fetch)
+
+
+async def test_all_pages_are_read() -> None:
+    read = await read_pages([[small_tool("a")], [], [small_tool("b"), small_tool("c")]])
+    assert [one.name for one in read.tools] == ["a", "b", "c"]
+    assert not read.left_out and not read.notes
+
+
+@pytest.mark.parametrize("page", [[], [small_tool("same")]], ids=["empty pages", "the same page again"])
+async def test_cursors_without_end_stop_at_the_cap_on_pages(
+    page: list[types.Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MAX_PAGES", 7)
+    read = await read_pages([page], endless=True)
+    assert len(read.tools) == len(page)
+    assert "after 7 pages" in read.notes[0]
+    assert len(read.notes) < 3
+
+
+async def test_thousands_of_tools_stop_at_the_cap() -> None:
+    read = await read_pages([[small_tool(f"t{number}") for number in range(5_000)]])
+    assert len(read.tools) == 2_000
+    assert "more than 2,000 tools" in read.notes[0]
+
+
+async def test_tools_that_are_left_out_count_and_are_named_up_to_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(definitions, "MAX_TEXT_CHARS", 50)
+    big = [small_tool(f"t{number}", description="d" * 100) for number in range(500)]
+    read = await read_pages([[*big, small_tool("good")]])
+    assert [one.name for one in read.tools] == ["good"]
+    assert len(read.left_out) == MAX_LEFT_OUT
+    assert read.notes == [f"{500 - MAX_LEFT_OUT} more of its tools are left out."]
+
+
+async def test_one_tool_over_a_cap_costs_no_other() -> None:
+    read = await read_pages([[small_tool("a"), small_tool("b", description="d" * 100_000), small_tool("c")]])
+    assert [one.name for one in read.tools] == ["a", "c"]
+    [refused] = read.left_out
+    assert refused.name == "b" and "over 32768" in refused.why
+
+
+async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
+    read = await read_pages([[small_tool("a", description="good")], [small_tool("a", description="bad")]])
+    [kept] = read.tools
+    assert kept.definition["description"] == "good"
+    assert not read.left_out
+    assert "more than once" in read.notes[0] and read.notes[0].endswith(" a.")
+
+
+async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_LISTED_BYTES", 10_000)
+    tools = [small_tool(f"t{number}", description="d" * 1_000) for number in range(20)]
+    read = await read_pages([tools])
+    assert 5 < len(read.tools) < 10
+    assert "together have over 10000 bytes" in read.left_out[0].why
+    assert len(read.tools) + len(read.left_out) == 20
+
+
+async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
+
+    async def fetch(cursor: str | None) -> types.ListToolsResult:
+        if cursor is not None:
+            await asyncio.Event().wait()
+        return types.ListToolsResult(tools=[small_tool("a")], next_cursor="1")
+
+    read = await list_tools(fetch)
+    assert [one.name for one in read.tools] == ["a"]
+    assert "within 0.05 s" in read.notes[0]
+
+
+async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
+
+    async def fetch(cursor: str | None) -> types.ListToolsResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
+        await list_tools(fetch)

@@ -1,0 +1,121 @@
+"""What servers log: bounded, redacted, on one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.tools.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
+from cellblock.tools.upstream.stderr_log import CAP_BYTES, stderr_log, upstream_log
+
+NAME = "cellblock.tools.upstream.messages"
+
+
+def message(
+    data: Any, level: Any = "warning", logger: str | None = None
+) -> types.LoggingMessageNotificationParams:
+    return types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+
+
+def log() -> ServerLog:
+    return ServerLog("wiki", Redactor(ServerConfig(command="x", env={"API_KEY": "canary-9a21"})))
+
+
+async def test_levels_text_and_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, NAME)
+    write = log()
+    for level in ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"):
+        await write(message("m", level))
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL", "CRITICAL", "CRITICAL"]
+    caplog.clear()
+    await write(message({"key": "canary-9a21"}, logger="canary-9a21"))
+    await write(message("two\nlines\x1b[2J"))
+    await write(message("x" * 100_000))
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == 'wiki[[redacted]]: {"key": "[redacted]"}'
+    assert said[1] == "wiki: two lines [2J"
+    assert len(said[2]) == MAX_CHARS + len("wiki: ")
+
+
+async def test_a_flood_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, NAME)
+    write = log()
+    for _ in range(int(BURST) * 3):
+        await write(message("m"))
+    written = len(caplog.records)
+    assert BURST <= written < BURST * 2
+    write._room = 1.0
+    await write(message("m"))
+    assert "messages were dropped" in caplog.records[written].getMessage()
+
+
+@pytest.mark.parametrize(("level", "wanted"), [(10, "debug"), (20, "info"), (30, "warning"), (40, "error")])
+def test_servers_are_asked_for_what_is_written(level: int, wanted: str) -> None:
+    logger = logging.getLogger(NAME)
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        assert wanted_level() == wanted
+    finally:
+        logger.setLevel(before)
+
+
+REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))
+
+
+async def written(path: Path, *chunks: str, on_said: Callable[[str], None] = lambda _: None) -> None:
+    """Writes chunk by chunk, as a process would."""
+    async with stderr_log(path, REDACTOR, on_said) as log:
+        for chunk in chunks:
+            await asyncio.to_thread(log.write, chunk)
+            await asyncio.to_thread(log.flush)
+
+
+async def test_secrets_are_replaced_even_in_pieces_and_without_a_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    await written(file, "one s3cret-", "value\ntwo\n", "last s3cret-value")
+    assert file.read_text() == "one [redacted]\ntwo\nlast [redacted]"
+
+
+async def test_a_file_is_appended_to_and_never_holds_more_than_its_cap(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    await written(file, "before\n")
+    await written(file, "after\n")
+    assert file.read_text() == "before\nafter\n"
+    await written(file, *["x" * 99_999 + "\n"] * 25, "end\n")
+    assert file.stat().st_size <= CAP_BYTES
+    assert file.read_text().endswith("end\n")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        ("Error: API_KEY is not set\nbye\n",),
+        ("Error: API_KEY is not set\nbye", "\n"),
+        ("Error: API_KEY is", " not set\n", "  at main\n" * 40, "bye"),
+    ],
+)
+async def test_what_follows_an_error_does_not_hide_it_in_however_many_pieces_it_comes(
+    tmp_path: Path, chunks: tuple[str, ...]
+) -> None:
+    said: list[str] = []
+    await written(tmp_path / "a.log", *chunks, on_said=said.append)
+    assert said[-1] == "Error: API_KEY is not set"
+    await written(tmp_path / "a.log", *chunks, "x\n" * 4096, on_said=said.append)
+    assert said[-1] == "x", "what was long before is of something else"
+
+
+def test_each_server_has_a_log_of_its_own(tmp_path: Path) -> None:
+    names = ["a_b", "a.b", "a b", "a/b", "../a_b", "ä", "x" * 60, "x" * 61, "x" * 62, "a\n"]
+    logs = {upstream_log(tmp_path, name) for name in names}
+    assert len(logs) == len(names) and {log.parent for log in logs} == {tmp_path}
+    assert upstream_log(tmp_path, "a_b").name == "upstream-a_b.log"

@@ -1,0 +1,201 @@
+"""A session: how it connects, when it pauses, what is written to its server, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import textwrap
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import types
+from mcp.shared.message import SessionMessage
+
+from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
+from cellblock.tools.upstream.connecting import STEADY_SECONDS, Backoff, State
+from cellblock.tools.upstream.heavy import LargeMessages
+from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
+from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
+from cellblock.tools.upstream.stdio import stdio_transport
+from support.virtual_time import VirtualTimeLoop
+from support.waits import until
+
+MOMENTS = 200
+"""Enough that some meet the moment in which a connection fails."""
+
+
+SILENT = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == sys.argv[1] or "id" not in asked:
+        continue
+    answer = {"error": {"code": -32601, "message": "unknown"}}
+    if asked["method"] == "initialize":
+        answer = {"result": {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                             "serverInfo": {"name": "silent", "version": "1"}}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("silent_at", "bounds", "why"),
+    [
+        (
+            "initialize",
+            (1_500, 20_000),
+            "it did not answer `initialize` within upstream.connect_timeout_ms = 1500",
+        ),
+        ("tools/list", (1_500, 20_000), "no tool list within upstream.connect_timeout_ms = 1500"),
+        ("tools/list", (20_000, 300), "no tool list within 0.3 s"),
+    ],
+)
+async def test_a_silent_server_is_told_with_what_it_did_not_answer(
+    tmp_path: Path, silent_at: str, bounds: tuple[int, int], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", SILENT, silent_at])
+    settings = UpstreamSettings(connect_timeout_ms=bounds[0])
+    monkeypatch.setattr("cellblock.tools.upstream.listing.LIST_SECONDS", bounds[1] / 1000)
+    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 60.0)
+    session = UpstreamSession(
+        "silent", config, settings, max_message_bytes=1 << 20, log_dir=tmp_path, on_change=lambda: None
+    )
+    session.start()
+    try:
+        await until(lambda: session.state is State.WAITING, "it has given up")
+        assert session.reason == why
+    finally:
+        await session.close()
+
+
+@pytest.mark.slow
+async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.tools.upstream.session.LONGEST_PAUSE_SECONDS", 0.02)
+    loop = asyncio.get_running_loop()
+    settings = UpstreamSettings()
+    with socket.socket() as bound:
+        # Bound and not listening: nobody else can take the port, and every connection is refused.
+        bound.bind(("127.0.0.1", 0))
+        config = ServerConfig(url=f"http://127.0.0.1:{bound.getsockname()[1]}/mcp")
+        slowest, ran = 0.0, 0
+        for moment in range(MOMENTS):
+            session = UpstreamSession(
+                "none", config, settings, max_message_bytes=1 << 20, log_dir=tmp_path, on_change=lambda: None
+            )
+            session.start()
+            await asyncio.sleep(moment * 0.00015)
+            began = loop.time()
+            await session.close()
+            slowest = max(slowest, loop.time() - began)
+            ran += session.attempts
+            assert slowest < CLOSE_BOUND_SECONDS / 2, f"{slowest:.1f} s to close at moment {moment}"
+            assert session.state is State.CLOSED
+        left = [task for task in asyncio.all_tasks() if task.get_name() == "upstream none"]
+        assert (left, ran >= MOMENTS) == ([], True)
+
+
+def test_pauses_double_to_the_longest_and_start_over_after_a_steady_connection() -> None:
+    backoff = Backoff(0.5, 3.0, chance=lambda: 0.0)
+    assert [backoff.pause(0) for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert backoff.pause(STEADY_SECONDS - 0.1) == 3.0, "a connection that dies at once is a failure, too"
+    assert backoff.pause(STEADY_SECONDS) == 0.5
+    assert backoff.pause(0) == 1.0
+
+
+def test_chance_takes_up_to_half() -> None:
+    assert Backoff(2.0, 2.0, chance=lambda: 1.0).pause(0) == 1.0
+    pauses = {Backoff(2.0, 2.0).pause(0) for _ in range(50)}
+    assert len(pauses) > 10
+    assert all(1.0 <= pause <= 2.0 for pause in pauses)
+
+
+def test_a_first_pause_over_the_longest_is_kept() -> None:
+    backoff = Backoff(5.0, 1.0, chance=lambda: 0.0)
+    assert [backoff.pause(0), backoff.pause(0)] == [5.0, 5.0]
+
+
+def test_bursts_with_pauses_between_them_are_no_flood_whatever_their_size() -> None:
+    async def bursts() -> None:
+        pace = Pace()
+        for _ in range(10):
+            await pace.spend(2 * MESSAGES_AT_ONCE)
+            await asyncio.sleep(2 * FLOOD_SECONDS)
+
+    _run(bursts())
+
+
+def test_who_never_pauses_is_cut_off() -> None:
+    async def flood() -> None:
+        pace = Pace()
+        while True:
+            await pace.spend(MESSAGES_AT_ONCE)
+
+    with pytest.raises(Flooding, match="messages a second"):
+        _run(asyncio.wait_for(flood(), 2 * FLOOD_SECONDS))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+READS_LATE = textwrap.dedent(
+    """
+    import json, os, sys, time
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        told = {"bytes": len(line)}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+    """
+)
+LARGE = b'"' + b"x" * 12_000_000 + b'"'
+
+
+def asks(number: int, argument: object) -> SessionMessage:
+    return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="x", params={"a": argument}))
+
+
+@pytest.mark.parametrize("argument", ["small", "of its own"])
+async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, argument: str) -> None:
+    heavy = LargeMessages().for_server("late")
+    ready = tmp_path / "ready"
+    config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
+    with (tmp_path / "log").open("w") as log:
+        async with stdio_transport(
+            config, stderr=log, max_message_bytes=1 << 24, on_cut=pytest.fail, heavy=heavy
+        ) as (read, write):
+            text = LARGE if argument == "of its own" else json.dumps("y" * 200_000).encode()
+            with heavy.splices.holding(text) as token:
+                writing = asyncio.create_task(write.send(asks(1, token)))
+                waits = asyncio.create_task(write.send(asks(2, token)))
+                await asyncio.sleep(0.2)  # no bound: wherever it is cancelled, lines are whole
+                assert not writing.done(), "the pipe holds less than that"
+                writing.cancel()
+                waits.cancel()
+                await asyncio.wait([writing, waits])
+            last = asyncio.create_task(write.send(asks(3, "end")))
+            ready.touch()
+            answers: dict[object, object] = {}
+            with anyio.fail_after(60):
+                while 3 not in answers:
+                    item = await read.receive()
+                    assert isinstance(item, SessionMessage), item
+                    assert isinstance(item.message, types.JSONRPCResponse)
+                    answers[item.message.id] = item.message.result["bytes"]
+                await last
+    # The first had been begun; of the second nothing was written.
+    assert list(answers) == [1, 3]
+    assert answers[1] == len(text) + len(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":}}\n')

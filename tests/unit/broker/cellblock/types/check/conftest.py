@@ -1,0 +1,103 @@
+"""A real compiler for the tests of type checking, and a catalog with one tool of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.types.check import compiler
+from cellblock.types.check.checker import Checked, TypeChecker
+
+SPECIFIER = "@codemode/servers/tracker"
+BOUND_SECONDS = 180.0
+"""For what takes milliseconds on a quiet machine."""
+
+Check = Callable[..., Awaitable[Checked]]
+
+TASK = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "due": {"type": "string"}, "note": {"type": "string"}},
+    "required": ["name", "due"],
+    "additionalProperties": False,
+}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+TOOLS = (
+    ToolEntry(
+        "list_tasks",
+        "list_tasks",
+        input_schema=_object({"state": {"enum": ["open", "closed"]}, "limit": {"type": "integer"}}),
+        output_schema=_object({"tasks": {"type": "array", "items": TASK}}, "tasks"),
+    ),
+    ToolEntry("add", "add", input_schema=_object({"name": {"type": "string"}}, "name")),
+    ToolEntry(
+        "find",
+        "find",
+        input_schema=_object({}),
+        output_schema={
+            "anyOf": [
+                _object({"kind": {"const": "a"}, "left": {"type": "string"}}, "kind", "left"),
+                _object({"kind": {"const": "b"}, "right": {"type": "string"}}, "kind", "right"),
+            ]
+        },
+    ),
+    ToolEntry("text", "text", input_schema=_object({}), output_schema={"type": "string"}),
+)
+
+
+def catalog_of(*tools: ToolEntry) -> Catalog:
+    """A catalog with the server `tracker`."""
+    return Catalog(1, {"tracker": ServerEntry("tracker", "Tracker", "tracker", tools=tools)})
+
+
+def _made() -> TypeChecker:
+    absent = compiler.why_absent()
+    if absent is not None:
+        pytest.skip(f"{absent}; {compiler.FIX}")
+    return TypeChecker()
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[TypeChecker]:
+    """A checker with the compiler that the build has brought."""
+    made = _made()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+async def shared_checker() -> AsyncIterator[TypeChecker]:
+    """The same for tests that only ask."""
+    made = _made()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def check(checker: TypeChecker) -> Check:
+    """Checks a script against `TOOLS`; an import of all of them as `t` comes before it, on the same line."""
+
+    async def run(code: str, *, typescript: bool = False, **more: Any) -> Checked:
+        return await checker.check(
+            f'import * as t from "{SPECIFIER}"; {code}',
+            typescript=typescript,
+            catalog=more.pop("catalog", catalog_of(*TOOLS)),
+            imports=[SPECIFIER],
+            bound_seconds=more.pop("bound_seconds", BOUND_SECONDS),
+            wait_for_start=True,
+            **more,
+        )
+
+    return run

@@ -1,0 +1,462 @@
+"""The type checker: its session, what it parses and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock.base.offload.light import LIGHT_BYTES
+from cellblock.base.settings.settings import IsolationSettings
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.types.check import checker as module
+from cellblock.types.check import compiler, faults
+from cellblock.types.check.ambient import Declarations
+from cellblock.types.check.checker import TypeChecker
+from cellblock.types.check.parsed import ParsedScript
+from cellblock.types.check.session import (
+    MAX_HEADER_BYTES,
+    MAX_MESSAGE_BYTES,
+    CompilerSession,
+    Decoder,
+    FramingError,
+    encode,
+)
+from cellblock_worker.confinement.confinement import BUNDLE_DIR
+from support.processes import gone
+from support.recorded_catalogs import recorded_catalog
+from support.waits import until, within
+
+Check = Callable[..., Awaitable[Any]]
+
+WRONG = "nowhere;"
+EXPLOSIVE = """
+type Grow<T extends any[], N extends number> = T["length"] extends N ? T : Grow<[...T, ...T, 1], N>;
+type Digit = "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9";
+type Pairs<A extends string, B extends string> = A extends any ? (B extends any ? `${A}${B}` : never) : never;
+type Deep<N extends number, A extends any[] = []> = A["length"] extends N
+  ? A : { a: Deep<N, [...A, 1]>; b: Deep<N, [...A, 2]> };
+declare const one: Pairs<Pairs<Digit, Digit>, Pairs<Digit, Digit>>;
+declare const two: Deep<24>;
+declare const three: Deep<24, [0]>;
+function f<T>(a: T): T extends Deep<22> ? 1 : 2 { return null as any; }
+const four: Deep<23> = two as any as Deep<22, []>; const five: Deep<24, []> = three; f(two); f(five);
+const six: Pairs<`${Digit}${Digit}`, `${Digit}${Digit}${Digit}`> = one;
+"""
+
+
+def compilers(checker: TypeChecker) -> list[psutil.Process]:
+    """The checker's processes: the compiler and, where there is one, the bubblewrap around it."""
+    assert checker.pid is not None
+    outer = psutil.Process(checker.pid)
+    return [outer, *outer.children(recursive=True)]
+
+
+def network_of(pid: int) -> str:
+    """The network namespace of a process."""
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+@pytest.mark.slow
+async def test_a_report_of_megabytes_is_read_as_far_as_the_loop_may(
+    check: Check, checker: TypeChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each word of the script is one that nothing declares."""
+    reports: list[list[Any]] = []
+    request = CompilerSession.request
+
+    async def told(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
+        answer = await request(self, method, params)
+        if method == "textDocument/diagnostic":
+            reports.append(answer["items"])
+        return answer
+
+    monkeypatch.setattr(CompilerSession, "request", told)
+    words = "".join(f"n{number};\n" for number in range(30_000))
+    found = await check(words)
+    assert found.gave_up is None and found.faults[0].line == 1
+    pid = checker.pid
+    assert (await check("let fine = 1;")).faults == ()
+    assert checker.pid == pid, "the compiler was not lost for it"
+    sizes = [len(json.dumps(report)) for report in reports]
+    assert 200_000 < max(sizes) < 2 * LIGHT_BYTES, sizes
+
+
+async def test_the_second_check_is_the_same_process(checker: TypeChecker, check: Check) -> None:
+    assert checker.pid is None
+    assert len((await check(WRONG)).faults) == 1
+    first = checker.pid
+    assert (await check("1;")).faults == ()
+    assert len((await check(WRONG, typescript=True)).faults) == 1
+    assert checker.pid == first
+
+
+async def test_checks_at_the_same_time_do_not_mix(check: Check) -> None:
+    found = await asyncio.gather(*(check(f"missing_{number};") for number in range(12)))
+    assert [checked.faults[0].message for checked in found] == [
+        f"Cannot find name 'missing_{number}'." for number in range(12)
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+async def test_a_dead_compiler_is_replaced(checker: TypeChecker, check: Check, number: int) -> None:
+    await check("1;")
+    processes = compilers(checker)
+    os.kill(processes[-1].pid, number)
+    await gone(processes[-1:])
+    # The next check may come before the loop has heard of the death; then it says so, and the one after it works.
+    assert (await check(WRONG)).gave_up is None or len((await check(WRONG)).faults) == 1
+    await gone(processes)
+
+
+async def stop(process: psutil.Process) -> None:
+    """SIGSTOP, and until each thread has taken it: on a busy machine one of them may answer first."""
+    process.suspend()
+    threads = Path(f"/proc/{process.pid}/task")
+
+    def all_stopped() -> bool:
+        # Where there is no /proc, nobody can say; elsewhere there is at least one thread.
+        told = [(thread / "stat").read_text() for thread in threads.glob("*")]
+        return {text.rpartition(")")[2].split()[0] for text in told} <= {"T"}
+
+    await until(all_stopped, "every thread of the compiler is stopped")
+
+
+async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker, check: Check) -> None:
+    await check("1;")
+    processes = compilers(checker)
+    await stop(processes[-1])
+    checked = await check(WRONG, bound_seconds=0.3)
+    assert checked.faults == ()
+    assert "0.3 s" in (checked.gave_up or "")
+    await gone(processes)
+    assert len((await check(WRONG)).faults) == 1
+
+
+async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await check("1;")
+    processes = compilers(checker)
+    await stop(processes[-1])
+    asked = asyncio.Event()
+    request = CompilerSession.request
+
+    async def noted(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
+        asked.set()
+        return await request(self, method, params)
+
+    monkeypatch.setattr(CompilerSession, "request", noted)
+    caller = asyncio.ensure_future(check(WRONG))
+    await within(asked.wait())
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await gone(processes)
+    assert len((await check(WRONG)).faults) == 1
+
+
+async def test_types_made_to_explode_cost_one_check(checker: TypeChecker, check: Check) -> None:
+    checked = await check(EXPLOSIVE, typescript=True, bound_seconds=1.0)
+    # A compiler may know its own way out; if not, the bound is the way.
+    assert checked.gave_up is None or "1 s" in checked.gave_up or "lost" in checked.gave_up
+    assert len((await check(WRONG)).faults) == 1
+
+
+async def test_a_script_of_a_megabyte_is_not_checked(check: Check) -> None:
+    assert "bytes" in ((await check("x();" * 262_144)).gave_up or "")
+
+
+@pytest.mark.slow
+async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
+    checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
+    assert checked.gave_up is not None or 0 < len(checked.faults) <= faults.MAX_SHOWN
+    assert len((await check(WRONG)).faults) == 1
+
+
+@pytest.mark.parametrize("again", ["check", "warm up"])
+async def test_a_lost_compiler_is_reaped_before_close_returns(
+    checker: TypeChecker, check: Check, again: str
+) -> None:
+    await check("1;")
+    lost = checker._session  # pyright: ignore[reportPrivateUsage]
+    assert lost is not None
+    # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
+    lost.session.kill("it broke the protocol")
+    if again == "check":
+        assert len((await check(WRONG)).faults) == 1
+    else:
+        checker.warm_up()
+        await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
+    await checker.close()
+    assert lost.session._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
+    await check("1;")
+    processes = compilers(checker)
+    await checker.close()
+    await gone(processes)
+    assert (await check("1;")).gave_up == "Cellblock is closing"
+
+
+async def test_close_during_the_start_leaves_no_process(checker: TypeChecker) -> None:
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    checker.warm_up()
+    await asyncio.sleep(0.01)
+    await checker.close()
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    await gone(left)
+
+
+async def test_an_idle_compiler_is_stopped(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
+    await check("1;")
+    await until(lambda: checker.pid is None, "the idle compiler is stopped")
+    assert len((await check(WRONG)).faults) == 1
+
+
+async def test_a_compiler_that_has_served_long_is_replaced(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CHECKS", 3)
+    found: list[int] = []
+    for _ in range(4):
+        assert len((await check(WRONG)).faults) == 1
+        found.append((await check(WRONG)).faults[0].line)
+    assert found == [1] * 4
+
+
+async def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
+    absent = TypeChecker(folder=tmp_path)
+    absent.warm_up()
+    checked = await absent.check("x", typescript=False, catalog=Catalog(), imports=[], bound_seconds=1)
+    assert "no TypeScript compiler" in (checked.gave_up or "")
+    await absent.close()
+
+
+async def test_a_compiler_that_does_not_run_is_given_up_on(tmp_path: Path) -> None:
+    (tmp_path / "tsc").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "tsc").chmod(0o755)
+    (tmp_path / "BUILD.json").write_text('{"typescript": "0.0.0"}')
+    broken = TypeChecker(IsolationSettings(mode="off"), folder=tmp_path)
+    for _ in range(2):
+        checked = await broken.check(
+            "x", typescript=False, catalog=Catalog(), imports=[], bound_seconds=20, wait_for_start=True
+        )
+        assert "lost" in (checked.gave_up or "")
+    await broken.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+async def test_the_compiler_is_bounded_and_sees_no_files(checker: TypeChecker, check: Check) -> None:
+    await check("1;")
+    inner = compilers(checker)[-1]
+    assert inner.rlimit(psutil.RLIMIT_DATA)[1] == compiler.MEMORY_BOUND_BYTES
+    assert inner.rlimit(psutil.RLIMIT_FSIZE)[1] == 0
+    assert set(inner.environ()) <= {"GOMEMLIMIT", "GOTRACEBACK", "PWD"}
+    if len(compilers(checker)) == 1:
+        pytest.skip("bubblewrap does not work here")
+    assert sorted(os.listdir(f"/proc/{inner.pid}/root")) == ["proc", "typescript", "workspace"]  # noqa: PTH208
+    assert network_of(inner.pid) != network_of(os.getpid())
+
+
+@pytest.mark.parametrize("isolation", ["auto", "off"])
+async def test_a_script_reaches_no_file_through_the_compiler(
+    checker: TypeChecker, tmp_path: Path, isolation: Any
+) -> None:
+    secret = tmp_path / "secret.ts"
+    secret.write_text("export const token: 'the-secret' = 'the-secret'; declare global { var leaked: 'x'; }")
+    made = TypeChecker(IsolationSettings(mode=isolation))
+    code = f"""/// <reference path="{secret}" />
+import type * as s from "{secret}"; import * as t from "@codemode/servers/tracker";
+let a: typeof import("{secret}").token; const b: (typeof s)["token"] = "other"; t.x(a, b); leaked; a.nothing;
+"""
+    checked = await made.check(
+        code, typescript=True, catalog=Catalog(), imports=[], bound_seconds=30, wait_for_start=True
+    )
+    await made.close()
+    assert checked.gave_up is None
+    assert any("leaked" in fault.message for fault in checked.faults)
+    assert "the-secret" not in str(checked)
+
+
+async def test_every_global_of_the_sandbox_is_known(check: Check) -> None:
+    names = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["allowed"]
+    checked = await check("\n".join(f"void [{name}];" for name in names))
+    assert checked.gave_up is None
+    assert checked.faults == ()
+
+
+async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, check: Check) -> None:
+    await check("1;")
+    warm = checker._session  # pyright: ignore[reportPrivateUsage]
+    assert warm is not None
+    uri = f"{warm.session.workspace_uri}/js/types.d.ts"
+    report = await warm.session.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+    assert [item for item in report["items"] if item["severity"] == 1] == []
+
+
+async def test_many_servers_are_declared_and_checked(checker: TypeChecker) -> None:
+    catalog = recorded_catalog()
+    servers = catalog.servers
+    imports = [f"@codemode/servers/{name}" for name in servers]
+    code = "".join(f'import * as s{n} from "{name}";\n' for n, name in enumerate(imports))
+    code += "".join(f"s{n}.__meta__.tools.length; s{n}.no_such_tool({{}});\n" for n in range(len(imports)))
+    code += "".join(
+        f"s{number}.{tool.export_name};"
+        for number, server in enumerate(servers.values())
+        for tool in server.tools
+    )
+    assert sum(len(server.tools) for server in servers.values()) >= 200
+    checked = await checker.check(
+        code, typescript=False, catalog=catalog, imports=imports, bound_seconds=30, wait_for_start=True
+    )
+    assert checked.gave_up is None
+    assert len(checked.faults) == faults.MAX_SHOWN
+    assert all("no_such_tool" in fault.message for fault in checked.faults)
+
+
+async def test_hostile_descriptions_stay_text(check: Check) -> None:
+    text = "*/ } declare var everything: any; declare module 'x' { /* \u2028 `${x}` \ud800 // @ts-nocheck"
+    tool = ToolEntry("evil", "evil", text, {"title": text}, {"type": "object", "description": text})
+    server = ServerEntry("tracker", text, "tracker", description=text, tools=(tool,))
+    checked = await check("t.evil({}); everything; t.good;", catalog=Catalog(1, {"tracker": server}))
+    assert [fault.message.partition("'")[2].partition("'")[0] for fault in checked.faults] == [
+        "everything",
+        "good",
+    ]
+
+
+TRACKER = ["@codemode/servers/tracker"]
+
+
+def test_a_servers_declarations_are_made_once() -> None:
+    server = ServerEntry("tracker", "Tracker", "tracker", tools=(ToolEntry("a", "a"),))
+    declarations = Declarations()
+    first = declarations.text(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
+    assert 'declare module "@codemode/servers/tracker"' in first
+    assert declarations.text(Catalog(2, {"tracker": server}), TRACKER, "") == first
+    assert declarations.cached_text(Catalog(3, {"tracker": server}), TRACKER, "") == first
+    assert "tracker" not in declarations.text(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
+
+
+def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
+    tools = [
+        ToolEntry(name, name, input_schema={"type": "object", "properties": {f"of_{name}": {}}})
+        for name in ("read", "write", "odd-name", "class")
+    ]
+    server = ServerEntry("tracker", "Tracker", "tracker", tools=tuple(tools))
+    catalog, asked = Catalog(1, {"tracker": server}), list[str]()
+
+    def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
+        asked.append(tool.tool_name)
+
+    declarations = Declarations(outputs)
+    first = declarations.text(catalog, TRACKER, "await t.read({});")
+    assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
+    assert "of_read" in first and "of_write" not in first
+    assert "export function write(input?: any): Promise<any>;" in first
+    assert "export { __tool_4 as class };" in first
+    assert declarations.cached_text(catalog, TRACKER, "t.write") is None
+    second = declarations.text(catalog, TRACKER, "t.write")
+    assert "of_read" in second and "of_write" in second
+    for code in ("t.read", "t.write", "1;"):
+        assert declarations.cached_text(catalog, TRACKER, code) is second
+
+
+async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:
+    assert (await check("const name = 'li' + 'st_tasks'; (await t[name]()).title;")).faults == ()
+    first = await check("(await t.list_tasks({})).title; t.list_task();")
+    assert ["'title'" in fault.message for fault in first.faults] == [True, False]
+    assert "`list_tasks`" in (first.faults[1].hint or "")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+)
+async def test_what_the_machine_lacks_is_said_and_not_raised(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def lacking(self: CompilerSession) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompilerSession, "initialize", lacking)
+        assert str(error) in (await check(WRONG)).gave_up
+    assert len((await check(WRONG)).faults) == 1
+
+
+def test_messages_come_whole_however_they_are_cut() -> None:
+    sent = encode({"id": 1, "result": "é\ud800"}) + encode({"method": "x"})
+    decoder, found = Decoder(), []
+    for index in range(len(sent)):
+        found += decoder.feed(sent[index : index + 1])
+    assert found == Decoder().feed(sent)
+    assert [message.get("id") for message in found] == [1, None]
+    assert found[0]["result"] == "é\ud800"
+
+
+def test_other_header_lines_are_read_over() -> None:
+    assert Decoder().feed(b"Content-Type: x\r\ncontent-length: 2\r\n\r\n{}") == [{}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"X" * MAX_HEADER_BYTES,
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 1e3\r\n\r\n",
+        b"Hello\r\n\r\n",
+        b"Content-Length: %d\r\n\r\n" % (MAX_MESSAGE_BYTES + 1),
+        b"Content-Length: 2\r\n\r\n[]",
+        b"Content-Length: 2\r\n\r\n{]",
+        b"Content-Length: 100000\r\n\r\n" + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(FramingError):
+        Decoder().feed(data)
+
+
+def test_of_a_long_message_the_beginning_is_read() -> None:
+    items = [{"message": "é" * 100, "range": {"start": {"line": number}}} for number in range(10_000)]
+    sent = encode({"id": 7, "result": {"items": items}}) + encode({"id": 8})
+    long, short = Decoder().feed(sent)
+    found = long["result"]["items"]
+    assert long["id"] == 7 and short["id"] == 8
+    assert 200 < len(found) < LIGHT_BYTES // 100
+    assert found == items[: len(found)], "one that is cut is none"
+
+
+@pytest.mark.parametrize("typescript", [False, True])
+def test_nothing_keeps_a_script_that_nobody_uses(typescript: bool) -> None:
+    source = ParsedScript("const a = { b: 1 };\nif (a.b) a.c;", typescript)
+    assert source.guards is not None
+    assert source.node(6, 7) is not None
+    gone = weakref.ref(source)
+    del source
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_busy_machine_does_not_end_the_reading_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is of the thread's own time: others may have the processor for ten seconds between two looks."""
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert ParsedScript("n;\n" * 30_000, False).root.child_count == 30_000

@@ -1,0 +1,366 @@
+"""What open schemas let pass and nobody meant: undeclared keys, undeclared fields, JSON text used as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.types.check import views
+from cellblock.types.check.checker import Checked, TypeChecker
+from cellblock.types.check.likely import is_slip
+from cellblock.types.typescript import declare_server
+
+from .conftest import SPECIFIER, Check, catalog_of
+
+Closed = Callable[..., Awaitable[Checked]]
+
+
+def schema(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **more}
+
+
+TEXT = {"type": "string"}
+ISSUE = schema({"id": {"type": "integer"}, "title": TEXT, "assignee": TEXT}, required=["id", "title"])
+PAGE = schema(
+    {"issues": {"type": "array", "items": ISSUE}, "total": {"type": "integer"}}, required=["issues"]
+)
+TOOLS = (
+    ToolEntry(
+        "list_issues",
+        "list_issues",
+        input_schema=schema(
+            {"status": {"enum": ["open", "closed"]}, "label": TEXT, "limit": {"type": "integer"}}
+        ),
+        output_schema=PAGE,
+    ),
+    ToolEntry(
+        "get_issue",
+        "get_issue",
+        input_schema=schema({"id": {"type": "integer"}}, required=["id"]),
+        output_schema={**ISSUE, "additionalProperties": False},
+    ),
+    ToolEntry(
+        "edit",
+        "edit",
+        input_schema=schema(
+            {
+                "path": TEXT,
+                "edits": {"type": "array", "items": schema({"oldText": TEXT, "newText": TEXT})},
+                "dryRun": {"type": "boolean"},
+                "tags": {"type": "array", "items": TEXT, "minItems": 1},
+                **{f"setting_of_the_editor_number_{number}": TEXT for number in range(20)},
+            },
+            required=["path"],
+        ),
+        output_schema={"type": "string"},
+    ),
+    ToolEntry("any_key", "any_key", input_schema=schema({"query": TEXT}, additionalProperties=True)),
+    ToolEntry("by_name", "by_name", input_schema={"type": "object", "additionalProperties": True}),
+    ToolEntry("rows", "rows", input_schema=schema({})),
+    ToolEntry("one", "one", input_schema=schema({})),
+)
+
+
+def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    """What is stated, and of two tools what was observed: JSON text."""
+    if tool.tool_name == "rows":
+        return ToolOutput("observed", "", document={"type": "array", "items": ISSUE}, samples=1)
+    if tool.tool_name == "one":
+        return ToolOutput("observed", "", document=ISSUE, samples=1)
+    return stated_output(server, tool)
+
+
+@pytest.fixture(scope="module")
+def checker(shared_checker: TypeChecker) -> TypeChecker:
+    """One compiler for all of these."""
+    shared_checker.declarations.outputs = outputs
+    return shared_checker
+
+
+@pytest.fixture
+def closed(check: Check) -> Closed:
+    """Checks a script in which the tracker's module is `t`; `closed=False` has open types."""
+
+    async def run(code: str, *, closed: bool = True, **more: Any) -> Checked:
+        checked = await check(code, catalog=catalog_of(*TOOLS), closed=closed, **more)
+        assert checked.gave_up is None
+        return checked
+
+    return run
+
+
+LIST = "const { issues } = await t.list_issues({}); const i = issues[0];"
+
+KEYS = [
+    ('await t.list_issues({ status: "open", lable: "bug" });', {"lable": "Did you mean `label`?"}),
+    (
+        'await t.list_issues({ state: "open", lable: "bug" });',
+        {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
+    ),
+    ("await t.list_issues({ colour: 1 });", {"colour": "The tool takes: status, label, limit."}),
+    ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t.edit({ path: 'a', 'dry_run': true });", {"dry_run": "Did you mean `dryRun`?"}),
+    ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
+    ("await t.edit({ path: 'a', oldText: 'b' });", {"oldText": "each element of `edits`"}),
+    ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
+    # However the function is reached.
+    ("const { list_issues } = t; await list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const { list_issues: list } = t; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const list = t.list_issues; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("const api = t; await api.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t['list_issues']({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t?.list_issues?.({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    (f"const m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 1 }});", {"lable": "`label`"}),
+    (
+        f"const {{ edit }} = await import('{SPECIFIER}'); await edit({{ path: 'a', 'dry_run': true }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    (f"await (await import('{SPECIFIER}')).list_issues({{ lable: 'bug' }});", {"lable": "`label`"}),
+    (
+        f"let m; m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 'bug' }});",
+        {"lable": "`label`"},
+    ),
+    (
+        f"const [m] = await Promise.all([import('{SPECIFIER}')]); await m.edit({{ path: 'a', dry_run: 1 }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    (
+        f"import('{SPECIFIER}').then(async ({{ edit }}) => {{ await edit({{ path: 'a', dry_run: 1 }}); }});",
+        {"dry_run": "Did you mean `dryRun`?"},
+    ),
+    ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    # given already, so that is not what was meant
+    ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "The tool takes"}),
+]
+
+
+@pytest.mark.parametrize(("code", "told"), KEYS)
+async def test_a_key_that_is_not_declared_is_told(closed: Closed, code: str, told: dict[str, str]) -> None:
+    faults = (await closed(code)).faults
+    assert [fault.message.split("'")[1] for fault in faults] == list(told)
+    for fault, hint in zip(faults, told.values(), strict=True):
+        assert "declares no" in fault.message and hint in (fault.hint or "")
+    assert (await closed(code, closed=False)).faults == (), "the schema itself allows it"
+
+
+FIELDS = [
+    (f"{LIST} issues.filter((i) => i.asignee === 'mira');", "asignee", "`assignee`"),
+    (f"{LIST} const {{ tite }} = i;", "tite", "`title`"),
+    (f"{LIST} issues.map(({{ tite }}) => tite);", "tite", "`title`"),
+    (f"{LIST} issues.sort((a, b) => a.opened - b.title);", "opened", "assignee, id, title"),
+    (f"{LIST} issues.filter((issue) => !issue.done);", "done", "assignee, id, title"),
+    ("let page = null; page = await t.list_issues({}); console.log(page.isues);", "isues", "`issues`"),
+    (f"{LIST} console.log(i['ids']);", "ids", "`id`"),
+    (f"{LIST} console.log(i['tite']);", "tite", "`title`"),
+    ("console.log((await t.list_issues({})).Total);", "Total", "`total`"),
+    (
+        "const all = await Promise.all([1].map((id) => t.get_issue({ id }))); all.map((x) => x.tite);",
+        "tite",
+        "`title`",
+    ),
+    ("console.log((await t.list_issues({})).isues.length);", "isues", "`issues`"),
+    ("JSON.parse(await t.rows({})).map((row) => row.tite);", "tite", "`title`"),
+]
+
+
+@pytest.mark.parametrize(("code", "field", "hint"), FIELDS)
+async def test_a_field_that_is_not_declared_is_told(closed: Closed, code: str, field: str, hint: str) -> None:
+    (fault,) = (await closed(code)).faults
+    assert fault.absent == field and hint in (fault.hint or "")
+
+
+TEXTS = [
+    ("const rows = await t.rows({}); rows.map((row) => row.id);", "JSON.parse(rows).map"),
+    ("const rows = await t.rows({}); for (const row of rows) console.log(row);", "JSON.parse(rows)"),
+    ("const rows = await t.rows({}); console.log([...rows]);", "JSON.parse(rows)"),
+    ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
+    ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse(rows)"),
+    ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
+    (
+        "const rows = await t.rows({}); for (let n = 0; n < rows.length; n++) f(rows[n].id); function f() {}",
+        "JSON.parse",
+    ),
+    ("const rows = await t.rows({}); if (rows.length) rows.slice(0, 3).map((row) => row.id);", "JSON.parse"),
+    ("const one = await t.one({}); console.log(one.title);", "JSON.parse(one).title"),
+    ("const { title } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+    ("const one = await t.one({}); console.log(Object.keys(one));", "JSON.parse(one)"),
+    ("const one = await t.one({}); console.log({ ...one, done: true });", "JSON.parse(one)"),
+    ("let one; try { one = await t.one({}); } finally { console.log(one.title); }", "JSON.parse(one).title"),
+    ("console.log((await t.one({})).title);", "JSON.parse(…).title"),
+    # Behind guards, which say nothing of texts.
+    ("const one = await t.one({}); console.log((one.labels ?? []).length);", "JSON.parse(one).labels"),
+    ("const one = await t.one({}); console.log(one.labels?.length || 0);", "JSON.parse(one).labels"),
+    ("const one = await t.one({}); console.log(one?.title ?? 'none');", "JSON.parse(one).title"),
+    ("const one = await t.one({}); if (one.title) console.log(1);", "JSON.parse(one).title"),
+    ("const { title = 'none' } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+    (
+        "const one = await t.one({}); const { title = 'none' } = one; console.log(title);",
+        "JSON.parse(…).title",
+    ),
+    (
+        "const rows = await t.rows({}); console.log(rows.map?.((row) => row.id) ?? []);",
+        "JSON.parse(rows).map",
+    ),
+    (
+        "const rows = (await t.rows({})) ?? []; console.log(rows.filter && rows.filter(Boolean));",
+        "JSON.parse(rows).filter",
+    ),
+    (
+        "const a = await t.one({}); const b = JSON.parse(await t.rows({})); console.log(a.title ?? b[0].title);",
+        "JSON.parse(a).title",
+    ),
+    (
+        "const rows = await t.rows({}); console.log(Array.isArray(rows) ? rows.length : 0);",
+        "JSON.parse(rows)",
+    ),
+    # One character after the other.
+    ("const rows = await t.rows({}); for (const k in rows) console.log(k);", "JSON.parse(rows)"),
+    ("const rows = await t.rows({}); console.log([rows[0]]);", "JSON.parse(rows)"),
+    (
+        "const rows = await t.rows({}); const out = []; for (let n = 0; n < rows.length; n++) out.push(rows[n]);",
+        "JSON.parse(rows)",
+    ),
+    ("console.log((await t.rows({}))[0]);", "JSON.parse(…)"),
+    ("const [rows] = await Promise.all([t.rows({})]); console.log(rows?.[0]);", "JSON.parse(rows)"),
+]
+
+
+@pytest.mark.parametrize("view", [True, False], ids=["closed", "open"])
+@pytest.mark.parametrize(("code", "hint"), TEXTS)
+async def test_json_text_that_is_used_as_a_value_is_told(
+    closed: Closed, code: str, hint: str, view: bool
+) -> None:
+    (fault,) = (await closed(code, closed=view)).faults
+    assert hint in (fault.hint or "") and not fault.absent
+
+
+async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -> None:
+    """004's own example: an object is declared, and the tool answers with its JSON in a text."""
+    code = "const page = await t.list_issues({}); console.log(page.issues);"
+    assert (await closed(code)).faults == ()
+    got = {("tracker", "list_issues"): ToolOutput("observed", "", document=PAGE)}
+    (fault,) = (await closed(code, got=got)).faults
+    assert "JSON.parse(page).issues" in (fault.hint or "")
+    assert (await closed(code)).faults == (), "that was this run's alone"
+
+
+GUARDED = [
+    "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || '', i.a?.b);",
+    "console.log(typeof i.run === 'function' ? i.run() : 1, i.x === undefined ? 1 : i.x, i.y != null && i.y.z);",
+    "if (Object.hasOwn(i, 'done')) console.log(i.done); if (i.hasOwnProperty('due')) console.log(i.due);",
+    "const is = 'done' in i; console.log(issues.map((each) => each.done));",
+    "const { done = false, due: until = '', note: { text } = {} } = i; console.log(done, until, text);",
+    "for (const { done = 1 } of issues) console.log(done);",
+    "const next = i.next; if (next) console.log(next); const { due } = i; console.log(due ?? 'none');",
+    "let cursor; do { cursor = (await t.list_issues({ label: cursor })).nextCursor; } while (cursor);",
+    "Object.assign(i, { score: 1, 'late': true }); console.log(i.score, i.late); i.mine = 1; console.log(i.mine);",
+    "const rich = issues.map((issue) => ({ ...issue, score: 1 })); console.log(rich[0].score, rich[0].title);",
+    "console.log(Array.isArray(i.labels) ? i.labels.length : 0, i.first ? i.first : i.second ? 1 : 2);",
+    "const counts = { total: 0 }; for (const x of issues) counts[x.title] = 1; console.log(counts.open, counts.total);",
+    "const own = {}; own.a = 1; console.log(own.b);",
+    "let state = { a: 1 }; state = { ...state, b: 2 }; console.log(state.b);",
+    "const out = []; out.push({ a: 1 }); out.push({ a: 2, b: 3 }); console.log(out[0].b, { ...i });",
+    "const part = issues.length ? { a: 1 } : null; console.log({ ...part, ...(i.x && { y: 1 }), ...null });",
+    "console.log(i['done'] ?? 1, i['x']?.y); const k = 'ti' + 'tle'; console.log(i[k]); for (const k in i) i[k];",
+    "while (i.busy) break; for (; i.more; ) break; if (!(i.a || i.b)) console.log(1); if (!i.gone) console.log(2);",
+    "await t.get_issue(i); await t.get_issue({ ...i }); await t.list_issues(i);",
+    "const input = { lable: 1 }; await t.list_issues(input); await t.list_issues({ ...input });",
+    "await t.edit({ path: 'a', tags: issues.map((each) => each.title) });",
+    "await t.any_key({ query: 'a', anything: 1 }); await t.by_name({ whatever: 1 });",
+    "const any = await t.any_key({}); console.log(any.what.ever, any[0].there.is);",
+    "const text = await t.rows({}); const rows = JSON.parse(text); console.log(rows[0].title, text.length);",
+    "const text = await t.rows({}); console.log({ size: text.length, start: text.slice(0, 80) }, text.trim());",
+    "const raw = await t.one({}); const one = typeof raw === 'string' ? JSON.parse(raw) : raw; console.log(one.id);",
+    "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
+    "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
+    # Texts that the script knows for texts, or may.
+    "const raw = await t.rows({}); const rows = Array.isArray(raw) ? raw : JSON.parse(raw); console.log(rows.length);",
+    "const rows = JSON.parse(await t.rows({})); console.log(Array.isArray(rows) ? rows.length : 0);",
+    "const raw = await t.one({}); const one = raw.title ? raw : JSON.parse(raw); console.log(one.id);",
+    "const raw = await t.one({}); const one = raw?.id ?? JSON.parse(raw).id; console.log(one);",
+    "const raw = await t.one({}); if (typeof raw !== 'string') console.log(raw.title ?? 1);",
+    "const raw = await t.rows({}); const rows = raw[0] === '[' ? JSON.parse(raw) : []; console.log(rows.length);",
+    "const read = (x) => (x.id ? x : JSON.parse(x)); const raw = await t.one({}); [read(raw), raw.id ?? 1].at(0);",
+    "const rows = await t.rows({}).then(JSON.parse); console.log(rows[0].title); for (const k in rows) console.log(k);",
+    "const rows = JSON.parse(await t.rows({})); console.log(rows[0].id, rows[0]?.x ?? 1); for (const k in rows) k;",
+    "const page = JSON.parse(await t.one({})); for (const key in page) console.log(page[key], key[0]);",
+    "const text = await t.edit({ path: 'a' }); console.log(text[0], text.length); for (const k in text) text[k];",
+    "const text = await t.rows({}); console.log(text.at(0), text.charAt(1), text.split('\\n')[0], text.trim()[1]);",
+]
+
+
+@pytest.mark.parametrize("code", GUARDED)
+async def test_who_looks_before_reading_is_not_told_anything(closed: Closed, code: str) -> None:
+    script = f"{LIST} {code}"
+    assert (await closed(script)).faults == ()
+    assert (await closed(script, closed=False)).faults == ()
+    # The same of an output that is closed by its schema.
+    own = script.replace("issues[0];", "await t.get_issue({ id: 1 });")
+    assert (await closed(own, closed=False)).faults == (), "and it is not refused before it runs"
+
+
+async def test_a_guard_of_one_value_is_none_of_another(closed: Closed) -> None:
+    code = f"{LIST} console.log(i.done ?? 1); console.log(issues.map((each) => each.done));"
+    assert [fault.absent for fault in (await closed(code)).faults] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_one"),
+    [
+        ("lable", ["label"], True),
+        ("labels", ["label"], True),
+        ("dry_run", ["dryRun"], True),
+        ("statsu", ["status"], True),
+        ("state", ["status"], False),
+        ("id", ["ids"], False),
+        ("from", ["form"], True),
+        ("label", ["label"], False),
+        ("x" * 100, ["x" * 99], False),
+        ("name", [], False),
+    ],
+)
+def test_a_slip_is_within_two_edits_and_a_third_of_the_name(
+    name: str, members: list[str], is_one: bool
+) -> None:
+    assert is_slip(name, members) == is_one
+
+
+def test_a_closed_view_has_no_open_object_but_those_that_declare_nothing() -> None:
+    text = declare_server(catalog_of(*TOOLS).servers["tracker"], shared=True, reading=False)
+    left = [line for line in views.closed(text).splitlines() if "[key: string]" in line]
+    assert text.count("[key: string]: unknown") >= 10
+    assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const v = JSON.parse('{}'); Object.keys(v); Object.values(v); Object.entries(v); Array.from(v);",
+        "const call = async (name, input) => t[name](input); Object.entries(await call('rows', {}));",
+        "const v = await t.rows({}); typeof v === 'string' ? JSON.parse(v) : Object.values(v);",
+        "const [a] = await Promise.allSettled([t.rows({}), t.get_issue({ id: 1 })]); a.reason;",
+        "const r = await t.list_issues({}); const next = r.next ?? r.cursor; if (next) next.x;",
+    ],
+)
+async def test_what_may_be_anything_is_taken_for_no_json_text(
+    closed: Closed, code: str, is_closed: bool
+) -> None:
+    assert (await closed(code, closed=is_closed)).faults == ()
+
+
+async def test_a_list_of_json_texts_is_a_list(closed: Closed) -> None:
+    [fault] = (await closed("const all = await Promise.all([1].map(() => t.rows({}))); all.titel;")).faults
+    assert "It is an array: read `titel` of its elements." in (fault.hint or "")
+
+
+async def test_an_array_is_not_told_to_be_observed_by_a_tool_that_is_called_like_its_field(
+    closed: Closed,
+) -> None:
+    """`rows` is a tool, and here the name of a field that no array has."""
+    [fault] = (await closed("const all = [await t.get_issue({ id: 1 })]; all.rows;")).faults
+    assert fault.hint == "It is the array itself: leave out `.rows`."

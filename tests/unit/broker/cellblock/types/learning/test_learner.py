@@ -1,0 +1,390 @@
+"""The learner: looks at results off their way, keeps what it saw, stops when nothing is new, survives its store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.base.settings.settings import SchemaSettings
+from cellblock.base.store import LocalStore, opened_file
+from cellblock.tools.catalog.model import Given, ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.types.learning import learner as module
+from cellblock.types.learning import offers, pacing
+from cellblock.types.learning.fading import Forms
+from cellblock.types.learning.infer import NOTHING, shape_of, to_schema
+from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.looks import FITS_FROM_BYTES
+from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.sample import (
+    MAX_DOCUMENT_DEPTH,
+    MAX_SAMPLE_BYTES,
+    UNREAD,
+    TooDeep,
+    observe,
+    parse_document,
+)
+from cellblock.types.learning.store import TABLES, Observations
+from support.waits import until
+
+BOUND = 30.0
+TOOL = ToolEntry("read", "read", input_schema={"type": "object"})
+DECLARED = ToolEntry(
+    "read", "read", output_schema={"type": "object", "properties": {"id": {"type": "string"}}}
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
+
+
+@asynccontextmanager
+async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
+    made = Learner(SchemaSettings.model_validate(settings), None if path is None else LocalStore(path.parent))
+    made.start()
+    await made.loaded(BOUND)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def paced(monkeypatch: pytest.MonkeyPatch, stable_after: int, sample_every: int) -> None:
+    """Has a tool count as stable after other numbers of results."""
+    monkeypatch.setattr("cellblock.types.learning.learner.STABLE_AFTER", stable_after)
+    monkeypatch.setattr("cellblock.types.learning.learner.SAMPLE_EVERY", sample_every)
+
+
+async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: ToolEntry = TOOL) -> Observation:
+    made.offer("files", tool, kind, json.dumps(value).encode())
+    await made.wait_for_writes(BOUND)
+    found = made.known("files", tool)
+    assert found is not None
+    return found
+
+
+async def test_closing_keeps_what_is_still_waiting(tmp_path: Path) -> None:
+    path = tmp_path / TABLES.file
+    async with learning(path) as made:
+        for number in range(50):
+            made.offer("files", TOOL, "value", json.dumps({"id": number}).encode())
+    async with learning(path) as made:
+        found = made.known("files", TOOL)
+    assert found is not None and found.samples == 50
+
+
+async def test_texts_and_json_in_texts_are_learnt_apart(tmp_path: Path) -> None:
+    async with learning(None) as made:
+        found = await seen(made, '{"id": 1}', "text")
+        assert (found.value, found.texts, to_schema(found.document)["required"]) == (NOTHING, False, ["id"])
+        found = await seen(made, "3", "text")
+        assert (found.texts, to_schema(found.document)["required"]) == (True, ["id"])
+        found = await seen(made, {"id": 2}, "json")
+        assert found.samples == 3
+        assert (await seen(made, {"content": []}, "result")).results
+
+
+async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced(monkeypatch, 2, 4)
+    async with learning(None) as made:
+        for _ in range(11):
+            made.offer("files", TOOL, "value", b'{"id": 1}')
+            await made.wait_for_writes(BOUND)
+        stable = made.known("files", TOOL)
+        assert stable is not None and stable.samples == 1 + 2 + 2
+        with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
+            for _ in range(4):
+                made.offer("files", TOOL, "value", b'{"id": "x"}')
+                await made.wait_for_writes(BOUND)
+        changed = await seen(made, {"id": "x"})
+    assert (changed.version, changed.samples) == (2, 10), "after a change every result is looked at again"
+    assert "/id: was integer, is string or integer" in caplog.text
+
+
+async def offered(made: Learner, values: Iterable[Any]) -> Observation:
+    for number, value in enumerate(values):
+        made.offer("files", TOOL, "value", json.dumps(value).encode())
+        if number % 20 == 19:
+            await made.wait_for_looks(BOUND)
+    await made.wait_for_writes(BOUND)
+    found = made.known("files", TOOL)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("pad", [0, FITS_FROM_BYTES], ids=["read", "asked whether it fits"])
+async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path, pad: int) -> None:
+    path = tmp_path / TABLES.file
+    older, newer = {"title": "x" * pad}, {"name": "x" * pad, "id": 1}
+    async with learning(path) as made:
+        await offered(made, [older, *[newer] * 49])
+        before = made.revision
+        found = await offered(made, [newer] * 377)
+        assert made.revision > before, "who has asked for the type asks again"
+        assert found.value == shape_of([newer]) and found.version == 3
+        assert found.fading.ever == Forms(shape_of([older, newer]))
+    async with learning(path) as made:
+        assert made.known("files", TOOL) == found
+    store = Observations(opened_file(path, TABLES))
+    assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
+    store.close()
+
+
+@pytest.mark.parametrize("turns", [[{"title": 1}, {"name": 1}], [*[{"title": 1}] * 7, {"name": 1}]])
+async def test_shapes_that_take_turns_do_not_fade_while_few_are_looked_at(
+    turns: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced(monkeypatch, 4, 4)
+    async with learning(None) as made:
+        found = await offered(made, turns * (3_200 // len(turns)))
+    assert (found.version, found.value) == (2, shape_of(turns))
+    assert found.samples < 3_200
+
+
+async def test_results_that_were_not_looked_at_make_nothing_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced(monkeypatch, 2, 100)
+    async with learning(None) as made:
+        await seen(made, {"id": 1})
+        for _ in range(5):
+            made.offer("files", TOOL, "value", b" " * MAX_SAMPLE_BYTES + b"1")
+            await made.wait_for_writes(BOUND)
+        found = await seen(made, {"id": "x"})
+    assert (found.samples, found.skipped, found.version) == (2, 5, 2)
+
+
+async def test_settings_turn_it_off_by_server() -> None:
+    servers = {"files": {"learn": True}, "mail": {}}
+    async with learning(None, learn=False, servers=servers) as made:
+        made.offer("mail", TOOL, "value", b"1")
+        assert (await seen(made, 1)).samples == 1
+        assert made.known("mail", TOOL) is None
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.iterdir()]
+
+
+async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / TABLES.file
+    async with learning(path) as made:
+        assert (await seen(made, {"name": "a secret"})).sample is None
+    assert all(b"a secret" not in content for content in contents(tmp_path))
+    async with learning(None, keep_samples=True) as made:
+        assert json.loads((await seen(made, {"name": "a secret"})).sample or "") == {"name": "a secret"}
+        assert (await seen(made, "x" * 10_000, "text")).sample == '{"name": "a secret"}'
+
+
+async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None:
+    async with learning(None) as made:
+        assert (await seen(made, {"id": "x"}, tool=DECLARED)).disagreements == 0
+        found = await seen(made, {"id": 4711}, tool=DECLARED)
+        assert (found.disagreements, found.samples) == (1, 2)
+        assert "/id" in found.disagreement and "4711" not in found.disagreement
+        assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
+
+
+async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / TABLES.file
+    one, other, text = (
+        replace(TOOL, given=Given(output_schema={"type": kind}, json_text=json_text))
+        for kind, json_text in (("object", False), ("array", False), ("array", True))
+    )
+    async with learning(path) as made:
+        assert (await seen(made, {"id": 4711}, tool=one)).given.misfits == 0
+        found = await seen(made, '{"id": 4711}', "text", one)
+        assert (found.given.checked, found.given.misfits) == (2, 1)
+        assert found.given.newest == "at the root: given object" and found.disagreements == 0
+    async with learning(path) as made:
+        assert made.known("files", one) == found
+        found = await seen(made, [1], tool=other)
+        assert (found.given.checked, found.given.misfits, found.samples) == (1, 0, 3)
+        assert (await seen(made, "[1]", "text", text)).given.misfits == 0
+        for kind, value in (("text", "prose"), ("value", [1]), ("text", "{}"), ("result", {"content": []})):
+            found = await seen(made, value, kind, text)
+        assert (found.given.checked, found.given.misfits) == (5, 4)
+        assert (await seen(made, [1], tool=TOOL)).given == found.given, "where nothing is given it stays"
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.parent.rmdir()])
+async def test_without_a_store_it_learns_for_this_process(
+    tmp_path: Path, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state" / TABLES.file
+    path.parent.mkdir()
+    make(path)
+    async with learning(path) as made:
+        await seen(made, {"id": 1})
+        assert (await seen(made, {"id": 2})).samples == 2
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1 and "not remembered" in warnings[0].message
+
+
+async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offers, "MAX_WAITING_BYTES", 100)
+    made = Learner(SchemaSettings(), None)  # its thread does not run yet
+    for _ in range(10):
+        made.offer("files", TOOL, "value", b" " * 39 + b"1")
+    assert made.dropped == 8
+    made.start()
+    await made.wait_for_writes(BOUND)
+    await made.close()
+    found = made.known("files", TOOL)
+    assert found is not None and found.samples == 2
+
+
+def test_guards_before_parsing() -> None:
+    assert observe("value", b"[" + b"1," * (MAX_SAMPLE_BYTES // 2) + b"1]", 1.0).skipped == 1
+    assert observe("value", b"not json", 1.0).skipped == 1
+    deep, deeper = ("[" * depth + "]" * depth for depth in (MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_DEPTH + 1))
+    assert parse_document(deep) is not None
+    with pytest.raises(TooDeep):
+        parse_document(deeper)
+    for kind, body in (("text", json.dumps(deeper)), ("json", deeper)):
+        found = observe(kind, body.encode(), 1.0)
+        assert (found.samples, found.skipped, found.texts) == (0, 1, False), "it says nothing of the type"
+    sample = observe("text", json.dumps(deep).encode(), 1.0, keep_sample=True).sample
+    assert sample == deep
+    assert parse_document(json.dumps(["[{" * 500, '"\\' * 99])) == ["[{" * 500, '"\\' * 99]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "null", '"a"', "true", "{", "{'a': 1}", "[1,]", "NaN", "[NaN]", "- a\n- b"]
+)
+def test_texts_that_are_no_document(text: str) -> None:
+    assert parse_document(text) is None
+
+
+async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
+    async with learning(None) as made:
+        await seen(made, {"id": 1})
+        first = made.revision
+        await seen(made, {"id": 2})
+        assert made.revision == first
+        await seen(made, {"id": "x"})
+        assert made.revision > first
+
+
+async def test_what_another_process_learns_or_forgets_reaches_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 0.02)
+    path = tmp_path / TABLES.file
+    async with learning(path) as one, learning(path) as other:
+        await seen(one, {"id": 1})
+        await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
+        before = other.revision
+        store = Observations(opened_file(path, TABLES))
+        assert store.clear() == 1
+        store.close()
+        await until(lambda: one.known("files", TOOL) is None, "the first one forgets")
+        await until(lambda: other.known("files", TOOL) is None, "and so does the other")
+        assert other.revision > before
+        assert (await seen(one, {"id": "anew"})).samples == 1
+
+
+async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="cellblock.schemas"):
+        async with learning(None) as made:
+            for number in range(3):
+                await seen(made, {"id": number}, tool=DECLARED)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "files.'read'" in told and "at /id: declared string" in told
+
+
+ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
+
+
+async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
+    path = tmp_path / TABLES.file
+    assert len(json.dumps(ROWS)) > FITS_FROM_BYTES
+    changed = [*ROWS, {"id": 1, "name": None}]
+    async with learning(path) as made:
+        first = await seen(made, ROWS)
+        for value in (UNREAD, ROWS):
+            made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), value)
+        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
+        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode(), json.dumps(ROWS))
+        await made.wait_for_writes(BOUND)
+        same = made.known("files", TOOL)
+        assert same is not None and (same.value, same.document) == (first.value, first.value)
+        assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
+        made.offer("files", TOOL, "value", json.dumps(changed).encode(), changed)
+        await made.wait_for_writes(BOUND)
+    async with learning(path) as made:
+        found = made.known("files", TOOL)
+    assert found is not None and (found.samples, found.version) == (6, 3)
+    assert to_schema(found.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
+
+
+async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 3600.0)  # so that this process has not heard of it
+    path = tmp_path / TABLES.file
+    async with learning(path) as made:
+        await seen(made, ROWS)
+        store = Observations(opened_file(path, TABLES))
+        assert store.clear() == 1
+        made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), ROWS)
+        await until(lambda: made.known("files", TOOL) is None, "it hears of it when it writes")
+        assert store.load() == {}
+        store.close()
+        assert (await seen(made, ROWS)).samples == 1
+
+
+async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(pacing, "MAX_PAUSE_SECONDS", 3600.0)
+    busy = True
+    made = Learner(SchemaSettings(), None)
+    made.make_way_for(lambda: busy)
+    made.start()
+
+    def samples() -> int:
+        found = made.known("files", TOOL)
+        return 0 if found is None else found.samples
+
+    def offer(times: int) -> None:
+        for _ in range(times):
+            made.offer("files", TOOL, "value", b'{"id": 1}')
+
+    try:
+        offer(3)
+        await until(lambda: samples() == 1, "the first one has its share of the time")
+        await made.wait_for_looks(BOUND)
+        assert samples() == 3, "who asks gets the rest"
+        offer(2)
+        await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
+        assert samples() == 3, "the share is used up"
+        busy = False
+        await until(lambda: samples() == 5, "between runs there is time")
+    finally:
+        await made.close()
+
+
+async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / TABLES.file
+    async with learning(path) as made:
+        for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
+            made.offer("files", TOOL, "value", json.dumps(value).encode())
+    store = Observations(opened_file(path, TABLES))
+    (found,) = store.load().values()
+    older = store.versions("files", "read")
+    store.close()
+    assert (found.samples, found.version) == (5, 3)
+    assert [(version, seen.changes_to(found)) for version, _, seen in older] == [
+        (1, ["/id: was integer, is string or integer", "/due: new"]),
+        (2, ["/due: new"]),
+    ]

@@ -1,0 +1,267 @@
+"""Given, declared, observed: who is believed, what an agent is told of it, and the files of what is given."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.app.config.load import parse_settings
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import SchemaSettings
+from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ResultKind as Kind
+from cellblock.tools.schemas.boxing import always_boxed_field, unbox_schema
+from cellblock.types.discovery import Discovery
+from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
+from cellblock.types.typescript import declare_server
+
+BOUND = 30.0
+ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
+NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
+
+
+class World:
+    """One server and what was learnt of it."""
+
+    def __init__(self, *tools: ToolEntry, **settings: Any) -> None:
+        made = SchemaSettings.model_validate(settings)
+        refine = ToolRefiner(made)
+        entries = tuple(refine("Files", tool) for tool in tools)
+        self.server = ServerEntry(
+            "files", "Files", "Files", tools=entries, by_export={t.export_name: t for t in entries}
+        )
+        self.catalog = Catalog(1, {"files": self.server})
+        self.learner = Learner(made, None)
+        self.outputs = KnownOutputs(self.learner)
+
+    async def saw(self, *results: tuple[int, Kind, Any]) -> World:
+        for number, kind, value in results:
+            self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
+        self.learner.start()
+        await self.learner.wait_for_writes(BOUND)
+        await self.learner.close()
+        return self
+
+    def schema(self, number: int = 0) -> Any:
+        name = self.server.tools[number].tool_name
+        return Discovery(self.catalog, self.outputs).answer("getTool", ["files", name]).get("outputSchema")
+
+    def types(self) -> str:
+        return declare_server(self.server, outputs=self.outputs)
+
+
+def tool(name: str = "t", **fields: Any) -> ToolEntry:
+    return ToolEntry(name, name, input_schema={"type": "object"}, **fields)
+
+
+async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> None:
+    world = await World(tool()).saw((0, "value", {"rows": ROWS}), (0, "value", {"rows": []}))
+    schema = world.schema()
+    assert schema["description"].startswith("Observed from 2 results, 20")
+    assert schema["description"].endswith("; not declared by the server.")
+    assert schema["properties"]["rows"]["items"]["required"] == ["id", "name"]
+    listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
+    assert listed[0]["outputSchema"] == schema
+    assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
+
+
+async def test_an_old_shape_is_a_note() -> None:
+    world = await World(tool()).saw(
+        (0, "value", {"title": "x"}), *[(0, "value", {"name": "x", "id": 1})] * 50
+    )
+    schema = world.schema()
+    assert (schema["properties"].keys(), schema["required"]) == ({"name", "id"}, ["name", "id"])
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    assert schema["description"].endswith(
+        f" Changed by {day}; older results had another shape (/title: gone; /name: always there; /id: always there)."
+    )
+    assert "older results had another shape (/title: gone" in world.types()
+
+
+async def test_what_clients_cache_never_changes_by_it() -> None:
+    world = World(tool())
+    before = declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)
+    await world.saw((0, "value", {"rows": ROWS}))
+    assert (declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)) == before
+    assert "Observed from 1 result," in world.types() and "Observed" not in str(before)
+
+
+async def test_given_goes_before_declared_and_declared_before_observed() -> None:
+    declared = {"type": "object", "properties": {"id": {"type": "string"}}}
+    given = Given(NUMBER, examples=(Example({"path": "*/ x"}, {"id": 1}),), effect="read")
+    world = await World(
+        tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
+    ).saw(*((number, "value", {"id": 1}) for number in range(3)))
+    first = world.schema(0)
+    assert first.pop("description").startswith(
+        "Given by the user. 1 of 1 results did not fit what the server declares; the newest: at /id:"
+    )
+    assert first == {**NUMBER, "examples": [{"id": 1}]}
+    assert world.schema(1)["properties"] == declared["properties"]
+    assert "1 of 1 results did not fit what is declared" in world.schema(1)["$comment"]
+    assert world.schema(2)["properties"] == {"id": {"type": "integer"}}
+    text = world.types()
+    assert "Given by the user." in text and "did not fit what is declared" in text
+    assert '@example {"path": "*\\/ x"} → {"id": 1}' in text and "as the user says: read" in text
+    assert "Given by the user." in declare_server(world.server), (
+        "what is given is stable, and clients are told"
+    )
+
+
+async def test_json_in_texts_is_said_by_its_content_schema() -> None:
+    world = await World(tool("rows"), tool("mixed"), tool("full")).saw(
+        (0, "text", json.dumps(ROWS)),
+        (1, "text", "[1]"),
+        (1, "text", "none"),
+        (2, "result", {"content": []}),
+        (2, "value", {"id": 1}),
+    )
+    assert world.schema(0)["contentSchema"]["items"]["required"] == ["id", "name"]
+    assert world.schema(1)["type"] == "string" and "contentSchema" not in world.schema(1)
+    assert [member.get("title") for member in world.schema(2)["anyOf"]] == [None, "McpToolResult"]
+    text = world.types()
+    assert "Promise<JsonText<" in text and "mixed(input?: {}): Promise<string>" in text
+
+
+async def test_parsed_texts_are_values() -> None:
+    world = await World(tool("rows"), unwrap="json").saw((0, "json", ROWS), (0, "text", "none"))
+    assert [member["type"] for member in world.schema()["anyOf"]] == ["array", "string"]
+
+
+BOXES = [
+    ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
+    ({"x-dedalus-box": {"field": "other"}}, "value", None),
+    ({"x-fastmcp-wrap-result": True}, "result", "result"),
+    ({"title": "addOutput"}, "result", "result"),
+    ({"title": "addOutput"}, "value", None),
+    ({}, "result", None),
+]
+
+
+@pytest.mark.parametrize(("mark", "field", "expected"), BOXES)
+def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
+    schema = {"type": "object", "properties": {field: {"$ref": "#/$defs/N"}}, "required": [field], **mark}
+    schema["$defs"] = {"N": {"type": "integer"}}
+    assert always_boxed_field(schema) == expected
+    assert always_boxed_field({**schema, "required": []}) is None
+    if expected is not None:
+        assert unbox_schema(schema) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
+        boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
+        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema))
+        assert World(tool(output_schema=schema)).server.tools[0].box is None
+
+
+def test_an_overlay_that_would_be_two_servers_is_refused(tmp_path: Path) -> None:
+    servers = {name: {"command": "true"} for name in ("a b", "a_b")}
+    made = parse_settings({"mcpServers": servers, "cellblock": {"state_dir": str(tmp_path)}})
+    assert load_overlays(made.overlay_dir, servers) == {}
+    made.overlay_dir.mkdir(parents=True)
+    (made.overlay_dir / "a_b.toml").write_text('[tools.wipe]\nclass = "read"\n')
+    with pytest.raises(ConfigError, match="that of two servers, 'a b' and 'a_b'"):
+        load_overlays(made.overlay_dir, servers)
+
+
+WHOLE = """\
+# A comment.
+[tools.list]
+class = "read"
+
+[tools."read-file"]
+json_text = true
+output = '''
+{"type": "object", "properties": {"id": {"type": "integer"}}}
+'''
+examples = '''
+[{"input": {"path": "a"}, "output": null}, {"input": {}}]
+'''
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "files.toml"
+
+
+def test_a_whole_file(file: Path) -> None:
+    file.write_text(WHOLE, "utf-8")
+    found = read_overlay(file).tools
+    assert (found["list"].effect, found["list"].output) == ("read", None)
+    read = found["read-file"]
+    assert (read.json_text, read.output["type"], read.effect) == (True, "object", None)
+    assert read.examples == (({"path": "a"}, None), ({}, None))
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line", "column"),
+    [
+        ("[tools.a]\nclass = reed\n", "Invalid value", 2, 9),
+        ("[tools.a]\n\n  class = 'reed'\n", "class must be one of", 3, 3),
+        ("[tools.b]\nclass = 'read'\n[tools.'a b']\nclas = 'read'\n", "unknown key 'clas'", 4, 1),
+        ("x = 1\n", "unknown key 'x'", 1, 1),
+        ("[tools.a]\noutput = '''\n{\n  \"type\": oops\n}\n'''\n", "output is no JSON", 4, 11),
+        ("[tools.a]\noutput = '{'\n", "output is no JSON", 2, 12),
+        ('[tools.a]\noutput = "{"\n', "output is no JSON", 2, 12),
+        ('[tools.a]\noutput = "{\\"a\\": }"\n', "output is no JSON", 2, 1),
+        ("[tools.a]\noutput = '''{\n  oops\n}'''\n", "output is no JSON", 3, 3),
+        ("[tools.a]\noutput = { type = 'object' }\n", "output must be JSON in a text", 2, 1),
+        ('[tools.a]\noutput = \'{"type": "objekt"}\'\n', "output is no JSON Schema", 2, 20),
+        (
+            '[tools.a]\noutput = """\n{"properties": {\n  "b": {"type": "string"},\n  "c": {"type": "strin"}}}\n"""\n',
+            '"strin" is not valid',
+            5,
+            17,
+        ),
+        ("[tools.a]\noutput = '[]'\n", "output is no JSON Schema", 2, 1),
+        ("[tools.a]\njson_text = 1\n", "json_text must be", 2, 1),
+        ("[tools.a]\nexamples = '[{}]'\n", "example 1 must have input", 2, 14),
+        ("[tools.a]\nexamples = '''\n[{\"input\": {}},\n {\"in\": 1}]\n'''\n", "example 2 must have", 4, 2),
+        ("[tools.a]\nexamples = '{}'\n", "examples must be a list", 2, 1),
+    ],
+)
+def test_a_mistake_has_its_place(file: Path, text: str, what: str, line: int, column: int) -> None:
+    file.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_overlay(file)
+    assert what in caught.value.message
+    assert f"at line {line}, column {column})" in caught.value.message
+
+
+def test_a_file_that_is_no_text(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError):
+        read_overlay(file)
+
+
+def test_a_new_file_is_valid_says_nothing_and_can_be_filled_in(file: Path) -> None:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    hostile = "]\n[tools.x]\nclass = 'read'\u2028'''"
+    text = new_overlay(
+        "files",
+        [
+            ToolNotes("read-file", "Reads.\n" + hostile, schema, schema, "Observed from 2 results."),
+            ToolNotes(hostile, hostile, {"description": hostile}, {"description": hostile}, hostile),
+            ToolNotes('quote " and \\', None, None, None, ""),
+            ToolNotes("\ud800", None, None, None, ""),
+        ],
+    )
+    assert set(tomllib.loads(text)["tools"]) == {"read-file", 'quote " and \\'}
+    assert all(table == {} for table in tomllib.loads(text)["tools"].values())
+    lines = text.splitlines()
+    start = lines.index("# output = '''")
+    end = lines.index("# '''", start)
+    filled = [line.removeprefix("# ") if start <= at <= end else line for at, line in enumerate(lines)]
+    file.write_text("\n".join(filled), "utf-8")
+    assert read_overlay(file).tools["read-file"].output == schema
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "\x00", "My Files"])
+def test_a_server_name_stays_in_its_folder(tmp_path: Path, name: str) -> None:
+    assert overlay_file(tmp_path, name).parent == tmp_path

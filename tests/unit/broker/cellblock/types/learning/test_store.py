@@ -1,0 +1,283 @@
+"""The store: what goes in comes out, through kills, full disks, and several brokers at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from cellblock.base.database import StoreError
+from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.store import LocalStore
+from cellblock.fleet import postgresql
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.types.learning.infer import shape_of, to_schema
+from cellblock.types.learning.memory import Memory
+from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
+from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Observations
+from support.postgresql import Cutting, Postgres
+from support.shared_rows import KEY as KEY_BYTES
+from support.shared_rows import AnyStore
+
+KILLS = 20
+KEY = ToolKey("files", "read", "0" * 16)
+
+
+def seen(value: Any, at: float = 1.0, **fields: Any) -> Observation:
+    return Observation(value=shape_of([value]), samples=1, first_seen=at, last_seen=at, **fields)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / TABLES.file
+
+
+def observations(store: AnyStore) -> Observations:
+    """As one more broker has them."""
+    return Observations(store.database(TABLES))
+
+
+def test_what_was_merged_is_there_after_opening_again(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    store.merge({KEY: seen({"id": 1}, 5.0, disagreement="at /x", disagreements=1, sample='{"id":1}')})
+    merged = store.merge({KEY: seen({"id": "a"}, 3.0, texts=True)})[KEY]
+    store.close()
+    again = observations(store_of_broker())
+    assert again.load() == {KEY: merged}
+    assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
+    assert to_schema(merged.value)["properties"]["id"] == {"type": ["string", "integer"]}
+    assert [(version, old.value) for version, _, old in again.versions("files", "read")] == [
+        (1, shape_of([{"id": 1}]))
+    ]
+    again.close()
+    if isinstance(store := store_of_broker(), LocalStore):
+        assert (store.state_dir / TABLES.file).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_same_again_is_no_new_version(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    for _ in range(3):
+        merged = store.merge({KEY: seen({"id": 1})})
+    assert (merged[KEY].version, merged[KEY].samples, store.versions("files", "read")) == (1, 3, [])
+    store.close()
+
+
+def test_versions_and_definitions_are_bounded(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    for number in range(MAX_VERSIONS + 5):
+        store.merge({KEY: seen({f"k{number}": 1})})
+    assert len(store.versions("files", "read")) == MAX_VERSIONS
+    for number in range(MAX_DEFINITIONS + 3):
+        store.merge({ToolKey("files", "read", f"{number}"): seen(1, 10.0 + number)})
+    assert {key.fingerprint for key in store.load()} == {
+        str(number) for number in range(3, MAX_DEFINITIONS + 3)
+    }
+    assert store.versions("files", "read") == []
+    store.close()
+
+
+def test_clear(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    others = [ToolKey("files", "write", "0"), ToolKey("mail", "read", "0")]
+    store.merge(dict.fromkeys([KEY, *others], seen(1)))
+    assert store.clear("files", "read") == 1
+    assert set(store.load()) == set(others)
+    assert store.clear("files") == 1
+    assert store.clear() == 1
+    assert store.load() == {}
+    store.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from cellblock.types.learning.infer import shape_of
+from cellblock.types.learning.observation import Observation, ToolKey
+from cellblock.base.store import opened_file
+from cellblock.types.learning.store import TABLES, Observations
+
+store, key, number = Observations(opened_file(Path(sys.argv[1]), TABLES)), ToolKey("files", "read", "0" * 16), 0
+while True:
+    # Its shape grows for a while, so that versions are written, too.
+    value = {"id": number, f"key_{number % 676}": "x"}
+    seen = Observation(value=shape_of([value]), samples=1, first_seen=1.0, last_seen=1.0)
+    print(store.merge({key: seen})[key].samples, flush=True)
+    number += 1
+"""
+
+
+def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
+    """The samples that a writer has committed for certain before it was killed, and those in the file."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        lines = [writer.stdout.readline()]
+        time.sleep(delay)  # when it dies is chance
+        writer.kill()
+        lines += writer.stdout.read().splitlines()
+    # The last line may be cut off by the kill: it counts only when it is whole.
+    said = max((int(line) for line in lines if line.strip().isdigit()), default=0)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    connection.close()
+    store = observations(LocalStore(path.parent))
+    found = store.load()
+    store.close()
+    assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
+    return said, found[KEY].samples if found else 0
+
+
+@pytest.mark.slow
+def test_kills_while_it_writes(path: Path) -> None:
+    chance = Random(0)
+    before = 0
+    for _ in range(KILLS):
+        said, held = killed_while_it_writes(path, chance.uniform(0.0, 0.02))
+        assert said > before, "the writer wrote nothing, so the kill proves nothing"
+        assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
+        before = held
+
+
+@pytest.mark.parametrize(
+    "body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"weight": 1%s}}' % ("0" * 400)]
+)
+def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
+    store = observations(LocalStore(path.parent))
+    store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
+    other.close()
+    assert list(store.load()) == [KEY]
+    assert store.merge({ToolKey("mail", "read", "0"): seen(3)})[ToolKey("mail", "read", "0")].samples == 1
+    store.close()
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
+    store = observations(LocalStore(path.parent))
+    database = cast("SqliteDatabase", store._database)
+    store.merge({KEY: seen({"id": 1})})
+    database.connection.execute("PRAGMA max_page_count = 1")
+    wide = {
+        ToolKey("files", f"t{number}", "0"): seen({f"k{i}": i for i in range(100)}) for number in range(50)
+    }
+    with pytest.raises(StoreError, match="full"):
+        store.merge(wide)
+    assert list(store.load()) == [KEY]
+    database.connection.execute("PRAGMA max_page_count = 100000")
+    assert len(store.merge(wide)) == 50
+    store.close()
+
+
+def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore]) -> None:
+    def broker(name: str) -> None:
+        store = observations(store_of_broker())
+        for number in range(40):
+            store.merge({KEY: seen({name: number})})
+        store.close()
+
+    with ThreadPoolExecutor() as threads:
+        assert len([*threads.map(broker, ("left", "right"))]) == 2
+    store = observations(store_of_broker())
+    merged = store.load()[KEY]
+    store.close()
+    assert merged.samples == 80
+    assert set(to_schema(merged.value)["properties"]) == {"left", "right"}
+
+
+def test_a_fingerprint_is_of_the_definition() -> None:
+    one = fingerprint({"type": "object", "properties": {"a": True}}, None)
+    assert one == fingerprint({"properties": {"a": True}, "type": "object"}, None)
+    assert one != fingerprint({"type": "object", "properties": {"b": True}}, None)
+    assert fingerprint(object(), None) == fingerprint(object(), None)
+
+
+def test_names_without_a_utf_8_form_are_stored(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    key = tool_key("s", "\ud800", "0")
+    store.merge({key: seen(1)})
+    assert store.merge({key: seen(1)})[key].samples == 2
+    assert list(store.load()) == [key]
+    store.close()
+
+
+def test_what_others_have_changed_is_seen_and_ones_own_is_not(
+    store_of_broker: Callable[[], AnyStore],
+) -> None:
+    store, other = observations(store_of_broker()), observations(store_of_broker())
+    assert not store.changed()
+    store.merge({KEY: seen(1)})
+    assert not store.changed() and other.changed() and not other.changed()
+    other.clear()
+    assert store.changed() and not store.changed() and not other.changed()
+    for one in (store, other):
+        one.close()
+
+
+def test_a_name_that_is_no_text_in_postgresql_stops_no_other(store_of_broker: Callable[[], AnyStore]) -> None:
+    store = observations(store_of_broker())
+    odd = ToolKey("files", "re\0ad", "0")
+    store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
+    merged = store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
+    assert (merged[odd].samples, merged[KEY].samples, len(store.load())) == (2, 2, 2)
+    store.close()
+
+
+def test_a_memory_writes_all_once_when_postgresql_is_back(
+    shared_state: SharedState, postgres: Postgres
+) -> None:
+    memory = Memory(shared_state, lambda key: None)
+    postgres.stop()
+    try:
+        memory.open()
+        memory.add(KEY, seen({"a": 1}))
+        assert memory.is_shared and not memory.write() and memory.has_unwritten
+    finally:
+        postgres.start()
+    assert memory.write() and not memory.has_unwritten
+    memory.add(KEY, seen({"a": 1}))
+    memory.add(KEY, seen({"b": 1}))
+    postgres.stop()
+    try:
+        assert not memory.write()
+        memory.add(KEY, seen({"c": 1}))
+    finally:
+        postgres.start()
+    assert memory.write()
+    store = observations(shared_state)
+    found = store.load()[KEY]
+    assert found.samples == 4 and set(to_schema(found.value)["properties"]) == {"a", "b", "c"}
+    assert memory.known[KEY] == found
+    store.close()
+    memory.close()
+
+
+@pytest.mark.parametrize("is_back_soon", [True, False])
+def test_a_merge_whose_answer_is_lost_counts_once(
+    postgres_url: str, short_path: Path, monkeypatch: pytest.MonkeyPatch, is_back_soon: bool
+) -> None:
+    cutting = Cutting(postgres_url, short_path, after=True)
+    cutting.cuts = False
+    shared = SharedState(PostgresServer(cutting.url), (KEY_BYTES,))
+    memory = Memory(shared, lambda key: None)
+    memory.open()
+    memory.add(KEY, seen({"a": 1}))
+    cutting.cuts = True
+    if not is_back_soon:
+        monkeypatch.setattr(postgresql, "UNSURE_SECONDS", 0.0)
+    assert memory.write() == is_back_soon and not cutting.cuts
+    memory.add(KEY, seen({"a": 1}))
+    assert memory.write()
+    store = observations(shared)
+    assert store.load()[KEY].samples == 2 == memory.known[KEY].samples
+    shared.close()
+    cutting.close()

@@ -1,0 +1,243 @@
+"""Schemas that are malformed, hostile, endless or huge: a type all the same, soon, and safe as text."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.types.typescript import TypeText, declare_server, schema_to_type
+from cellblock.types.typescript.limits import MAX_TEXT, MAX_WARNINGS
+
+HOSTILE = [
+    "*/ declare const evil: 1; /*",
+    "**//",
+    "a\u2028b\u2029c",
+    "`${process.exit()}`",
+    "line\r\n@ts-ignore\n@deprecated\n/// <reference path='/etc/passwd' />",
+    "\x00\x1b[31m\x7f\u202etxt\u2066",
+    "\ud800",
+    "x" * 100_000,
+    "\n" * 100_000,
+    "*" * 5_000 + "/",
+]
+
+MALFORMED: list[Any] = [
+    {"type": 5},
+    {"type": []},
+    {"type": ["string", 7]},
+    {"type": "any"},
+    {"properties": []},
+    {"properties": {"a": 5, "b": [], "c": None, "d": "string"}},
+    {"required": "x"},
+    {"required": [1, None]},
+    {"items": 7, "prefixItems": 3, "additionalItems": "x"},
+    {"enum": "a", "oneOf": {}, "anyOf": "x", "allOf": [1, None]},
+    {"$ref": 5},
+    {"$ref": "#/%zz/~2"},
+    {"$ref": "http://["},
+    {"$id": "http://[", "$ref": "x"},
+    {"$id": 7, "$anchor": [], "$defs": []},
+    {"minItems": -1, "maxItems": "2", "minProperties": 1e400, "type": "array"},
+    {"minItems": float("nan")},
+    {"patternProperties": {"(": True, "[": {"type": "string"}, "\\": False}},
+    {"dependentRequired": {"a": "b"}, "dependentSchemas": [], "dependencies": 1},
+    {"if": 1, "then": 2, "else": 3, "not": 4},
+    {"const": float("inf")},
+    {"enum": [float("nan"), 10**400, 1e308]},
+]
+
+
+def test_what_cannot_be_read_allows_all(misfits: Any) -> None:
+    cases: list[tuple[TypeText, list[Any]]] = []
+    for schema in MALFORMED:
+        if {"const", "enum"} & schema.keys():
+            values: list[Any] = []
+        elif schema.get("type") == "array":
+            values = [[], [1, 2, 3]]
+        else:
+            values = [{}, {"a": 1, "z": [1]}, [1], "x", None]
+        cases.append((schema_to_type(schema), values))
+    for schema, (_, values), refused in zip(MALFORMED, cases, misfits(cases), strict=True):
+        assert refused == [False] * len(values), schema
+
+
+def test_hostile_text_stays_where_it_is_put(misfits: Any) -> None:
+    cases = [(_hostile_type(text), [_hostile_value(text), {}]) for text in HOSTILE]
+    for text, refused in zip(HOSTILE, misfits(cases), strict=True):
+        assert refused == [False, True], ascii(text[:40])
+    for text, (made, _) in zip(HOSTILE, cases, strict=True):
+        made.text.encode("utf-8")
+        assert len(made.text) < 20_000
+        assert not any(ord(char) < 32 and char != "\n" for char in made.text), ascii(text[:40])
+        inside = [line for line in made.text.split("\n") if line.lstrip().startswith("* ")]
+        assert not any("*/" in line for line in inside), ascii(text[:40])
+        assert not re.search(r"^\s*\* @(ts-ignore|deprecated)", "\n".join(inside), re.MULTILINE)
+
+
+def _hostile_type(text: str) -> TypeText:
+    notes = {"description": text, "default": text, "examples": [text], "format": text, "pattern": text}
+    return schema_to_type(
+        {
+            "type": "object",
+            "description": text,
+            "title": text,
+            "properties": {
+                "plain": notes,
+                text: {"type": "string", "description": "d"},
+                "literal": {"enum": [text, {text: text}]},
+            },
+            "required": ["plain"],
+            "patternProperties": {f"^{text}": {"description": text}},
+        }
+    )
+
+
+def _hostile_value(text: str) -> dict[str, Any]:
+    return {"plain": 1} if len(text) > 1_000 else {"plain": 1, text: "x", "literal": text}
+
+
+def test_a_network_reference_is_unknown_with_a_warning_in_the_doc_comment() -> None:
+    made = schema_to_type({"type": "object", "properties": {"a": {"$ref": "https://schemas.invalid/x.json"}}})
+    assert "a?: unknown;" in made.text
+    assert "/** Warning: At /properties/a: The reference" in made.text
+    assert len(made.warnings) == 1
+    assert made.root_warnings == ()
+
+
+def test_a_reference_that_leads_nowhere_is_unknown_with_a_warning() -> None:
+    made = schema_to_type({"$ref": "#/$defs/missing"})
+    assert made.text == "unknown"
+    assert made.warnings == made.root_warnings
+    assert "leads nowhere" in made.warnings[0]
+
+
+CIRCLES: list[Any] = [
+    {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}], "type": "object"},
+    {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
+    {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    {"$defs": {"a": {"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#"}]}}, "$ref": "#/$defs/a"},
+    {"not": {"$ref": "#"}},
+    {"propertyNames": {"$ref": "#"}},
+]
+
+
+def test_a_circle_without_anything_in_between_ends(misfits: Any) -> None:
+    assert misfits((schema_to_type(schema), [{}]) for schema in CIRCLES) == [[False]] * len(CIRCLES)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def test_a_deep_schema_is_unknown_from_a_depth_on() -> None:
+    made = schema_to_type(nested(200))
+    assert "a: unknown" in made.text
+    assert any("nested too deeply" in warning for warning in made.warnings)
+
+
+def linked(count: int, step: Any) -> dict[str, Any]:
+    """Definitions d0 … of which each is made by `step` from its number and a way to refer to others."""
+    definitions = {f"d{n}": step(n, lambda other: {"$ref": f"#/$defs/d{other}"}) for n in range(count)}
+    return {"$defs": definitions, "$ref": "#/$defs/d0"}
+
+
+HUGE: dict[str, Any] = {
+    "deep": nested(5_000),
+    "long": linked(3_000, lambda n, to: {"type": "array", "items": to(n + 1)}),
+    "wide": linked(60, lambda n, to: {"type": "object", "properties": {key: to(n + 1) for key in "abc"}}),
+    "chain": {
+        "properties": {f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(3_000)},
+        "$defs": {
+            f"d{n}": {"properties": {"x": {"$ref": f"#/$defs/d{max(0, n - 1)}"}}} for n in range(3_000)
+        },
+    },
+    "doubling": linked(60, lambda n, to: {"anyOf": [to(n + 1), {"allOf": [to(n + 1)]}], "minLength": n}),
+    "product": {
+        "type": "object",
+        "allOf": [{"anyOf": [{"required": [f"{n}a"]}, {"required": [f"{n}b"]}]} for n in range(40)],
+    },
+    "enum": {"enum": [f"value {n}" for n in range(20_000)]},
+    "const": {"const": nested(900)},
+    "docs": {
+        "type": "object",
+        "properties": {f"property number {n}": {"description": "d" * 900} for n in range(5_000)},
+    },
+    "conjuncts": {"allOf": [{"properties": {f"k{n}": {"type": "string"}}} for n in range(3_000)]},
+    "patterns": {"patternProperties": {f"^x{n}.*y$": {"type": "string"} for n in range(60)}},
+}
+
+
+@pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE.keys())
+def test_a_huge_schema_ends_soon_within_its_budget(schema: Any) -> None:
+    start = time.process_time()
+    made = schema_to_type(schema)
+    assert time.process_time() - start < 6
+    assert len(made.text) + sum(map(len, made.aliases)) < 3 * MAX_TEXT
+    assert len(made.warnings) <= MAX_WARNINGS + 1
+
+
+def test_the_same_schema_gives_the_same_bytes() -> None:
+    schema = {
+        "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+        "properties": {"a": {"$ref": "#/$defs/n"}, "b": {"enum": ["x", 1, None]}},
+        "patternProperties": {"^x-": {"type": "number"}},
+    }
+    assert schema_to_type(schema) == schema_to_type(json.loads(json.dumps(schema)))
+
+
+def test_recursive_definitions_are_named_after_the_tool_and_themselves() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree node"}}}
+    made = schema_to_type(
+        {"$defs": {"tree node": node}, "type": "array", "items": {"$ref": "#/$defs/tree node"}},
+        name="AddInput",
+    )
+    assert made.text == "AddInput_TreeNode[]"
+    assert made.aliases == ("type AddInput_TreeNode = { next?: AddInput_TreeNode; [key: string]: unknown };",)
+
+
+def test_documentation_of_a_property() -> None:
+    made = schema_to_type(
+        {
+            "type": "object",
+            "properties": {
+                "when": {
+                    "type": "string",
+                    "description": "Due date.",
+                    "format": "date-time",
+                    "minLength": 3,
+                    "default": "now",
+                    "examples": ["2024-01-01T00:00:00Z"],
+                    "deprecated": True,
+                    "readOnly": True,
+                }
+            },
+        }
+    )
+    for line in (
+        "Due date.",
+        "@format",
+        "@minLength 3",
+        '@default "now"',
+        '@example "2024',
+        "@deprecated",
+        "@readOnly",
+    ):
+        assert f" * {line}" in made.text
+
+
+def test_a_module_indents_every_line_of_a_type() -> None:
+    schema = {"type": "object", "properties": {"a": {"description": "x"}}}
+    tool = ToolEntry("t", "t", input_schema=schema, output_schema=schema)
+    text = declare_server(ServerEntry("s", "s", "s", tools=(tool,)), shared=True, reading=False)
+    first, *lines, last = text.partition("declare module")[2].strip().split("\n")
+    assert first.endswith("{") and last == "}"
+    assert len(lines) > 8 and all(line.startswith("  ") for line in lines if line)
