@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from test262.cases import AREAS, Case, own_cases, sample, suite_cases
+from test262.engines import NEVER_SETTLED, PASSED, Compared, compare
+from test262.removals import IMPORTS, OWN, documented
 
 from cellblock import Broker
 from cellblock.app.assembly import front_config
 from cellblock.base.settings.settings import Settings
 from cellblock.serve.mcp.manual import manual
 from support.entries import settings
-from test262.cases import AREAS, Case, own_cases, sample, suite_cases
-from test262.engines import NEVER_SETTLED, PASSED, Compared, compare
-from test262.removals import IMPORTS, OWN, documented
 
 pytestmark = pytest.mark.thorough
 
