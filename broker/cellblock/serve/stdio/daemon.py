@@ -195,7 +195,7 @@ class Daemon:
             # Of the methods that no MCP endpoint has, so that it is answered at once; it passes all checks before.
             answer = await client.head(self.url, timeout=CONNECT_SECONDS)
         except httpx2.HTTPError as error:
-            raise self.gone(str(error) or type(error).__name__) from None
+            raise self.gone(_why(error)) from None
         status = answer.status_code
         if status == 405:
             self._check_config(answer.headers.get(CONFIG_HEADER))
@@ -223,7 +223,7 @@ class Daemon:
             try:
                 answer = await client.request(method, urljoin(self.url, path))
             except httpx2.HTTPError as error:
-                raise self.gone(str(error) or type(error).__name__) from None
+                raise self.gone(_why(error)) from None
             status = answer.status_code
             if status == 200:
                 with contextlib.suppress(ValueError):
@@ -331,6 +331,11 @@ class Daemon:
             f"No daemon answers at {self.url}: {why}.",
             hint="Start it with `cellblock serve --http`, or have it run with `cellblock service`.",
         )
+
+
+def _why(error: Exception) -> str:
+    said = str(error) or type(error).__name__
+    return said.replace("All connection attempts failed", "nobody listens there")
 
 
 def local_address(url: str) -> str | None:
