@@ -1,11 +1,13 @@
-"""Generated pages."""
+"""Generated pages, and the menu of the documentation's site."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -148,3 +150,15 @@ def test_a_thousand_hosts_need_what_can_be_computed_by_hand() -> None:
 def test_hosts_that_idle_can_fill_every_broker() -> None:
     assert needs(35_000, costs_of(result(), "parked"))["brokers"] is None
     assert "no number is enough" in tables(result(host_us=700.0), "x.json")
+
+
+SITE_ROOT: Final = Path(__file__).parents[3]
+SITE: Final = (SITE_ROOT / "scripts/site/mkdocs.yml").read_text()
+
+
+def test_the_menu_and_docs_agree() -> None:
+    menu = re.findall(r"^ +- (\S+\.md)$", SITE.partition("\nnav:\n")[2], re.M)
+    beside = SITE.partition("\nnot_in_nav: |\n")[2].partition("\n\n")[0].split()
+    docs = SITE_ROOT / "docs"
+    pages = [str(file.relative_to(docs)) for file in docs.rglob("*.md")]
+    assert sorted(menu) == sorted(page for page in pages if not any(fnmatch(page, one) for one in beside))
