@@ -248,7 +248,7 @@ MISPLACED = {
     ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
     ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
     ("cellblock.auth.servers.wiki", "There are: tracker."),
-    ("cellblock.tools.upstream.servers.nope", "There are: tracker."),
+    ("cellblock.upstream.servers.nope", "There are: tracker."),
     ("cellblock.schemas.servers.loca", "Did you mean local?"),
 }
 
