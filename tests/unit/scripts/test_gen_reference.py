@@ -1,4 +1,4 @@
-"""Generated pages."""
+"""Generated pages, and the menu of the documentation's site."""
 
 from __future__ import annotations
 

@@ -327,10 +327,6 @@ def test_recoveries() -> None:
     assert percentile([], 0.5) == 0.0
 
 
-def sample(at: float, mib: int) -> Sample:
-    return Sample(at, mib * MIB, 30, 5, 40 * MIB, 20, 10, 0)
-
-
 def call(run: int, number: int) -> dict[str, Any]:
     return {"event": "call", "tool": "echo", "arguments": {"id": f"{run}/{number}"}}
 

@@ -7,10 +7,12 @@ import subprocess
 from pathlib import Path
 
 import deno
+import pytest
 
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_typescript() -> None:
     # No --allow-*: what a worker cannot do, its unit tests cannot do either. Types are checked by scripts/check.
     flags = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm", "--no-check"]

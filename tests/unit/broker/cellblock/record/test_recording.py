@@ -1,4 +1,4 @@
-"""Recordings are packed and written to the byte, redacted, and refused when they are damaged or of another format."""
+"""Recordings and what is in them: events as text, and what is known of a parked run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import msgpack
 import pytest
 
 from cellblock.base.errors import Certainty
+from cellblock.base.questions import ParkedQuestion
 from cellblock.record.cellrun import read, redacted, write
+from cellblock.record.events import has_order, is_events, pieces, without_place
+from cellblock.record.parked import Parked
 from cellblock.record.recording import (
     RecordedCall,
     Recording,
@@ -184,3 +187,49 @@ def test_a_catalog_keeps_its_names() -> None:
     assert found.servers["files"].tools == (ToolEntry("read-file", "read_file"),)
     assert found.servers["files"].withheld == server.withheld
     assert (found.unavailable, found.denied, found.ids) == (catalog.unavailable, catalog.denied, catalog.ids)
+
+
+@pytest.mark.parametrize("text", ["", "a1", "c1795524565651*3c0t2a4i0e1", "c5*2"])
+def test_what_a_sandbox_writes_are_events(text: str) -> None:
+    assert is_events(text)
+    assert "".join(pieces(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["x1", "a", "1", "a1 ", "a1\n", "c1*", "a-1", "@1:2", "a12345678901", "\u0661", "a\u0661"]
+)
+def test_other_texts_are_none(text: str) -> None:
+    assert not is_events(text)
+
+
+def test_the_clock_is_no_order() -> None:
+    assert not has_order("c1*2c3")
+    assert has_order("c1*2t3")
+
+
+def test_the_place_of_a_call_is_taken_from_the_end() -> None:
+    assert without_place("a1@12:3") == ("a1", (12, 3))
+    assert without_place("a1") == ("a1", None)
+    assert without_place("@1:2a1") == ("@1:2a1", None)
+
+
+QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+PARKED = Parked(
+    questions=(QUESTION,),
+    allowed=(3,),
+    asked=1,
+    waited_ms=7,
+    client="c",
+    losses=("The run's process was lost.",),
+)
+
+
+def test_it_comes_back_as_it_was() -> None:
+    assert Parked.unpack(PARKED.pack()) == PARKED
+
+
+def test_one_of_another_release_is_read() -> None:
+    working = [{"call": 2, "server": "s", "tool": "u"}]
+    later = {**json.loads(PARKED.pack()), "mood": "good", "working": working}
+    assert Parked.unpack(json.dumps(later).encode()) == PARKED
+    assert Parked.unpack(b'{"questions": []}') == Parked(questions=())

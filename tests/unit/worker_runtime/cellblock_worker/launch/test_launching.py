@@ -189,14 +189,11 @@ async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launc
 
 
 async def test_one_that_is_silent_is_given_up(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = await a_child(launcher, Order(SLEEP, {}))
+    launcher.open()
     assert launcher.pid is not None
     psutil.Process(launcher.pid).suspend()
     monkeypatch.setattr(launching, "ANSWER_BOUND_SECONDS", 0.05)
     assert isinstance(await started(launcher, Order(SLEEP, {})), OSError)
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)  # noqa: ASYNC222
-    os.close(child.pidfd)
 
 
 async def test_a_child_that_cannot_enter_its_group_is_not_started(launcher: Launcher, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from cellblock_worker.worker.use_watch import LONG_RUN_CPU_SECONDS, UseWatch
 from support.worker_owner import MIB, booted, make_run, run_one, script
 
 
+@pytest.mark.slow
 async def test_a_settled_worker_is_killed_after_its_answer_and_not_heard_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,6 +237,7 @@ async def test_a_run_leaves_a_core_to_others_while_there_are_some() -> None:
     assert (await owner.end()).reason == "cancelled"
 
 
+@pytest.mark.slow
 async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
     made, owner = await booted()
     made.lease(

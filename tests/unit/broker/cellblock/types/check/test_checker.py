@@ -70,6 +70,7 @@ def network_of(pid: int) -> str:
     return str(Path(f"/proc/{pid}/ns/net").readlink())
 
 
+@pytest.mark.slow
 async def test_a_report_of_megabytes_is_read_as_far_as_the_loop_may(
     check: Check, checker: TypeChecker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ async def test_a_script_of_a_megabyte_is_not_checked(check: Check) -> None:
     assert "bytes" in ((await check("x();" * 262_144)).gave_up or "")
 
 
+@pytest.mark.slow
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
     checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
     assert checked.gave_up is not None or 0 < len(checked.faults) <= faults.MAX_SHOWN
