@@ -33,26 +33,21 @@ HEADERS: Final = {
 
 
 class PlainClient:
-    """Calls tools of a server, one at a time, on one connection.
+    """Calls tools of the server at a port of the loopback, one at a time, on one connection.
 
     Args:
         port: Of the server.
         token: What the client shows.
         address: Where the client comes from.
         bound: Seconds for an answer.
-        host: Of the server.
     """
 
     def __init__(
-        self,
-        port: int,
-        token: str = "",
-        *,
-        address: str = "127.0.0.1",
-        bound: float = TIMEOUT_SECONDS,
-        host: str = "127.0.0.1",
+        self, port: int, token: str = "", *, address: str = "127.0.0.1", bound: float = TIMEOUT_SECONDS
     ) -> None:
-        self._connection = http.client.HTTPConnection(host, port, timeout=bound, source_address=(address, 0))
+        self._connection = http.client.HTTPConnection(
+            "127.0.0.1", port, timeout=bound, source_address=(address, 0)
+        )
         self._auth = {"Authorization": f"Bearer {token}"} if token else {}
 
     def renew(self) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.client import TOOL, PlainClient
-from benchmarks.drive import Outcome, closed
 from benchmarks.fleet.books import Look
+from benchmarks.fleet.client import Answered, right_of, script_of
 from benchmarks.fleet.stage import BROKERS_CORE, Stage, can_pin, staged
 from benchmarks.harness import MIB, machine, say, table, write
 from benchmarks.processes import private_bytes, pss_bytes, tree
@@ -53,17 +52,12 @@ IDLE_HOSTS: Final = 8
 REST_SECONDS: Final = 2.0
 """Passes before a broker counts as idle: greetings of hosts, or the ends of connections, are behind it."""
 
-MOST_CLIENTS: Final = 64
-"""Bounds the requests at a time, of which each has a thread."""
-
-NUMBERS: Final = itertools.count()
 CPU_PARTS: Final = ("broker", "hosts", "balancer", "client", "PostgreSQL")
 
 
 async def main(options: argparse.Namespace) -> int:
     """Measures, prints and writes; 1 where throughput is not linear as far as nothing was full, or an answer
     was wrong."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MOST_CLIENTS))
     pinned = can_pin()
     result: Row = {"machine": machine(), "quick": options.quick, "beside": options.beside}
     result["parts"] = _parts(pinned=pinned)
@@ -75,9 +69,9 @@ async def main(options: argparse.Namespace) -> int:
     if options.out:
         for file in write(options.out, options.name.replace("load-", "fleet-", 1), result, text):
             say(f"wrote {file}")
-    wrong = sum(row["wrong"] for row in (*result["linear"]["rows"], *result["core"]["rows"]))
+    wrong = [row["why"] for row in (*result["linear"]["rows"], *result["core"]["rows"]) if row["wrong"]]
     if wrong:
-        say(f"{wrong} answers were wrong or missing")
+        say(f"answers were wrong: {wrong[0]}")
     return 1 if wrong or result["linear"]["met"] is False else 0
 
 
@@ -88,7 +82,7 @@ def _parts(*, pinned: bool) -> str:
 
 async def _linear(*, quick: bool) -> Row:
     """Returns a row for each count of hosts, whose scripts wait for a tool, and the line through them."""
-    counts, wait_ms, seconds = ((1, 2), 500, 3.0) if quick else ((1, 2, 4, 8), 3_000, 36.0)
+    counts, wait_ms, seconds, windows = ((1, 2), 500, 3.0, 1) if quick else ((1, 2, 4, 8), 3_000, 12.0, 3)
     rows: list[Row] = []
     code = script_of(1, "plain", f"wait({{ ms: {wait_ms} }})")
     with staged(brokers=2, hosts=max(counts), capacity=CAPACITY, pinned=False) as stage:
@@ -100,7 +94,7 @@ async def _linear(*, quick: bool) -> Row:
             apart = wait_ms / 1000 / places
             # Until the clients that wait for a place have one: from then on each cycle is like the last one.
             lead = apart * clients + wait_ms / 1000
-            row = await _held(stage, code, 1, clients, seconds, lead, apart)
+            row = await _held(stage, code, 1, clients, seconds, windows, lead, apart)
             pids = [one.pid for host in stage.fleet.hosts[:hosts] for one in tree(host.pid)]
             row |= {"hosts": hosts, "host_mib": round(pss_bytes(pids) / hosts / MIB, 1)}
             row["hosts_ms_a_run"] = round(row["us_a_run"]["hosts"] / 1000, 2)
@@ -123,68 +117,60 @@ def fitted(rows: Sequence[Row]) -> Row:
     return {"per_host": round(slope, 4), "residuals": residuals, "met": met}
 
 
-def script_of(calls: int, server: str, call: str) -> str:
-    """Returns a script that makes calls one after the other, and gives their number."""
-    loop = f"for (let n = 0; n < {calls}; n++) await {server}.{call};" if calls else ""
-    return (
-        f'import * as {server} from "@codemode/servers/{server}";\n{loop}\n'
-        f"globalThis.__codemode_result__ = {calls};"
-    )
-
-
-async def asked(client: PlainClient, code: str, calls: int) -> Mapping[str, Any]:
-    """Returns the response of a run. Raises ValueError: It is not the right one."""
-    # With a number of its own: no broker should know a script by its text.
-    arguments = {"code": f"{code} // {next(NUMBERS)}", "limits": {"timeoutMs": 60_000}}
-    response = await client.call(TOOL, arguments)
-    if response.get("result") != calls:
-        raise ValueError(f"a run was answered with {response}")
-    return response
-
-
 async def _held(
-    stage: Stage, code: str, calls: int, clients: int, seconds: float, lead: float, apart: float = 0.0
+    stage: Stage,
+    code: str,
+    calls: int,
+    clients: int,
+    seconds: float,
+    windows: int,
+    lead: float,
+    apart: float = 0.0,
 ) -> Row:
-    """Has clients begin each run with the last answer, the first ones `apart` seconds after each other; counts what
-    is answered behind the first `lead` seconds."""
     looks: list[Look] = []
-    outcome = Outcome(edge=lambda: looks.append(stage.books.look()))
-    to_begin = set(range(clients))
-    with stage.clients(clients) as made:
-
-        async def one(number: int) -> Mapping[str, Any]:
-            if number in to_begin:
-                to_begin.remove(number)
-                await asyncio.sleep(number * apart)
-            return await asked(made[number], code, calls)
-
-        await closed(one, clients=clients, seconds=seconds, lead=lead, outcome=outcome)
-    before, after = looks
-    return figures(outcome, after.since(before))
+    async with stage.clients(clients) as made:
+        found = await made.hold(
+            stage.request(code),
+            right_of(calls),
+            seconds=seconds,
+            windows=windows,
+            lead=lead,
+            apart=apart,
+            edge=lambda: looks.append(stage.books.look()),
+        )
+    return figures(found, [after.since(before) for before, after in pairwise(looks)])
 
 
-def figures(found: Outcome, spent: Look) -> Row:
-    """Returns what a load has given and taken; the brokers' CPU together, and of the one that used most its share."""
-    runs = max(found.latencies.count, 1)
-    brokers = [name for name in spent.parts if name.startswith("broker")]
+def figures(found: Sequence[Answered], spent: Sequence[Look]) -> Row:
+    """Returns the medians of windows; the brokers' CPU together, and of the one that used most its share."""
+
+    def median(values: Sequence[float], digits: int = 1) -> float:
+        return round(statistics.median(values), digits)
+
+    pairs = [(one, look, max(one.count, 1)) for one, look in zip(found, spent, strict=True)]
+    brokers = [name for name in spent[0].parts if name.startswith("broker")]
     return {
-        "per_second": round(found.per_second, 3),
-        "runs": found.latencies.count,
-        "wrong": found.latencies.errors,
-        "p50_ms": round(found.latencies.at(50), 2),
-        "p99_ms": round(found.latencies.at(99), 2),
-        "broker_share": round(spent.share("broker"), 4),
-        "loop_share": round(max(map(spent.share, brokers)), 4),
-        "machine_share": round(spent.machine / spent.seconds / (os.cpu_count() or 1), 4),
-        "us_a_run": {part: round(1e6 * spent.share(part) * spent.seconds / runs, 1) for part in CPU_PARTS},
-        "transactions_a_run": round(spent.transactions / runs, 3),
-        "wal_bytes_a_run": round(spent.wal_bytes / runs),
+        "per_second": median([one.per_second for one in found], 3),
+        "runs": sum(one.count for one in found),
+        "wrong": sum(one.wrong.total() for one in found),
+        "why": next((reason for one in found for reason in one.wrong), ""),
+        "p50_ms": median([one.latencies.at(50) for one in found], 2),
+        "p99_ms": median([one.latencies.at(99) for one in found], 2),
+        "broker_share": median([look.share("broker") for look in spent], 4),
+        "loop_share": median([max(map(look.share, brokers)) for look in spent], 4),
+        "machine_share": median([look.machine / look.seconds / (os.cpu_count() or 1) for look in spent], 4),
+        "us_a_run": {
+            part: median([1e6 * look.share(part) * look.seconds / runs for _, look, runs in pairs])
+            for part in CPU_PARTS
+        },
+        "transactions_a_run": median([look.transactions / runs for _, look, runs in pairs], 3),
+        "wal_bytes_a_run": median([look.wal_bytes / runs for _, look, runs in pairs], 0),
     }
 
 
 async def _core(*, quick: bool, pinned: bool) -> Row:
     """Returns what a run and its calls take of a broker, by journal mode, and what it has for hosts and clients."""
-    seconds = 1.5 if quick else 12.0
+    windows, seconds = (1, 1.5) if quick else (3, 4.0)
     rows: list[Row] = []
     memory: Row = {}
     mesh: Row = {}
@@ -194,7 +180,7 @@ async def _core(*, quick: bool, pinned: bool) -> Row:
             stage.with_hosts(1)
             for name, (calls, server, call) in SCRIPTS.items():
                 code = script_of(calls, server, call)
-                row = await _held(stage, code, calls, 12, seconds, lead=1.0)
+                row = await _held(stage, code, calls, 12, seconds, windows, lead=1.0)
                 rows.append({"script": name, "journal": mode, "arrival": "closed", "brokers": 1, **row})
                 us, full = row["us_a_run"]["broker"], row["broker_share"]
                 say(
@@ -212,14 +198,11 @@ async def _memory(stage: Stage) -> Row:
     (broker,) = (psutil.Process(one.pid) for one in stage.fleet.brokers)
     await asyncio.sleep(REST_SECONDS)
     before, open_before = private_bytes(broker.pid), broker.num_fds()
-    with stage.clients(count) as clients:
-
-        async def each(code: str, calls: int) -> None:
-            await asyncio.gather(*(asked(client, code, calls) for client in clients))
-
-        await each(script_of(0, "local", ""), 0)
+    async with stage.clients(count) as clients:
+        await clients.each(stage.request(script_of(0, "local", "")), right_of(0))
         idle, opened = private_bytes(broker.pid), broker.num_fds()
-        holding = asyncio.create_task(each(script_of(1, "local", f"nap({{ ms: {HELD_MS} }})"), 1))
+        held = stage.request(script_of(1, "local", f"nap({{ ms: {HELD_MS} }})"))
+        holding = asyncio.create_task(clients.each(held, right_of(1)))
         while (running := int(stage.sum_of("pool_running"))) < count and not holding.done():  # noqa: ASYNC110 - it says so when asked
             await asyncio.sleep(0.1)
         busy = private_bytes(broker.pid)

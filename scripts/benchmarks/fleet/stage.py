@@ -12,15 +12,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.client import PlainClient
+from benchmarks.client import TOOL
 from benchmarks.fleet.books import Books
+from benchmarks.fleet.client import Clients, bytes_of
 from benchmarks.harness import SCRIPTS
 from benchmarks.processes import cpu_of_tree, cpu_seconds
 from support.fleet.fleet import Fleet
@@ -124,17 +125,22 @@ class Stage:
                 raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{logs}")
             time.sleep(LOOK_SECONDS)
 
-    @contextlib.contextmanager
-    def clients(self, count: int) -> Generator[list[PlainClient]]:
+    @contextlib.asynccontextmanager
+    async def clients(self, count: int) -> AsyncGenerator[Clients]:
         """Gives so many clients of the fleet, through its balancer."""
         behind = self.fleet.behind()
-        with contextlib.ExitStack() as closing:
-            yield [
-                closing.enter_context(
-                    contextlib.closing(PlainClient(behind.port, behind.token or "", host=behind.host))
-                )
-                for _ in range(count)
-            ]
+        clients = Clients((behind.host, behind.port), behind.tls)
+        try:
+            await clients.open(count)
+            yield clients
+        finally:
+            clients.close()
+
+    def request(self, code: str) -> bytes:
+        """Returns the request of a run."""
+        behind = self.fleet.behind()
+        arguments = {"code": code, "limits": {"timeoutMs": 60_000}}
+        return bytes_of(f"{behind.host}:{behind.port}", TOOL, arguments, behind.token)
 
 
 @contextlib.contextmanager
