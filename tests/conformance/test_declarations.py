@@ -17,6 +17,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import declare_all, declare_server
 from conformance.world import broker_with, contract_server
 from support.entries import plain_server
+from support.params import mostly
 from support.public_servers import NODE_SERVERS, PYTHON_SERVERS, node_entry, python_entry
 from support.recorded_catalogs import recorded_catalog
 from support.waits import until
@@ -100,7 +101,7 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
 
 
 @pytest.mark.clause("4.4.a", "6.2.a")
-@pytest.mark.parametrize("reading", [True, False])
+@pytest.mark.parametrize("reading", mostly([True], [True, False]))
 async def test_declarations_of_all_servers_compile(live: Broker, tmp_path: Path, reading: bool) -> None:
     """Recorded and live servers together, at least eight, under `strict`; every binding can be named and called."""
     catalog = recorded_catalog()

@@ -116,10 +116,10 @@ command = "true" # the first
 [mcpServers.b]
 url = "https://b.example/mcp" # the second
 
-[cellblock.tools.upstream.servers.a] # slow
+[cellblock.upstream.servers.a] # slow
 call_timeout_ms = 90000
 
-[cellblock.tools.upstream.servers.b]
+[cellblock.upstream.servers.b]
 call_timeout_ms = 1000
 
 [cellblock.auth.servers.b]

@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 from mcp import Client, StdioServerParameters, stdio_client
 
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import ledger, plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.processes import alive, gone
 from support.waits import until, within
@@ -98,7 +99,8 @@ async def test_a_daemon_takes_changes_over_without_dropping_runs(tmp_path: Path)
 @contextlib.asynccontextmanager
 async def stdio_daemon(config: Path, log: Path, state_dir: Path) -> AsyncIterator[Client]:
     parameters = StdioServerParameters(
-        command=str(CELLBLOCK), args=["serve", "--config", str(config), "--state-dir", str(state_dir)]
+        command=str(forked_cellblock()),
+        args=["serve", "--config", str(config), "--state-dir", str(state_dir)],
     )
     with log.open("w") as errlog:
         async with Client(stdio_client(parameters, errlog=errlog)) as client:

@@ -7,7 +7,8 @@ import json
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.cellblock_zygote import forked_cellblock
+from support.entries import plain_server, write_config
 from support.pseudo_terminal import in_terminal
 from support.waits import until, within
 
@@ -25,7 +26,7 @@ def command(folder: Path) -> list[str]:
     (folder / "script.js").write_text(CODE)
     config = write_config(folder, {"plain": plain_server()}, pool={"warm": 1})
     return [
-        str(CELLBLOCK),
+        str(forked_cellblock()),
         "run",
         str(folder / "script.js"),
         *("--config", str(config), "--state-dir", str(folder / "s")),

@@ -15,11 +15,10 @@ from mcp import Client, StdioServerParameters
 
 from support.cellblock_zygote import forked_cellblock
 from support.entries import write_config
-from support.params import mostly
 from support.public_servers import ServerEntry
 from support.waits import within
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.thorough, pytest.mark.servers]
 
 SCRIPT = """
 import { get_current_time } from "@codemode/servers/time";
@@ -84,7 +83,6 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
     assert all(entry["ok"] for entry in response["toolTrace"])
 
 
-@pytest.mark.thorough
 def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
     outcome = subprocess.run(
         [
@@ -105,7 +103,7 @@ def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository
     check(json.loads(outcome.stdout), world, git_repository)
 
 
-@pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_through_an_mcp_client(
     world: Mapping[str, Any], tmp_path: Path, git_repository: Path, mode: str
 ) -> None:

@@ -15,20 +15,30 @@ from cellblock.serve.http.refusal import NO_TOKEN
 from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
 from support.waits import until, within
 
+MAX_BODY_BYTES = 65536
+
+MAX_CONNECTIONS = 40
+
+MAX_SESSIONS = 3
+
 BOUNDS = {
-    "max_body_bytes": 65536,
-    "header_timeout_ms": 700,
-    "body_timeout_ms": 700,
-    "max_connections": 40,
-    "max_sessions": 3,
-    "stall_timeout_ms": 500,
+    f"cellblock.serve.http.server.{name}": value
+    for name, value in {
+        "MAX_BODY_BYTES": MAX_BODY_BYTES,
+        "HEADER_SECONDS": 0.7,
+        "BODY_SECONDS": 0.7,
+        "LEAST_CONNECTIONS": MAX_CONNECTIONS,
+        "STALL_MS": 500,
+    }.items()
 }
 
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     """One daemon with tight bounds for all tests."""
-    async with daemon(tmp_path_factory.mktemp("hostile"), http=BOUNDS) as running:
+    async with daemon(
+        tmp_path_factory.mktemp("hostile"), http={"max_sessions": MAX_SESSIONS}, constants=BOUNDS
+    ) as running:
         yield running
 
 
@@ -346,8 +356,9 @@ def test_an_unsafe_or_wrong_command_line_starts_nothing(
 
 async def test_without_a_token_the_rest_still_holds(tmp_path: Path) -> None:
     """Origin and Host; and a flood of one client is told to wait."""
-    bounds = {"requests_per_second": 0.1, "burst": 5}
-    async with daemon(tmp_path, "--no-auth", http=bounds) as running:
+    bounds = {"requests_per_second": 0.1}
+    burst = {"cellblock.serve.http.server.BURST_SECONDS": 50}
+    async with daemon(tmp_path, "--no-auth", http=bounds, constants=burst) as running:
         assert not (tmp_path / "s" / "token").exists()
         for _ in range(6):
             bare(await running.ask(headers={**MCP_HEADERS, "Origin": "http://evil.example"}), 403)

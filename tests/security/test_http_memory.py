@@ -30,7 +30,9 @@ SLEEP = "await new Promise((end) => setTimeout(end, 50_000));"
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    async with daemon(tmp_path_factory.mktemp("memory"), http={"max_held_bytes": HELD_BYTES}) as running:
+    server = "cellblock.serve.http.server"
+    constants = {f"{server}.LEAST_HELD_BYTES": HELD_BYTES, f"{server}.HELD_BYTES_PER_SESSION": 1}
+    async with daemon(tmp_path_factory.mktemp("memory"), constants=constants) as running:
         yield running
 
 

@@ -20,7 +20,9 @@ HEAD_BYTES = 32 * 1024
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     """A daemon with its default bounds on connections, and with a rate that a test can reach."""
     async with daemon(
-        tmp_path_factory.mktemp("door"), http={"requests_per_second": 5, "burst": 60}
+        tmp_path_factory.mktemp("door"),
+        http={"requests_per_second": 5},
+        constants={"cellblock.serve.http.server.BURST_SECONDS": 12},
     ) as running:
         yield running
 

@@ -105,6 +105,7 @@ def test_nothing_of_the_realm_around_is_in_reach(tagged: ContextWorker, depth: s
     assert done.value["objects"] > 1500
 
 
+@pytest.mark.thorough
 def test_the_walk_would_find_an_object_of_the_realm_around(tagged: ContextWorker) -> None:
     """The mark is seen through prototypes: put on an object of this realm, it is told."""
     planted = "globalThis.planted = Object.create({ [Symbol.for('cellblock.outer')]: 'planted' });"

@@ -22,7 +22,7 @@ import psutil
 from benchmarks.client import TOOL
 from benchmarks.fleet.books import Books
 from benchmarks.fleet.client import Clients, bytes_of
-from benchmarks.harness import MIB, SCRIPTS
+from benchmarks.harness import SCRIPTS
 from benchmarks.processes import cpu_of_tree, cpu_seconds
 from support.fleet.fleet import Fleet
 from support.fleet.network import Loopback
@@ -41,9 +41,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "http": {
         # One client is to fill a broker, which these are there to prevent.
         "requests_per_second": 1_000_000,
-        "burst": 1_000_000,
-        "max_connections": 8192,
-        "max_held_bytes": 1024 * MIB,
+        "max_sessions": 4096,
     },
     "pool": {
         "warm": 1,

@@ -80,6 +80,14 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "journal.park_after_ms": "a run is parked as soon as nobody who is there can answer",
     "journal.park_tools_after_ms": "a run has its process while tools are at work",
     "upstream.max_description_chars": "Cellblock uses 32,768",
+    "http.max_body_bytes": "Cellblock uses 8,388,608",
+    "http.max_held_bytes": "Cellblock uses 1 MiB for each of http.max_sessions, at least 128 MiB",
+    "http.max_connections": "Cellblock uses twice http.max_sessions, at least 256",
+    "http.burst": "Cellblock uses twice http.requests_per_second",
+    "http.session_idle_ms": "Cellblock uses 1,800,000",
+    "http.header_timeout_ms": "Cellblock uses 10,000",
+    "http.body_timeout_ms": "Cellblock uses 30,000",
+    "http.stall_timeout_ms": "Cellblock uses 60,000",
 }
 """Maps settings of the section to what Cellblock does instead; `*` stands for any name."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cellblock.base.settings.sections import MIB, HttpUrl, Positive, Section
+from cellblock.base.settings.sections import HttpUrl, Positive, Section
 
 
 class OAuthSettings(Section):
@@ -29,43 +29,15 @@ class OAuthSettings(Section):
 class HttpSettings(Section):
     """Bounds the resources that clients of `cellblock serve --http` may use."""
 
-    max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
-    """Caps one request's body, in bytes. The largest script is 1 MiB, and takes six times that if every character is
-    escaped."""
-
-    max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
-    """Caps the broker's memory for all requests that are being read, wait or run, in bytes. A client may have a
-    quarter. With several principals (`oauth`, named tokens) one may have half. Further requests get 429."""
-
-    max_connections: Positive = 256
-    """Caps the open connections. A new one beyond that closes an idle one, first of those that have shown no token; a
-    quarter of the places is kept for these. With several principals one may have half of the places. A client holds
-    two or three."""
-
     max_sessions: Positive = 128
-    """Caps the MCP sessions at the same time. With several principals one may have half of them. A further session
-    gets 503. An editor holds one."""
+    """Caps the MCP sessions at the same time. With several principals (`oauth`, named tokens) one may have half of
+    them. A further session gets 503. An editor holds one. There may be two connections for each session, at least
+    256, and all requests together may take 1 MiB of memory for each, at least 128 MiB."""
 
     requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
     """Caps the HTTP requests of one client in the long run, at over twice what two processors can run. Further
     requests get 429. A client is an MCP session. Requests without a session count for the pair of authenticated
-    principal and address."""
-
-    burst: Positive = 400
-    """Caps the requests of one client at once, after a pause."""
-
-    session_idle_ms: Positive = 30 * 60 * 1000
-    """Bounds how long a session without any request or open stream is kept, in milliseconds."""
-
-    header_timeout_ms: Positive = 10_000
-    """Bounds the time from the start of a connection to the end of a request's headers, in milliseconds. Clients need
-    one packet."""
-
-    body_timeout_ms: Positive = 30_000
-    """Bounds the time for a request's body, in milliseconds: 8 MiB at 2.2 Mbit/s."""
-
-    stall_timeout_ms: Positive = 60_000
-    """Bounds how long a client may stop reading an answer, in milliseconds."""
+    principal and address. After a pause a client may send those of two seconds at once."""
 
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""

@@ -31,6 +31,7 @@ from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.http import HttpSettings
+from cellblock.base.settings.sections import MIB
 from cellblock.base.tasks import end_tasks
 from cellblock.serve.client import Context
 from cellblock.serve.http.activity import Activity, Seen
@@ -63,6 +64,33 @@ logger = logging.getLogger("cellblock.serve")
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Bounds the request line and all headers that come in several pieces, one of which has 256 KiB at most; tokens of
 authorization servers take a few KiB."""
+
+MAX_BODY_BYTES: Final = 8 * MIB
+"""Caps one request's body. The largest script is 1 MiB, and takes six times that if every character is escaped."""
+
+LEAST_HELD_BYTES: Final = 128 * MIB
+HELD_BYTES_PER_SESSION: Final = MIB
+"""Cap the memory for all requests that are being read, wait or run; a client may have a quarter."""
+
+LEAST_CONNECTIONS: Final = 256
+CONNECTIONS_PER_SESSION: Final = 2
+"""Cap the open connections. A new one beyond that closes an idle one, first of those that have shown no token; a
+quarter of the places is kept for these. A client holds two or three, most of the time one."""
+
+BURST_SECONDS: Final = 2
+"""Caps the requests of one client at once, after a pause, to those of so long a time."""
+
+SESSION_IDLE_SECONDS: Final = 30 * 60
+"""Bounds how long a session without any request or open stream is kept; a client that comes later begins anew."""
+
+HEADER_SECONDS: Final = 10.0
+"""Bounds the time from the start of a connection to the end of a request's headers. Clients need one packet."""
+
+BODY_SECONDS: Final = 30.0
+"""Bounds the time for a request's body: 8 MiB at 2.2 Mbit/s."""
+
+STALL_MS: Final = 60_000
+"""Bounds how long a client may stop reading an answer."""
 
 KEEP_ALIVE_SECONDS: Final = 75
 """Bounds the time of a connection without a request; clients keep theirs for 5 to 60 s."""
@@ -143,12 +171,14 @@ class HttpFrontend:
         self._hurried = asyncio.Event()
         self._drained = False
         self._shared = settings.oauth is not None
-        self._connections = Connections(settings.max_connections, settings.max_connections)
-        self._sessions = Sessions(
-            settings.max_sessions, settings.max_sessions, settings.session_idle_ms / 1000
-        )
-        self._memory = Memory(settings.max_held_bytes, settings.max_held_bytes)
-        self._rates = Rates(settings.requests_per_second, settings.burst)
+        most = settings.max_sessions
+        self._max_connections = max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most)
+        self._max_held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most)
+        self._connections = Connections(self._max_connections, self._max_connections)
+        self._sessions = Sessions(most, most, SESSION_IDLE_SECONDS)
+        self._memory = Memory(self._max_held_bytes, self._max_held_bytes)
+        rate = settings.requests_per_second
+        self._rates = Rates(rate, max(1, round(rate * BURST_SECONDS)))
         self._activity, self._in_flight = Activity(), InFlight()
         # Not idle before it serves.
         self._activity.begin()
@@ -157,9 +187,7 @@ class HttpFrontend:
         try:
             if sys.platform == "linux":
                 # A client that takes nothing of its answer for so long is hung up on.
-                self._socket.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.stall_timeout_ms
-                )
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_MS)
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
             self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
@@ -250,8 +278,8 @@ class HttpFrontend:
             security_settings=TransportSecuritySettings(
                 allowed_hosts=self._hosts, allowed_origins=self._origins
             ),
-            session_idle_timeout=self._settings.session_idle_ms / 1000,
-            max_request_body_size=self._settings.max_body_bytes,
+            session_idle_timeout=SESSION_IDLE_SECONDS,
+            max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
         app = self._app(manager, splices, service, broker, ready, trouble, pages)
@@ -355,10 +383,10 @@ class HttpFrontend:
 
     def _set_shares(self) -> None:
         """Gives one principal half where there may be several, so that others have the rest."""
-        part, settings = 2 if self._shared else 1, self._settings
-        self._connections.share = max(1, settings.max_connections // part)
-        self._sessions.share = max(1, settings.max_sessions // part)
-        self._memory.share = max(1, settings.max_held_bytes // part)
+        part = 2 if self._shared else 1
+        self._connections.share = max(1, self._max_connections // part)
+        self._sessions.share = max(1, self._settings.max_sessions // part)
+        self._memory.share = max(1, self._max_held_bytes // part)
 
     def _app(
         self,
@@ -371,7 +399,7 @@ class HttpFrontend:
         pages: Pages | None,
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
-        settings, oauth = self._settings, self._settings.oauth
+        oauth = self._settings.oauth
         counts = service.counts if service.store.is_shared else None
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
         authenticated = Middleware(Authenticated, authenticator)
@@ -402,8 +430,8 @@ class HttpFrontend:
             rates,
             Middleware(
                 WholeBody,
-                settings.max_body_bytes,
-                settings.body_timeout_ms / 1000,
+                MAX_BODY_BYTES,
+                BODY_SECONDS,
                 self._memory,
                 service.apart,
             ),
@@ -433,7 +461,7 @@ class HttpFrontend:
         options = self._options
         config = uvicorn.Config(
             app,
-            http=connections_bounded_by(self._settings.header_timeout_ms / 1000, self._connections),
+            http=connections_bounded_by(HEADER_SECONDS, self._connections),
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",

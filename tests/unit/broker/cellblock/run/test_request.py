@@ -339,10 +339,6 @@ def test_runs_move_one_way_and_every_one_can_end() -> None:
         assert (advance(state, Event.END) is State.OVER) == (state is not State.OVER)
 
 
-def test_nothing_moves_a_run_that_is_over() -> None:
-    assert all(advance(State.OVER, event) is None for event in Event)
-
-
 async def ends_now(generation: Generation) -> bool:
     waiting = asyncio.create_task(generation.ended())
     await asyncio.sleep(0)

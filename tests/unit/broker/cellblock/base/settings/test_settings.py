@@ -35,6 +35,8 @@ def test_defaults_without_a_file() -> None:
     assert settings.servers == {}
     assert settings.cellblock == CellblockSettings()
     assert settings.state_dir.name == "cellblock"
+    hosts, outputs = settings.cellblock.hosts, settings.cellblock.outputs
+    assert (hosts.local, hosts.listen, outputs.inline_bytes) == (True, None, None)
 
 
 def test_every_default_limit_is_within_its_maximum() -> None:
@@ -248,7 +250,7 @@ MISPLACED = {
     ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
     ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
     ("cellblock.auth.servers.wiki", "There are: tracker."),
-    ("cellblock.tools.upstream.servers.nope", "There are: tracker."),
+    ("cellblock.upstream.servers.nope", "There are: tracker."),
     ("cellblock.schemas.servers.loca", "Did you mean local?"),
 }
 
@@ -287,10 +289,6 @@ BOTH_KEYS: dict[str, Any] = {"key": "broker.key", "allowed_keys": {"box": "ab" *
 
 def hosts_of(**hosts: Any) -> HostSettings:
     return parse_settings({"cellblock": {"hosts": hosts}}, source="my.json").cellblock.hosts
-
-
-def test_by_default_scripts_run_here_and_nothing_listens() -> None:
-    assert (HostSettings().local, HostSettings().listen) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -402,10 +400,6 @@ PAGE = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"
 
 def outputs_of(outputs: dict[str, Any], **cellblock: Any) -> OutputSettings:
     return parse_settings({"cellblock": {**cellblock, "outputs": outputs}}).cellblock.outputs
-
-
-def test_off_by_default() -> None:
-    assert CellblockSettings().outputs.inline_bytes is None
 
 
 def test_one_client_has_a_quarter() -> None:

@@ -188,6 +188,6 @@ def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_pat
     settings = load_settings(file)
     assert settings.cellblock.upstream.call_timeout_ms == 7
     assert settings.warnings == (
-        f"{file}:4:4: cellblock.tools.upstream.retry_first_ms: no longer a setting; "
+        f"{file}:4:4: cellblock.upstream.retry_first_ms: no longer a setting; "
         "Cellblock uses 500. Take it out.",
     )

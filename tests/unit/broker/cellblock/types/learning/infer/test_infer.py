@@ -49,6 +49,25 @@ INTEGER, STRING = {"type": "integer"}, {"type": "string"}
             closed({"id": INTEGER, "due": {"type": ["string", "null"]}, "note": STRING}, "id", "due"),
         ),
         ([{"id": 1}, [1]], {"anyOf": [closed({"id": INTEGER}, "id"), {"type": "array", "items": INTEGER}]}),
+        # An empty result does not hide what was learnt.
+        (
+            [{"tasks": []}, {"tasks": [{"id": 1}]}],
+            closed({"tasks": {"type": "array", "items": closed({"id": INTEGER}, "id")}}, "tasks"),
+        ),
+        # A tag separates shapes; one that separates nothing is a string.
+        (
+            [{"type": "text", "text": "a"}, {"type": "image", "data": "b"}],
+            {
+                "anyOf": [
+                    closed({"type": {"const": "image"}, "data": STRING}, "type", "data"),
+                    closed({"type": {"const": "text"}, "text": STRING}, "type", "text"),
+                ]
+            },
+        ),
+        (
+            [{"status": "open", "id": 1}, {"status": "closed", "id": 2}],
+            closed({"status": STRING, "id": INTEGER}, "status", "id"),
+        ),
     ],
 )
 def test_kinds(samples: list[Any], expected: dict[str, Any]) -> None:
@@ -57,12 +76,6 @@ def test_kinds(samples: list[Any], expected: dict[str, Any]) -> None:
 
 def test_no_value_says_nothing() -> None:
     assert to_schema(NOTHING) == {} == to_schema(ANYTHING)
-
-
-def test_an_empty_result_does_not_hide_what_was_learnt() -> None:
-    assert schema({"tasks": []}, {"tasks": [{"id": 1}]}) == closed(
-        {"tasks": {"type": "array", "items": closed({"id": INTEGER}, "id")}}, "tasks"
-    )
 
 
 def test_names_that_are_no_identifiers_leave_an_index_signature() -> None:
@@ -91,21 +104,6 @@ def test_very_many_names_none_of_them_always_there_are_a_map() -> None:
 
 def test_coordinates_are_fields() -> None:
     assert set(schema({"x1": 1, "y1": 1, "x2": 1, "y2": 1})["properties"]) == {"x1", "y1", "x2", "y2"}
-
-
-def test_a_tag_separates_shapes() -> None:
-    assert schema({"type": "text", "text": "a"}, {"type": "image", "data": "b"}) == {
-        "anyOf": [
-            closed({"type": {"const": "image"}, "data": STRING}, "type", "data"),
-            closed({"type": {"const": "text"}, "text": STRING}, "type", "text"),
-        ]
-    }
-
-
-def test_a_tag_that_separates_nothing_is_a_string() -> None:
-    assert schema({"status": "open", "id": 1}, {"status": "closed", "id": 2}) == closed(
-        {"status": STRING, "id": INTEGER}, "status", "id"
-    )
 
 
 def test_too_many_tags_are_one_shape() -> None:
