@@ -19,7 +19,7 @@ from cellblock.run.caller import Caller
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
-from cellblock.run.keeping import RunKeeper
+from cellblock.run.hook import RunKeeper
 from cellblock.run.plan import make_plan
 from cellblock.run.policy.asking import EMBEDDING, Grantee
 from cellblock.run.request import Limits
@@ -205,7 +205,11 @@ class FakeUpstreams:
     starting = False
 
     async def settled(
-        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        bound: float | None = None,
+        at_most: float | None = None,
     ) -> None:
         """Nothing connects here."""
 

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,8 @@ from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.record.journals import Journals
 from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Kept
 from cellblock.record.owner import RunOwner
-from cellblock.record.parked import CANCELLED, EXPIRED, LOST
 from cellblock.record.room import NoRoom
 from cellblock.record.rows import (
     WAITING,
@@ -40,7 +40,8 @@ from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import ParkedRun
 from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
-from cellblock.run.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.run.hook import REFUSED_FOR_NOW
+from cellblock.run.parked import CANCELLED, EXPIRED, LOST
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
@@ -93,6 +94,8 @@ class GoingOn:
         self._logins = logins
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        self._callers: dict[str, Caller] = {}
+        """Holds who waits here for runs that go on: they are asked what is asked next."""
         self._here: Counter[str] = Counter()
         """Counts how often each run goes on here."""
         self._told: set[str] = set()
@@ -158,7 +161,6 @@ class GoingOn:
         principal: str | None = None,
         *,
         turn: int | None = None,
-        caller: Caller | None = None,
     ) -> ParkedRun | None:
         """Answers questions of a parked run, which goes on when all are answered, and its calls have ended.
 
@@ -167,7 +169,6 @@ class GoingOn:
             answers: By the questions, or one for all that are open.
             principal: Whose the run is; None: anybody's.
             turn: As for `JournalStore.answer`.
-            caller: Who waits for the run; None: nobody does.
 
         Returns:
             What is still asked; None when no such run is parked.
@@ -183,7 +184,7 @@ class GoingOn:
         self._held.told(run_id, known)
         if head.is_answered:
             try:
-                await self._wake(run_id, caller)
+                await self._wake(run_id)
             except Foreign as error:
                 # It has its answers, and goes on elsewhere.
                 self._is_foreign(run_id, str(error))
@@ -196,6 +197,16 @@ class GoingOn:
             questions=open_questions(head, parked, known),
             turn=head.turn,
         )
+
+    @contextlib.contextmanager
+    def waited_for(self, run_id: str, caller: Caller) -> Generator[None]:
+        """Surrounds the time in which a client waits for a run: it is asked what can be asked only of it."""
+        is_first = self._callers.setdefault(run_id, caller) is caller
+        try:
+            yield
+        finally:
+            if is_first:
+                del self._callers[run_id]
 
     async def end(self, run_id: str) -> bool:
         """Ends a run that goes on here; says whether there was one."""
@@ -388,7 +399,7 @@ class GoingOn:
 
         self._waking.start(wake())
 
-    async def _wake(self, run_id: str, caller: Caller | None = None) -> None:
+    async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, unless somebody has taken it."""
         async with self._taking:
             if self._leaving:
@@ -399,11 +410,11 @@ class GoingOn:
                 self._no_room.add(run_id)
                 return
             if kept is not None:
-                self._begin(kept, caller)
+                self._begin(kept)
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
-    ) -> KeptRun | None:
+    ) -> Kept | None:
         """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, or nobody waits any
         more, that is looked at later. Raises StoreError."""
         try:
@@ -417,9 +428,9 @@ class GoingOn:
             self._here[run_id] += 1
         return kept
 
-    def _begin(self, kept: KeptRun, caller: Caller | None = None) -> None:
+    def _begin(self, kept: Kept) -> None:
         run_id = kept.run_id
-        task = asyncio.create_task(self._carry_on(kept, caller), name="a run that goes on")
+        task = asyncio.create_task(self._carry_on(kept, self._callers.get(run_id)), name="a run that goes on")
         self.awake[run_id] = task
 
         def is_over(done: asyncio.Task[RunResponse]) -> None:
@@ -430,7 +441,7 @@ class GoingOn:
 
         task.add_done_callback(is_over)
 
-    async def _carry_on(self, kept: KeptRun, caller: Caller | None) -> RunResponse:
+    async def _carry_on(self, kept: Kept, caller: Caller | None) -> RunResponse:
         """Goes on with a run that was taken, to its response or its next park. Raises InvalidRequest: The limits that
         are in force now do not allow it."""
         try:

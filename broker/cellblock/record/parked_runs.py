@@ -17,13 +17,13 @@ from cellblock.record.going_on import GoingOn
 from cellblock.record.journals import Journals
 from cellblock.record.keeper import Keeper
 from cellblock.record.owner import RunOwner
-from cellblock.record.parked import CANCELLED, EXPIRED
 from cellblock.record.rows import KINDS, WAITING, Foreign, Head
 from cellblock.record.run_rows import MAX_LISTED
 from cellblock.record.store import JournalStore
 from cellblock.record.views import ParkedRun, ParkedStatus, kept_response, parked_response, parked_run
 from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
+from cellblock.run.parked import CANCELLED, EXPIRED
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 
@@ -177,12 +177,13 @@ class ParkedRuns:
         """
         principal, is_mine = caller.grantee.principal, True
         try:
-            if await self.answer(run_id, answers, principal, turn=turn, caller=caller) is None:
-                is_mine = False
-                end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
-                if not await self._journals.asked(end, default=False):
-                    return None
-            return await self.outcome(run_id, principal)
+            with self.going_on.waited_for(run_id, caller):
+                if await self.answer(run_id, answers, principal, turn=turn) is None:
+                    is_mine = False
+                    end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
+                    if not await self._journals.asked(end, default=False):
+                        return None
+                return await self.outcome(run_id, principal)
         except asyncio.CancelledError:
             if is_mine:
                 self.going_on.abandon(run_id)
