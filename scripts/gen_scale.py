@@ -161,7 +161,6 @@ def tables(result: dict[str, Any], source: str) -> str:
     beside = f", {result['beside']}" if result["beside"] else ""
     quick = " --quick" if result["quick"] else ""
     of = [costs_of(result, mode) for mode in MODES]
-    sizes = [needs(hosts, of[1]) for hosts in (10, 100, 1000, 10_000)]
     parts = [
         f"Computed from `{source}`: {about['cores']} cores, {about['system']}, load before it "
         f"{about['load_average_before'][0]:g}{beside}; `bash scripts/loadtest --fleet{quick}`.",
@@ -169,9 +168,6 @@ def tables(result: dict[str, Any], source: str) -> str:
         table(["", *modes], [(name, *map(said, of)) for name, said in MEASURED]),
         "### A thousand hosts",
         _needed(modes, [needs(1000, one) for one in of]),
-        "### Ten to ten thousand hosts",
-        "With the journal as it comes (`parked`).",
-        _needed([f"{one['hosts']:,} hosts" for one in sizes], sizes),
     ]
     return "\n\n".join(parts) + "\n"
 
