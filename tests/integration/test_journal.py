@@ -14,12 +14,12 @@ import pytest
 from cellblock import Broker, Grantee
 from cellblock.app.replay import Live, differences, replay
 from cellblock.base.errors import Certainty
-from cellblock.record.events import pieces
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording, UnreadableRecording
 from cellblock.run.caller import Caller
 from cellblock.run.policy.asking import Question, Verdict
 from cellblock.run.response import RunResponse
+from cellblock.run.script_events import pieces
 from cellblock.testing import read_recording
 from support.entries import ledger, plain_server, settings
 from support.replaying import Tally, World, changed, cuts, prove, world

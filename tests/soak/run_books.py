@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from cellblock.record.moves import MAX_ADOPTED
-from cellblock.record.parked import LOST
 from cellblock.record.rows import Head
+from cellblock.run.parked import LOST
 
 NO_RUN_WAITS: Final = "There is no run that waits for this answer"
 NOT_WRITTEN: Final = "END_NOT_WRITTEN"

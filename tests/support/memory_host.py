@@ -19,7 +19,7 @@ from cellblock.run.caller import Caller
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
-from cellblock.run.keeping import RunKeeper
+from cellblock.run.hook import RunKeeper
 from cellblock.run.plan import make_plan
 from cellblock.run.policy.asking import EMBEDDING, Grantee
 from cellblock.run.request import Limits

@@ -16,12 +16,12 @@ import mcp_types as types
 from cellblock.app.broker import Broker
 from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import differences
-from cellblock.record.events import pieces
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.run.caller import Caller
 from cellblock.run.plan import recorded_plan
 from cellblock.run.response import RunResponse
+from cellblock.run.script_events import pieces
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
 from support.entries import entry, forked_server
 from support.replay_scripts import MAX_MS, Generated, Tools

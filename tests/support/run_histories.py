@@ -15,7 +15,7 @@ from cellblock.record.moves import MAX_ADOPTED
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, parked_questions
 from cellblock.run.caller import Caller
-from cellblock.run.keeping import KeptRun
+from cellblock.run.hook import KeptRun
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.response import RunResponse
 from cellblock.run.states import State

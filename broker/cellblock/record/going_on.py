@@ -23,8 +23,8 @@ from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.record.journals import Journals
 from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Kept
 from cellblock.record.owner import RunOwner
-from cellblock.record.parked import CANCELLED, EXPIRED, LOST
 from cellblock.record.room import NoRoom
 from cellblock.record.rows import (
     WAITING,
@@ -40,7 +40,8 @@ from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import ParkedRun
 from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
-from cellblock.run.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.run.hook import REFUSED_FOR_NOW
+from cellblock.run.parked import CANCELLED, EXPIRED, LOST
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
@@ -403,7 +404,7 @@ class GoingOn:
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
-    ) -> KeptRun | None:
+    ) -> Kept | None:
         """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, or nobody waits any
         more, that is looked at later. Raises StoreError."""
         try:
@@ -417,7 +418,7 @@ class GoingOn:
             self._here[run_id] += 1
         return kept
 
-    def _begin(self, kept: KeptRun, caller: Caller | None = None) -> None:
+    def _begin(self, kept: Kept, caller: Caller | None = None) -> None:
         run_id = kept.run_id
         task = asyncio.create_task(self._carry_on(kept, caller), name="a run that goes on")
         self.awake[run_id] = task
@@ -430,7 +431,7 @@ class GoingOn:
 
         task.add_done_callback(is_over)
 
-    async def _carry_on(self, kept: KeptRun, caller: Caller | None) -> RunResponse:
+    async def _carry_on(self, kept: Kept, caller: Caller | None) -> RunResponse:
         """Goes on with a run that was taken, to its response or its next park. Raises InvalidRequest: The limits that
         are in force now do not allow it."""
         try:

@@ -8,15 +8,16 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from cellblock.base.errors import Certainty
 from cellblock.base.offload.budget import OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.settings.policy import Grant
-from cellblock.record.events import has_order, is_events, without_place
-from cellblock.record.recording import Kind, RecordedCall, Recording, catalog_of, digest_of, names_of
+from cellblock.record.recording import RecordedCall, Recording, catalog_of, digest_of, names_of
 from cellblock.record.room import ROOM, JournalRoom
+from cellblock.run.hook import STOPPED, Facts, Recorded, RequestKind, Stop, diverged
+from cellblock.run.script_events import has_order, is_events, without_place
 from cellblock.tools.catalog.model import Catalog
 
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -25,29 +26,8 @@ written or read, it is in memory three times more."""
 
 SEED_BYTES: Final = 32
 
-STOPPED: Final = "stopped"
-"""Names the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
-
 BY_ITSELF: Final = ("timeout", "cpu", "memory", "total_memory", "crashed", "protocol", STOPPED)
 """Lists ends of a worker that a replay comes to by itself, as the script did what leads there."""
-
-
-class Facts(Protocol):
-    """Describes a call while it is under way; `execution.events.CallFacts` implements it."""
-
-    error: str | None
-    certainty: Certainty
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Says why a replay cannot go on: a diagnostic's code, message and hint, and the place in the script."""
-
-    code: str
-    message: str
-    hint: str
-    place: str | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +46,8 @@ class _Noted:
 
 
 class Journal:
-    """Records a run, replays a recording, or does one after the other. Made by one of its class methods.
+    """Records a run, replays a recording, or does one after the other; implements `run.hook.RunJournal`. Made by one of
+    its class methods.
 
     Attributes:
         past: What is replayed; None in a new run.
@@ -99,7 +80,7 @@ class Journal:
         self.replaying = past is not None
         self.lost: str | None = None
         self.most_bytes = MAX_BYTES
-        self.may_repeat: Callable[[RecordedCall], bool] = lambda call: False
+        self.may_repeat: Callable[[Recorded], bool] = lambda call: False
         self.on_change: Callable[[RecordedCall], None] | None = None
         self.offline = offline
         self._other_script = other_script
@@ -312,7 +293,7 @@ class Journal:
         return self.past is None or self.offline or self._logs > self.past.logs
 
     def ask(
-        self, call_id: int, kind: Kind, server: str, tool: str, body: bytes, place: str | None
+        self, call_id: int, kind: RequestKind, server: str, tool: str, body: bytes, place: str | None
     ) -> RecordedCall | Stop | None:
         """Takes a request of the script, which stands at this place in it.
 
@@ -442,16 +423,6 @@ class Journal:
         self._noted = {call.id: self._noted[call.id] for call in past if call.id in self._noted}
         self.let_go()
         self.size = 0
-
-
-def diverged(what: str, place: str | None = None) -> Stop:
-    """Makes the stop of a replay that is another run than the recorded one; `what` is half a sentence."""
-    return Stop(
-        "REPLAY_DIVERGED",
-        f"The replay is not the recorded run: {what}.",
-        "Replay the recording with the script and the release that it was made with, or record the run again.",
-        place,
-    )
 
 
 def _ended(past: Recording) -> Stop:

@@ -18,14 +18,14 @@ from cellblock.record.journal import Journal
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Kept
 from cellblock.record.owner import RunOwner
-from cellblock.record.parked import LOST, Parked
 from cellblock.record.recording import UnreadableRecording
 from cellblock.record.room import ROOM, NoRoom
 from cellblock.record.rows import WAITING, Foreign, Head, Piece, waiting_in
 from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data
-from cellblock.run.keeping import KeptRun
+from cellblock.run.hook import KeptRun
+from cellblock.run.parked import LOST, Parked
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
 
 logger = logging.getLogger("cellblock.journal")
@@ -78,7 +78,7 @@ class Keeper:
         store: JournalStore,
         run_id: str,
         take: Callable[[JournalStore], tuple[Head, list[Piece]] | None],
-    ) -> KeptRun | None:
+    ) -> Kept | None:
         """Takes a run to go on with, and reads it, in the journals' thread: it may have megabytes.
 
         Args:
@@ -126,7 +126,7 @@ class Keeper:
                 what = f"its tool {tool}" if tool and self._knows(server, "") else "it"
                 raise Foreign(f"it needs the server {server}, and this process does not have {what}")
 
-    def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> KeptRun:
+    def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> Kept:
         """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
         run = self._kept(head.principal, journal, head)
         run.keeps = self.settings.for_client(head.principal)

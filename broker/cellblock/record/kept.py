@@ -20,14 +20,14 @@ from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.owner import RunOwner
-from cellblock.record.parked import LOST, Parked
 from cellblock.record.recording import RecordedCall, Recording
 from cellblock.record.rows import AnyPiece, Head, Piece, sent_piece
 from cellblock.record.steps import Steps
 from cellblock.run.board import LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.keeping import REFUSED_FOR_NOW, KeptRun
+from cellblock.run.hook import REFUSED_FOR_NOW, KeptRun
 from cellblock.run.outcome import end_not_written
+from cellblock.run.parked import LOST, Parked
 from cellblock.run.questions import OpenQuestion
 from cellblock.run.response import RunResponse
 
@@ -51,7 +51,7 @@ class Kept(KeptRun):
     ) -> None:
         self._journals = journals
         self._settings = settings
-        self._use(journal)
+        self._journal = self._limited(journal)
         self.principal = principal
         self._owner = owner
         self._held = held
@@ -62,6 +62,10 @@ class Kept(KeptRun):
         self._writing: Future[bool] | None = None
         self._events = 0
         self._steps = Steps()
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
 
     def run_accepted(self, run: RunFacts) -> None:
         self.run_id = run.id
@@ -154,12 +158,13 @@ class Kept(KeptRun):
 
     def park(
         self,
-        recording: Recording,
         parked: Parked,
+        used_ms: int,
         calls: Sequence[asyncio.Task[None]],
         asked: Sequence[OpenQuestion],
     ) -> Awaitable[bool]:
         assert self._head is not None
+        recording = replace(self.journal.snapshot(decoded=False), used_ms=used_ms)
         self._head = replace(
             self._head,
             state="parked",
@@ -207,22 +212,23 @@ class Kept(KeptRun):
     def asks_no_more(self, question: OpenQuestion) -> None:
         self._held.asks_no_more(self.run_id, question)
 
-    def goes_on(self, recording: Recording) -> None:
+    def goes_on(self) -> None:
+        recording = replace(self.journal.snapshot(), response=None, ended=None, used_ms=self.used_ms)
         if self.journal.on_change is not None:
             # What was noted since the last step: the next one is of another journal.
             events, _ = self.journal.events_from(self._events)
             self._write_steps(partial(pieces.events_piece, events), len(events))
         self.journal.let_go()
-        self._use(Journal.resuming(recording, self.client))
+        self._journal = self._limited(Journal.resuming(recording, self.client))
         self._events = 0
         self.resumed += 1
         if self._head is not None:
             self._head = replace(self._head, resumed=self.resumed)
 
-    def _use(self, journal: Journal) -> None:
+    def _limited(self, journal: Journal) -> Journal:
         # What is larger could never be written, and each call of a durable run would wait for it.
         journal.most_bytes = min(journal.most_bytes, self._settings.total_bytes)
-        self.journal = journal
+        return journal
 
     def parked(self) -> None:
         head, used = self._head, self.earlier_cpu_ms

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.questions import Answer, Given, QuestionId
-from cellblock.record.parked import LOST, Parked
 from cellblock.record.rows import (
     WAITING,
     AnyPiece,
@@ -24,6 +23,7 @@ from cellblock.record.rows import (
 )
 from cellblock.record.run_rows import RunRows, plain
 from cellblock.record.tables import OF_PRINCIPAL
+from cellblock.run.parked import LOST, Parked
 from cellblock.tools.schemas.replies import checked
 
 MAX_ADOPTED: Final = 3

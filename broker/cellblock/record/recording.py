@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.base.errors import CellblockError, Certainty
 from cellblock.base.json import is_object
-from cellblock.record.events import is_events
+from cellblock.run.hook import RequestKind
+from cellblock.run.script_events import is_events
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 FORMAT_VERSION: Final = 1
@@ -24,8 +25,6 @@ FORMAT_VERSION: Final = 1
 DIGEST_BYTES: Final = 16
 
 _SEED: Final = re.compile("[0-9a-f]{64}")
-
-Kind = Literal["call", "query"]
 
 
 class UnreadableRecording(CellblockError):
@@ -51,7 +50,7 @@ class RecordedCall:
     """
 
     id: int
-    kind: Kind
+    kind: RequestKind
     server: str
     tool: str
     input: bytes = b""
@@ -90,7 +89,7 @@ class Recording:
         message_bytes: The cap of one message.
         catalog: The servers and tools of the run's catalog, by their names alone, and its version.
         seed: Of all randomness, 64 hex digits.
-        events: What the script saw, in order (see `events`).
+        events: What the script saw, in order (see `run.script_events`).
         calls: Its requests, in the order of their ids.
         logs: How many console entries had come.
         used_ms: Wall time that the run has used before this recording was taken, in milliseconds.

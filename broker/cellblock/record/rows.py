@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId
-from cellblock.record.parked import Parked
+from cellblock.run.parked import Parked
 
 Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one

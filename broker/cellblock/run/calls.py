@@ -21,12 +21,12 @@ from cellblock.base.errors import (
 )
 from cellblock.base.offload.pool import paying
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.record.journal import Facts
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
+from cellblock.run.hook import Facts
 from cellblock.run.parking import Parking
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cellblock.base.offload.share import Share
-from cellblock.record.journal import Journal
 from cellblock.run.answers import Answers
 from cellblock.run.events import RunWatch
 from cellblock.run.generation import Generation
-from cellblock.run.keeping import KeptRun
+from cellblock.run.hook import KeptRun, RunJournal
 from cellblock.run.plan import Plan
 from cellblock.run.policy.asking import Approver
 from cellblock.run.policy.rules import RunRules
@@ -64,7 +63,7 @@ class RunContext:
     watch: RunWatch | None = None
     learner: Learner | None = None
     answers: Answers | None = None
-    journal: Journal | None = None
+    journal: RunJournal | None = None
     kept: KeptRun | None = None
     approver: Approver | None = None
     generation: Generation = field(default_factory=Generation)

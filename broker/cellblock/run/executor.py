@@ -19,15 +19,13 @@ from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
-from cellblock.record.journal import Journal
-from cellblock.record.recording import RecordedCall
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.caller import EMBEDDER, Caller
 from cellblock.run.context import RunContext
 from cellblock.run.direct import DirectCall
 from cellblock.run.events import RunEvents, RunWatch
 from cellblock.run.generation import Generation
-from cellblock.run.keeping import KeptRun, RunKeeper
+from cellblock.run.hook import KeptRun, Recorded, RunJournal, RunKeeper
 from cellblock.run.outcome import run_adopted, run_resumed
 from cellblock.run.plan import (
     Plan,
@@ -95,7 +93,7 @@ class _Order:
     grants: Grants | None
     caller: Caller
     watch: RunWatch | None = None
-    journal: Journal | None = None
+    journal: RunJournal | None = None
     kept: KeptRun | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
     script_name: str = SCRIPT_NAME
@@ -219,7 +217,7 @@ class Executor:
         raw: Mapping[str, Any],
         caller: Caller = EMBEDDER,
         *,
-        journal: Journal | None = None,
+        journal: RunJournal | None = None,
         kept: KeptRun | None = None,
         run_id: str = "",
         script_name: str = "",
@@ -384,7 +382,7 @@ class Executor:
             return False
         if not kept.is_durable or journal.lost is not None:
             return False
-        kept.goes_on(replace(journal.snapshot(), response=None, ended=None, used_ms=kept.used_ms))
+        kept.goes_on()
         order.journal = kept.journal
         calls = len(response.tool_trace)
         order.resumed += 1
@@ -487,7 +485,7 @@ class Executor:
         )
         return context, side
 
-    def _journal_begins(self, journal: Journal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
+    def _journal_begins(self, journal: RunJournal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
         """Gives what the worker of a journaled run is sent."""
         return journal.begin(
             made_by=installed("cellblock"),
@@ -549,9 +547,7 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
 
 
-def _may_repeat(
-    catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: RecordedCall
-) -> bool:
+def _may_repeat(catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: Recorded) -> bool:
     """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
     answered it with a question in a round, and waits for nothing."""
     if call.id in goes_on:

@@ -8,15 +8,14 @@ from typing import Final
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
-from cellblock.record.events import without_place
-from cellblock.record.journal import Journal, Stop, diverged
-from cellblock.record.recording import RecordedCall
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
+from cellblock.run.hook import Recorded, RunJournal, Stop, diverged
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
+from cellblock.run.script_events import without_place
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
@@ -47,7 +46,7 @@ class Journaled:
     def __init__(
         self,
         context: RunContext,
-        journal: Journal,
+        journal: RunJournal,
         calls: ToolCalls,
         reply: Callable[[int, bool, bytes], None],
         kill: Callable[[Diagnostic], None],
@@ -116,7 +115,7 @@ class Journaled:
                 return False
             case Stop():
                 self._kill(stopped(found))
-            case RecordedCall():
+            case _:
                 self._answer(found, message.id)
         return True
 
@@ -137,7 +136,7 @@ class Journaled:
         if (stop := self._journal.live()) is not None:
             self._kill(stopped(stop))
 
-    def _answer(self, call: RecordedCall, call_id: int) -> None:
+    def _answer(self, call: Recorded, call_id: int) -> None:
         ok, answer = call.ok, call.answer
         if ok is None and not self._journal.offline:
             ok, answer = False, encode_error(_may_have_run(call), self._most)
@@ -218,7 +217,7 @@ def another_run(failure: object, script: Script) -> Diagnostic:
     return stopped(diverged(what, None if place is None else script.place(*place)))
 
 
-def _may_have_run(call: RecordedCall) -> ToolCallError:
+def _may_have_run(call: Recorded) -> ToolCallError:
     return ToolCallError(
         f"{call.tool} was under way when the run was interrupted, and it is not known whether it took effect.",
         hint="Check whether the call took effect before you make it again.",

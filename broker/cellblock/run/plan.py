@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import shorten
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.record.journal import Journal
+from cellblock.run.hook import RunJournal
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.lines import SCRIPT_NAME
@@ -119,7 +119,7 @@ def make_plan(
     return Plan(script, json.dumps(start).encode(), tuple(errors), code)
 
 
-def recorded_plan(journal: Journal, code: str, imports: Imports, name: str = SCRIPT_NAME) -> Plan:
+def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = SCRIPT_NAME) -> Plan:
     """Makes the plan of a run that goes on with a recorded one: its modules, and its script unless that is another.
     `name` is as for `prepare`."""
     past = journal.past

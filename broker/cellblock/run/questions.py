@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from cellblock.base.errors import AuthenticationFailed, Certainty
 from cellblock.base.questions import SHOWN_BYTES, Given, ParkedQuestion, QuestionId, Round
 from cellblock.run.events import CallFacts
-from cellblock.run.keeping import KeptRun
+from cellblock.run.hook import KeptRun
 from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Approver, LoginQuestion, Question, Verdict
 from cellblock.run.policy.rules import asked_now

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import Final
 
 from cellblock.pool.pool import Lease, RunMessage
-from cellblock.record.journal import STOPPED
-from cellblock.record.parked import CANCELLED
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
+from cellblock.run.hook import STOPPED, KeptRun
 from cellblock.run.journaled import journaled
-from cellblock.run.keeping import KeptRun
 from cellblock.run.outcome import (
     call_limit,
     ending,
@@ -25,6 +22,7 @@ from cellblock.run.outcome import (
     with_certainty,
     with_unawaited,
 )
+from cellblock.run.parked import CANCELLED
 from cellblock.run.parking import Parking, parked_state
 from cellblock.run.queries import MAX_QUERIES, Queries
 from cellblock.run.questions import Questions
@@ -331,11 +329,11 @@ class Run:
         if journal.lost:
             self._kill(not_written_down(why, journal.lost))
             return
-        recording = replace(journal.snapshot(decoded=False), used_ms=self._used_ms)
+        used_ms = self._used_ms
         left = self._calls.leave({one.call for one in parked.questions if one.holds_call}, kept.came)
         for task in left:
             self._context.generation.until(task)
-        self._is_parked, self._written = True, kept.park(recording, parked, left, questions.leave())
+        self._is_parked, self._written = True, kept.park(parked, used_ms, left, questions.leave())
         self._kill(why)
 
     # ---- inside: what the worker says ----------------------------------------------------------------

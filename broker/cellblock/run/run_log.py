@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from cellblock.base.json import is_object
-from cellblock.record.journal import Journal
 from cellblock.run import payload
 from cellblock.run.events import RunWatch
 from cellblock.run.failure import places_in_stacks
+from cellblock.run.hook import RunJournal
 from cellblock.run.response import Diagnostic, LogEntry
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
@@ -35,7 +35,7 @@ class RunLog:
     """
 
     def __init__(
-        self, script: Script, max_log_bytes: int, watch: RunWatch | None, journal: Journal | None = None
+        self, script: Script, max_log_bytes: int, watch: RunWatch | None, journal: RunJournal | None = None
     ) -> None:
         self.entries: list[LogEntry] = []
         self.notices: list[Diagnostic] = []

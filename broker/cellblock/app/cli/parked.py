@@ -23,11 +23,11 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import harmless
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
-from cellblock.record.parked import CANCELLED
 from cellblock.record.rows import WAITING
 from cellblock.record.store import JournalStore
 from cellblock.record.views import ParkedRun, parked_run
 from cellblock.run.events import Decision
+from cellblock.run.parked import CANCELLED
 from cellblock.tools.schemas.replies import WrongAnswer
 
 TAKEN_SECONDS: Final = 6.0

@@ -30,6 +30,9 @@ MAX_NAME_CHARS: Final = 200
 NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """Describes the form, which has no fields: whether it is accepted is the answer."""
 
+APPROVAL: Final = "approval"
+"""Names the question whether a call without a run may be made: its server has not got the call yet."""
+
 _KEY: Final = "question-"
 _ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
@@ -127,8 +130,7 @@ def elicitor(ask: Ask) -> Approver:
 
     async def approve(question: Question) -> Verdict:
         request = types.ElicitRequest(params=_form(question_text(question)))
-        # Of a call without a run, any name will do: it is not parked.
-        key = key_of(question.id) if question.call_id else ""
+        key = key_of(question.id) if question.call_id else APPROVAL
         answer = await ask(request, types.ElicitResult, question.timeout, key=key)
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)

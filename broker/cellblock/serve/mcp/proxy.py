@@ -32,12 +32,13 @@ from cellblock.run.caller import Caller
 from cellblock.run.policy.asking import Grantee
 from cellblock.serve.client import Context, OwnerOf
 from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.live import LiveRun
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
-from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests
+from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
 from cellblock.serve.mcp.resource_updates import ResourceUpdates
-from cellblock.serve.mcp.run_tool import RunTool, told
+from cellblock.serve.mcp.run_tool import RunTool, caller_of, told
 from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.outputs.kept_outputs import KeptOutputs
 from cellblock.serve.outputs.run_output import tokens_for
@@ -114,13 +115,27 @@ class _Calls(RunTool):
     def __init__(self, service: RunService, owner_of: OwnerOf, find: Callable[[str, str], Published]) -> None:
         super().__init__(service, owner_of)
         self._find = find
+        self._held = HeldCalls(self._states)
         self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
 
-    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
-        one = self._find(params.name, caller.grantee.principal)
-        return await self._service.call_tool(
-            one.server, one.tool, params.arguments or {}, caller, self._used_by(caller.client)
-        )
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Any:
+        """Carries one call to its result, or to questions with which its client goes away.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+            MCPError: The client came back for a call that is no more.
+        """
+        owner = self._owner_of(context)
+        if params.request_state is not None and in_rounds(context):
+            held = await self._held.back(params, owner.principal)
+            return await told(held.live, context, self._held.outcome(held))
+        live = self._live(context, owner.client)
+        if in_rounds(context) and can_be_asked(context):
+            held = self._held.new(owner.principal, live)
+            held.begin(self._made(params, caller_of(context, owner, live, held.ask)))
+            return await told(live, context, self._held.outcome(held))
+        work = self._made(params, caller_of(context, owner, live, by_requests(context)))
+        return await told(live, context, work)
 
     async def ask(
         self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
@@ -136,6 +151,11 @@ class _Calls(RunTool):
         caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
         work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
         return await told(live, context, work)
+
+    async def _made(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
+        one = self._find(params.name, caller.grantee.principal)
+        used = self._used_by(caller.client)
+        return await self._service.call_tool(one.server, one.tool, params.arguments or {}, caller, used)
 
     def _used_by(self, client: str) -> Counter[tuple[int, str]]:
         used = self._used[client] = self._used.get(client, Counter())

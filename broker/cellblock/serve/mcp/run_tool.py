@@ -22,6 +22,7 @@ from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
 from cellblock.serve.mcp.live import LiveRun, LogLevels
 from cellblock.serve.mcp.request_state import PURPOSE, RequestStates
 from cellblock.serve.mcp.requests_back import (
+    Ask,
     ClientOfRun,
     by_requests,
     can_answer,
@@ -72,29 +73,17 @@ class RunTool:
         """
         owner = self._owner_of(context)
         live = self._live(context, owner.client)
-        caller = self._caller(context, owner, live)
+        returns = in_rounds(context) and can_be_asked(context)
+        ask = None if returns else by_requests(context)
+        caller = caller_of(context, owner, live, ask, returns=returns)
         if params.request_state is not None and in_rounds(context):
             return await told(live, context, self._is_back(context, params, caller))
         return await told(live, context, self._begun(context, params, caller))
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _caller(self, context: Context, owner: Owner, live: LiveRun | None) -> Caller:
-        """Returns the caller of a run: its client, its grants, and who is asked for approval."""
-        returns = in_rounds(context) and can_be_asked(context)
-        ask = None if returns else by_requests(context)
-        approver = elicitor(ask) if ask is not None and can_show_forms(context) else None
-        grantee = Grantee(owner.principal, approver, returns)
-        return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
-
-    async def _begin(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
-        """Has the broker run the request."""
-        return await self._service.run_request(params.arguments or {}, caller)
-
     async def _begun(self, context: Context, params: types.CallToolRequestParams, caller: Caller) -> Outcome:
-        response = await self._begin(params, caller)
-        if not isinstance(response, RunResponse):
-            return response
+        response = await self._service.run_request(params.arguments or {}, caller)
         run_id = response.usage.run_id
         if not response.parked or run_id is None:
             return response
@@ -159,6 +148,16 @@ class RunTool:
         if level is None and "progress_token" not in (context.meta or {}):
             return None
         return LiveRun(level)
+
+
+def caller_of(
+    context: Context, owner: Owner, live: LiveRun | None, ask: Ask | None, *, returns: bool = False
+) -> Caller:
+    """Returns the caller of a run or of one call: its client, its grants, and who is asked for approval. The arguments
+    are as for `ClientOfRun` and `Grantee`."""
+    approver = elicitor(ask) if ask is not None and can_show_forms(context) else None
+    grantee = Grantee(owner.principal, approver, returns)
+    return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
 
 
 async def told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:

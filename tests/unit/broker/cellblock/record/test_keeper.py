@@ -16,27 +16,14 @@ from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals
 from cellblock.record.keeper import Keeper
 from cellblock.record.owner import Owner
-from cellblock.record.parked import Parked
 from cellblock.record.place import Place
-from cellblock.record.recording import Recording
 from cellblock.run.events import RunFacts
-from cellblock.run.keeping import KeptRun
+from cellblock.run.hook import KeptRun
+from cellblock.run.parked import Parked
 from support.memory_keeper import MemoryKeeper, begin
 from support.postgresql import Postgres
 from support.waits import until
 
-RECORDING = Recording(
-    made_by="x",
-    deno="",
-    started_at=0.0,
-    request={"code": "1"},
-    body=b'{"code":"1"}',
-    conventions=True,
-    limits={},
-    message_bytes=1,
-    catalog={},
-    seed="0" * 64,
-)
 QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
 
 
@@ -76,7 +63,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     postgres.stop()
     try:
         await until(lambda: presence.trouble is not None, "it is seen")
-        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+        assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     finally:
         postgres.start()
     await until(lambda: presence.trouble is None, "it is back")
@@ -93,7 +80,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
     with monkeypatch.context() as slow:
         written_too_late(slow)
-        assert not await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+        assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     (head,) = await journals.heads()
     assert (head.state, head.outcome) == ("ended", "CANNOT_GO_ON")
     kept.run_ended(facts())
@@ -104,7 +91,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
 async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
     journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
-    assert await kept.park(RECORDING, Parked(questions=(QUESTION,)), (), ())
+    assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
     (head,) = await journals.heads()
     assert (head.state, head.outcome) == ("ended", "CANCELLED")
@@ -117,6 +104,6 @@ async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> No
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
-    kept.goes_on(first.snapshot())
+    kept.goes_on()
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
     await journals.close()

@@ -17,7 +17,6 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
 from cellblock.record.moves import MAX_ADOPTED
 from cellblock.record.owner import Owner
-from cellblock.record.parked import Parked
 from cellblock.record.place import opened_journals
 from cellblock.record.rows import (
     WAITING,
@@ -35,6 +34,7 @@ from cellblock.record.rows import (
 )
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.run.parked import Parked
 from cellblock.tools.schemas.replies import WrongAnswer
 from support.at_once import at_once
 

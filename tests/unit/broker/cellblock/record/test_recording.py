@@ -13,8 +13,6 @@ import pytest
 from cellblock.base.errors import Certainty
 from cellblock.base.questions import ParkedQuestion
 from cellblock.record.cellrun import read, redacted, write
-from cellblock.record.events import has_order, is_events, pieces, without_place
-from cellblock.record.parked import Parked
 from cellblock.record.recording import (
     RecordedCall,
     Recording,
@@ -23,6 +21,8 @@ from cellblock.record.recording import (
     digest_of,
     names_of,
 )
+from cellblock.run.parked import Parked
+from cellblock.run.script_events import has_order, is_events, pieces, without_place
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 SECRET = "hunter2-hunter2"

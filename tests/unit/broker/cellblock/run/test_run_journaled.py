@@ -11,8 +11,8 @@ import pytest
 from cellblock.record.journal import MAX_BYTES, Journal
 from cellblock.record.recording import RecordedCall
 from cellblock.record.room import JournalRoom
+from cellblock.run.hook import REFUSED_FOR_NOW
 from cellblock.run.journaled import MAX_EVENT_BYTES
-from cellblock.run.keeping import REFUSED_FOR_NOW
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol

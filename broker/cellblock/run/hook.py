@@ -1,0 +1,286 @@
+"""The hook by which a run is recorded: what it tells whoever records it, and what it asks of them.
+
+A run knows no storage. It tells a `RunJournal` what its script asks and sees, and is answered from there in a replay; a
+`KeptRun` writes it down on its way. `cellblock.record` implements both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from cellblock.base.errors import Certainty
+from cellblock.base.settings.policy import Grant
+from cellblock.run.events import CallFacts, Watcher
+from cellblock.run.parked import Parked
+from cellblock.run.policy.asking import EarlierQuestions
+from cellblock.run.response import RunResponse
+from cellblock.tools.catalog.model import Catalog
+
+if TYPE_CHECKING:
+    from cellblock.run.questions import OpenQuestion
+
+REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
+"""Names diagnostics of a run that was not started, and may be later."""
+
+STOPPED: Final = "stopped"
+"""Names the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
+
+RequestKind = Literal["call", "query"]
+"""Names what a script may ask for: a tool call, or a discovery request."""
+
+
+class Facts(Protocol):
+    """Describes a call while it is under way or when it is recorded."""
+
+    error: str | None
+    certainty: Certainty
+    duration_ms: int
+
+
+class Recorded(Facts, Protocol):
+    """Describes a recorded request, with its answer if it had one (`ok` is None where it had none)."""
+
+    id: int
+    kind: RequestKind
+    server: str
+    tool: str
+    ok: bool | None
+    answer: bytes
+
+
+class Past(Protocol):
+    """Describes the recorded run that a run goes on from or replays.
+
+    Attributes:
+        body: What its worker was sent.
+        conventions: Whether the script might give its result otherwise than by assigning it.
+        used_ms: Wall time that it had used.
+    """
+
+    body: bytes
+    conventions: bool
+    used_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Says why a replay cannot go on: a diagnostic's code, message and hint, and the place in the script."""
+
+    code: str
+    message: str
+    hint: str
+    place: str | None = None
+
+
+def diverged(what: str, place: str | None = None) -> Stop:
+    """Makes the stop of a replay that is another run than the recorded one; `what` is half a sentence."""
+    return Stop(
+        "REPLAY_DIVERGED",
+        f"The replay is not the recorded run: {what}.",
+        "Replay the recording with the script and the release that it was made with, or record the run again.",
+        place,
+    )
+
+
+class RunJournal(Protocol):
+    """Notes what the script of one run asks and sees, and answers what is recorded already.
+
+    Attributes:
+        offline: Whether the run is a replay that calls no tool.
+        replaying: Whether the script has asked for nothing yet that is not recorded, nor said that it has seen all.
+        lost: Why there is no recording of this run any more, half a sentence; None while there is.
+        may_repeat: Says of a recorded call that may have run, and has no answer, whether it may be made again.
+    """
+
+    offline: bool
+    replaying: bool
+    lost: str | None
+    may_repeat: Callable[[Recorded], bool]
+
+    @property
+    def past(self) -> Past | None:
+        """What is replayed; None in a new run."""
+        ...
+
+    @property
+    def script_name(self) -> str:
+        """What places in a recorded script are told by; empty where that is not known, and for another one."""
+        ...
+
+    @property
+    def plan_body(self) -> bytes | None:
+        """The body of the plan that the worker is sent, where an earlier worker was sent the same."""
+        ...
+
+    def catalog(self, newest: Catalog) -> Catalog:
+        """Gives the run's catalog: the newest, or the recorded one where no tool can be called."""
+        ...
+
+    def begin(
+        self,
+        *,
+        made_by: str,
+        deno: str,
+        request: dict[str, Any],
+        script_name: str,
+        body: bytes,
+        conventions: bool,
+        limits: dict[str, int],
+        message_bytes: int,
+        catalog: Catalog,
+        principal: str,
+        grants: Sequence[Grant],
+    ) -> bytes:
+        """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
+        ...
+
+    def note(self, events: str) -> tuple[int, int] | None:
+        """Takes events that have come with a message (see `script_events`); gives the place that stands at their end in
+        a replay. Raises ValueError: they are none."""
+        ...
+
+    def logged(self) -> bool:
+        """Takes note of a console entry; gives whether it has not come before."""
+        ...
+
+    def ask(
+        self, call_id: int, kind: RequestKind, server: str, tool: str, body: bytes, place: str | None
+    ) -> Recorded | Stop | None:
+        """Takes a request of the script, which stands at this place in it. Gives the recorded request; why the run must
+        stop; or None: it is to be made."""
+        ...
+
+    def begun(self, call_id: int, facts: Facts) -> None:
+        """Takes the facts of a call that is being made, in which further ones appear."""
+        ...
+
+    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
+        """Takes the answer of a request; another one for the same request counts."""
+        ...
+
+    def live(self) -> Stop | None:
+        """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
+        ...
+
+    def end(self, reason: str, response: Callable[[], dict[str, Any]]) -> None:
+        """Hears how the run has ended. `response` gives its response when it is asked for, as JSON data but for a large
+        result."""
+        ...
+
+
+class KeptRun(Watcher, ABC):
+    """Watches one run that may be written down.
+
+    Attributes:
+        run_id: Names the run, also over its parks; empty for a new run until it has begun.
+        principal: Whom it is for.
+        client: Whose place in the queue it has.
+        parks: Whether the run is parked where it waits for a person who cannot be asked now.
+        is_durable: Whether the run is written down as it goes: it goes on when its worker or host is lost.
+        turn: Counts how often the run was parked.
+        earlier: What became of its questions before it was parked.
+        earlier_cpu_ms: CPU time that its script has used before, as far as that is known; its replays do not count.
+        used_ms: Wall time that it has used before, in its latest process here.
+        resumed: Counts how often it has gone on in another process.
+        adopted: Counts how often its broker was lost.
+        losses: What its response says of each time that its process was lost, and its broker was not.
+        is_left: Whether its end here is none: another process goes on with it.
+    """
+
+    run_id: str = ""
+    principal: str
+    client: str = ""
+    parks: bool = False
+    is_durable: bool = False
+    turn: int = 0
+    earlier: EarlierQuestions | None = None
+    earlier_cpu_ms: int = 0
+    used_ms: int = 0
+    resumed: int = 0
+    adopted: int = 0
+    losses: tuple[str, ...] = ()
+    is_left: bool = False
+
+    @property
+    @abstractmethod
+    def journal(self) -> RunJournal:
+        """Records the run."""
+
+    @abstractmethod
+    async def before_call(self, call_id: int) -> None:
+        """Waits until the journal says that a call is made, where whoever goes on with the run must know; bounded.
+
+        Raises:
+            ToolCallError: That is not certain, so the call is not made.
+        """
+
+    @abstractmethod
+    async def named(self, response: RunResponse) -> RunResponse:
+        """Gives the response, with the id of the run where it is certain that it is kept. Called when all watchers have
+        been told of the end; bounded."""
+
+    @abstractmethod
+    async def sends(self, call_id: int) -> None:
+        """Waits until the journal says that a call, which asks in rounds, goes on with its answers, as
+        `before_call`."""
+
+    @abstractmethod
+    def park(
+        self,
+        parked: Parked,
+        used_ms: int,
+        calls: Sequence[asyncio.Task[None]],
+        asked: Sequence[OpenQuestion],
+    ) -> Awaitable[bool]:
+        """Writes the run down to go on later, and gives what says whether that is certain; bounded. Where it is not,
+        nobody goes on with the run.
+
+        Args:
+            parked: What it waits for.
+            used_ms: Wall time that it has used.
+            calls: The tasks of calls whose servers wait in their sessions: the run goes on when they have ended.
+            asked: What those ask.
+        """
+
+    @abstractmethod
+    def take_back(self, outcome: str) -> None:
+        """Ends a run that was parked a moment ago: its client has gone."""
+
+    @abstractmethod
+    def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
+        """Takes the answer of a call that goes on for a parked run, before its task ends."""
+
+    @abstractmethod
+    def asks(self, question: OpenQuestion) -> None:
+        """Takes a question of the server of such a call."""
+
+    @abstractmethod
+    def asks_no_more(self, question: OpenQuestion) -> None:
+        """Hears that such a question needs no answer any more."""
+
+    @abstractmethod
+    def goes_on(self) -> None:
+        """Hears that the run goes on from its journal, here, with another one: its process was lost."""
+
+    @abstractmethod
+    def parked(self) -> None:
+        """Hears that the process of a run that is parked has ended; what it has used is known now."""
+
+
+class RunKeeper(Protocol):
+    """Writes runs down; `record.keeper.Keeper` does."""
+
+    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+        """Gives what watches a new run of a client; None where it is not to be written down.
+
+        Args:
+            principal: Whom the run is for.
+            client: Whose place in the queue it has.
+            may_park: Whether it may wait for a person.
+            durable: Whether its request wants it to survive the loss of its process.
+        """
+        ...
