@@ -205,7 +205,7 @@ import asyncio, sys
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]!r}
 sys.dont_write_bytecode = True
 from cellblock import Broker
-from cellblock.base.settings.settings import load_settings
+from cellblock.app.config.load import load_settings
 from test_no_leaks import one_round
 
 async def main():

@@ -6,9 +6,11 @@ Servers, settings and processes
     waits               waits for events, each with a bound that a busy machine keeps
     processes           looks at processes that may end at any moment: children, workers, whether all are gone
     responses           the result or the error of a run; fails with the whole response where it is another
+    params              parameters of which most say again what a few have shown: those are for `--thorough`
+    at_once             threads that begin at the same moment, and what they give or raise
 
 The daemon from outside
-    gates               a gate in front of an application, and requests to it without a connection
+    asgi                requests to an ASGI application without a connection
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
@@ -25,8 +27,10 @@ The daemon from outside
     browser             a Chromium without a window
     certificates        certificates for TLS
     secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
+    ring                a keyring in memory, which may hang or refuse; fixture `ring`
     token_issuer        an authorization server's keys, and tokens signed with them
     oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
+    http_server         a small HTTP server in a thread of its own
 
 Parts of the broker and of the host
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
@@ -36,6 +40,8 @@ Parts of the broker and of the host
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     scripted_broker     a broker that a test scripts, for a worker host of the test's own process
+    still_broker        a broker whose facts do not change, for metrics and the dashboard
+    retries             other pauses between attempts to connect to servers
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
     reused              sees to it that with `--reuse` runs have used processes
