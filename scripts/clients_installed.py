@@ -3,7 +3,6 @@
     bash scripts/clients --installed                    every client
     bash scripts/clients --installed codex opencode     only these
     ... --cellblock PATH                                with an installed Cellblock instead of the checkout's
-    ... --asked                                         `install` as a person runs it, on a terminal, with a yes
 
 Each has a file of its own with a server in it, a comment and a setting. `cellblock install --take-over` writes it anew;
 then the client itself lists its servers, and runs headless with a recorder in place of its model's API
@@ -15,10 +14,8 @@ port is free. Prints Markdown; the seconds are those of `install`, the list and 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -191,18 +188,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(INSTALLED)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen, too")
     parser.add_argument("--cellblock", type=Path, default=Path(sys.executable).with_name("cellblock"))
-    parser.add_argument("--asked", action="store_true", help="answer on a terminal, instead of --yes")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if unknown := set(parsed.clients) - set(INSTALLED):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if parsed.alone:
-        print(json.dumps(seen(parsed.clients[0], parsed.cellblock, asked=parsed.asked)))
+        print(json.dumps(seen(parsed.clients[0], parsed.cellblock)))
         return 0
     found: list[Json] = []
     for name in parsed.clients or INSTALLED:
         print(f"{name} …", file=sys.stderr, flush=True)
-        found.append(apart(name, parsed.cellblock, asked=parsed.asked))
+        found.append(apart(name, parsed.cellblock))
     if parsed.json:
         parsed.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     report(found)
@@ -211,13 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if fine and not any("failed" in each for each in found) else 1
 
 
-def apart(name: str, cellblock: Path, *, asked: bool) -> Json:
+def apart(name: str, cellblock: Path) -> Json:
     """What one client did, in a network and a process namespace of its own: nothing of it stays, no daemon either."""
     program = INSTALLED[name].package or Path(INSTALLED[name].program[-1])
     if not program.exists():
         return {"client": name, "skipped": f"it is not installed: there is no {program}"}
     command = [sys.executable, str(HERE), "--alone", "--cellblock", str(cellblock), name]
-    command += ["--asked"] * asked
     if sys.platform == "linux":
         from cellblock_worker.confinement.bubblewrap import find_binary
 
@@ -229,7 +224,7 @@ def apart(name: str, cellblock: Path, *, asked: bool) -> Json:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
+def seen(name: str, cellblock: Path) -> Json:
     """What one client did with what was written for it."""
     client = INSTALLED[name]
     with tempfile.TemporaryDirectory(prefix="cellblock-installed-") as made, Model([SUCCEEDS]) as model:
@@ -260,10 +255,7 @@ def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
         mine.write_text(filled.replace("ARGS", f"[{arguments}]"), encoding="utf-8")
         started = time.monotonic()
         command = ["cellblock", "install", name, "--take-over", "--secrets", "environment"]
-        if asked:
-            answered(command, home, environment)
-        else:
-            run(*command, "--yes")
+        run(*command, "--yes")
         after = mine.read_text(encoding="utf-8")
         kept = all(line.strip(" ,") in after for line in before.splitlines() if "COMMAND" not in line)
         listed = run(*client.program, *client.lists)
@@ -286,21 +278,6 @@ def seen(name: str, cellblock: Path, *, asked: bool) -> Json:
             "daemon": logs,
             "seconds": round(took, 1),
         }
-
-
-def answered(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-    """Runs a command on a terminal, and says yes to what it asks."""
-    ours, its = pty.openpty()
-    with subprocess.Popen(command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its):
-        os.close(its)
-        said = b""
-        # The end of a terminal that nobody writes to any more is an error.
-        with contextlib.suppress(OSError):
-            while piece := os.read(ours, 4096):
-                said += piece
-                if said.endswith(b"[y/N] "):
-                    os.write(ours, b"y\n")
-    os.close(ours)
 
 
 def package_version(package: Path) -> str:

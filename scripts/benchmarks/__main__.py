@@ -15,7 +15,6 @@ NAMES: Final = (
     "durable",
     "feedback",
     "options",
-    "recovery",
     "search",
     "start",
     "tokens",

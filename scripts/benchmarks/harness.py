@@ -78,12 +78,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(folder: Path, name: str, result: Mapping[str, Any], text: str, **pictures: str) -> list[Path]:
-    """Writes NAME.json, NAME.md and a NAME-PART.svg for each picture (NAME.svg for `_`); returns the files."""
+def write(folder: Path, name: str, result: Mapping[str, Any], text: str) -> list[Path]:
+    """Writes NAME.json and NAME.md; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
     files = {f"{name}.json": "{\n" + ",\n".join(lines) + "\n}\n", f"{name}.md": text}
-    files |= {f"{name}.svg" if part == "_" else f"{name}-{part}.svg": svg for part, svg in pictures.items()}
     for file, content in files.items():
         (folder / file).write_text(content, "utf-8")
     return [folder / file for file in files]

@@ -1,4 +1,4 @@
-"""Compares checkouts: the same runs in each, beside bare `deno run` processes, in turns.
+"""Compares checkouts: the load test of each, in turns, with its own interpreter.
 
     bash scripts/bench trees BEFORE [TREE...]
 
@@ -11,14 +11,15 @@ import json
 import os
 import statistics
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness import ROOT, parser, say
+from benchmarks.harness import ROOT, parser, say, table
 
-PROBE = Path(__file__).with_name("trees_probe.py")
-BOUND_SECONDS = 900.0
-"""A turn takes half a minute on a quiet machine."""
+BOUND_SECONDS = 1800.0
+"""A turn takes two minutes on a quiet machine."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     to = parser("bench trees", __doc__)
     to.add_argument("trees", nargs="+", type=Path, metavar="TREE", help="a checkout that is ready to run")
     to.add_argument("--turns", type=int, default=3, help="turns of each (3)")
-    to.add_argument("--runs", type=int, default=200, help="runs of a kind in a turn (200)")
+    to.add_argument("--only", default="targets", metavar="PART", help="of `scripts/loadtest` (targets)")
     given = to.parse_args(arguments)
     trees: list[Path] = [*(tree.resolve() for tree in given.trees), ROOT]
     for tree in trees:
@@ -36,24 +37,42 @@ def main(arguments: Sequence[str]) -> int:
     for turn in range(given.turns):
         for column, tree in enumerate(trees):
             say(f"turn {turn + 1}: {tree.name}")
-            for name, figure in _probe(tree, given.runs).items():
+            for name, figure in measured(tree, given.only).items():
                 figures.setdefault(name, [[] for _ in trees])[column].append(figure)
-    print(f"| median of {given.turns} (each) | {' | '.join(tree.name for tree in trees)} |")
-    print(f"|---|{'---:|' * len(trees)}")
-    for name, columns in figures.items():
-        cells = (f"{statistics.median(one):.3g} ({', '.join(f'{x:.3g}' for x in one)})" for one in columns)
-        print(f"| {name} | {' | '.join(cells)} |")
+    rows = [(name, *map(cell, columns)) for name, columns in figures.items()]
+    print(table((f"median of {given.turns} (each)", *(tree.name for tree in trees)), rows))
     return 0
 
 
-def _probe(tree: Path, runs: int) -> dict[str, float]:
-    argv = [str(tree / ".venv/bin/python"), str(PROBE), str(runs)]
-    # Not from this checkout's scripts, where modules have names of this version.
-    done = subprocess.run(argv, cwd=tree, env=_environment(), stdout=subprocess.PIPE, timeout=BOUND_SECONDS)
-    if done.returncode:
-        raise SystemExit(f"{tree}: the measurement failed.")
-    return json.loads(done.stdout)
+def cell(turns: Sequence[float]) -> str:
+    """The median of turns and each of them; nothing for what a version does not measure."""
+    return f"{statistics.median(turns):.3g} ({', '.join(f'{x:.3g}' for x in turns)})" if turns else ""
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def measured(tree: Path, only: str) -> dict[str, float]:
+    """The figures of one turn of a checkout, by name. Raises SystemExit: It could not be measured."""
+    with tempfile.TemporaryDirectory(prefix="trees-") as folder:
+        argv = [
+            "bash",
+            str(tree / "scripts/loadtest"),
+            "--quick",
+            "--only",
+            only,
+            "--out",
+            folder,
+            "--name",
+            "it",
+        ]
+        # Not from this checkout's scripts, where modules have names of this version.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run(argv, cwd=tree, env=environment, stdout=sys.stderr, timeout=BOUND_SECONDS)
+        file = Path(folder) / "it.json"
+        if not file.exists():
+            raise SystemExit(f"{tree}: the measurement failed.")
+        result = json.loads(file.read_text("utf-8"))
+    found = {f"{row['target']} {row['what']}": row["measured"] for row in result["targets"]}
+    for row in result.get("rates", []):
+        found[f"runs a second, {row['clients']} clients, reuse {row['reuse']}"] = row["per_second"]
+    for row in result.get("memory", []):
+        found[f"PSS in MiB {row['when']}, reuse {row['reuse']}"] = row["pss_mib"]
+    return found

@@ -402,8 +402,8 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
 """By part of the issue and sentence. What no single response shows has no case, and a test beside it on the page."""
 
 TESTS: Final = {
-    "A later finding": "tests/unit/broker/cellblock/execution/test_side_checks.py",
-    "Hints do not": "tests/unit/broker/cellblock/typecheck/test_likely.py",
+    "A later finding": "tests/unit/broker/cellblock/run/test_side_checks.py",
+    "Hints do not": "tests/unit/broker/cellblock/types/check/test_likely.py",
     "Skipped samples": "tests/integration/test_odd_results.py",
 }
 """By how a sentence without a case begins: the test that shows it."""

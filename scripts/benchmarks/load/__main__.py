@@ -23,8 +23,8 @@ MODES: Final = (targets.NEVER, "principal")
 EPILOG = """examples:
   bash scripts/loadtest --quick                    three minutes
   bash scripts/loadtest --out docs/benchmarks      everything; 25 minutes
-  bash scripts/loadtest --quick --compare OLD.json beside an earlier result
-  bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
+  bash scripts/loadtest --result OLD.json          shows an earlier result
+  bash scripts/bench trees BEFORE                  another checkout and this one, in turns
   bash scripts/loadtest --only growth              runs a second and memory at one, two and eight clients
   bash scripts/loadtest --only sweep --front http  the load through one way in
   bash scripts/loadtest --peers                    other systems, in turns, and what loops they survive
@@ -48,8 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         help=f"values of pool.reuse to measure in turns ({','.join(MODES)})",
     )
     add_output(arguing, "load")
-    add("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
-    add("--result", type=Path, metavar="FILE", help="a JSON result to show and compare instead of measuring")
+    add("--result", type=Path, metavar="FILE", help="a JSON result to show instead of measuring")
     add("--only", choices=["targets", "sweep", "growth"], help="measure one part")
     add("--front", choices=[*fronts.FRONTS], default="embedded", help="way in for the sweep (embedded)")
     options = arguing.parse_args(arguments)
@@ -61,7 +60,6 @@ def main(arguments: Sequence[str]) -> int:
 
         return asyncio.run(measure.main(options))
     try:
-        old = report.read(options.compare) if options.compare else None
         result = report.read(options.result) if options.result else asyncio.run(_measure(options))
     except report.NoResult as error:
         arguing.error(str(error))
@@ -69,8 +67,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.out:
         for file in report.write(result, options.out, options.name):
             say(f"wrote {file}")
-    if old is not None:
-        print(report.compare(result, old))
     return 1 if any(row["latency"]["errors"] for row in result["sweep"]) else 0
 
 

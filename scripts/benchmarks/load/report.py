@@ -1,9 +1,8 @@
-"""A result as JSON, as a markdown table, as pictures, and beside another one."""
+"""A result as JSON and as Markdown."""
 
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -128,47 +127,3 @@ def _way(row: Result) -> str:
 def _load(row: Result) -> tuple[Any, ...]:
     """What names a load, whichever way it went."""
     return row["scenario"], row["clients"], row.get("arrival", "closed"), row.get("principals", 1)
-
-
-def compare(new: Result, old: Result) -> str:
-    """Two results side by side, as markdown."""
-    text = [
-        f"| what | {old['machine']['date'][:16]} | {new['machine']['date'][:16]} | ratio |",
-        "|---|---:|---:|---:|",
-    ]
-    before = {row["target"] + row["what"]: row for row in old["targets"]}
-    for row in new["targets"]:
-        known = before.get(row["target"] + row["what"])
-        if known is not None:
-            text.append(
-                _compared(f"target {row['target']}: {row['what']}", known["measured"], row["measured"])
-            )
-    pairs: dict[str, list[float]] = {"p50": [], "p99": [], "runs/s": []}
-    loads = {(_way(row), row["front"], _load(row)): row for row in old["sweep"]}
-    for row in new["sweep"]:
-        known = loads.get((_way(row), row["front"], _load(row)))
-        if known is not None:
-            label = (
-                f"{_way(row)}, {row['scenario']}, {row['clients']} clients, {row.get('arrival', 'closed')}"
-            )
-            for what, before_it, after in (
-                ("p50", known["latency"]["p50_ms"], row["latency"]["p50_ms"]),
-                ("p99", known["latency"]["p99_ms"], row["latency"]["p99_ms"]),
-                ("runs/s", known["per_second"], row["per_second"]),
-            ):
-                text.append(_compared(f"{label}: {what}", before_it, after))
-                pairs[what] += [after / before_it] if before_it else []
-    text += [""] + [_agreement(what, ratios) for what, ratios in pairs.items() if ratios]
-    return "\n".join([*text, ""])
-
-
-def _agreement(what: str, ratios: list[float]) -> str:
-    close, near = (sum(1 / (1 + part) <= ratio <= 1 + part for ratio in ratios) for part in (0.1, 0.25))
-    return (
-        f"- {what}, {len(ratios)} loads: median ratio {statistics.median(ratios):.2f}, {min(ratios):.2f} to "
-        f"{max(ratios):.2f}; {close} within 10 %, {near} within 25 %"
-    )
-
-
-def _compared(label: str, old: float, new: float) -> str:
-    return f"| {label} | {old:.3g} | {new:.3g} | {new / old if old else 0:.2f} |"

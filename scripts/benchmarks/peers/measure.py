@@ -92,8 +92,7 @@ async def main(options: argparse.Namespace) -> int:
     print(text)
     if options.out:
         name = options.name.replace("load-", "peers-", 1)
-        text = f"{text}\n![Runs per second]({name}.svg)\n"
-        for file in write(options.out, name, result, text, _=report.picture(result)):
+        for file in write(options.out, name, result, text):
             say(f"wrote {file}")
     return 0
 

@@ -1,17 +1,14 @@
-"""What was measured of the systems, as Markdown, and as one picture."""
+"""What was measured of the systems, as Markdown."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from benchmarks import plots
 from benchmarks.harness import table
 from benchmarks.load.scenarios import BODIES
 from benchmarks.peers.hostile import LOOPS, SURVIVED
 
 Result = dict[str, Any]
-SHOWN: Final = ("one call", 8)
-"""The load of the picture: a script and a number of clients."""
 
 
 def markdown(result: Result) -> str:
@@ -87,24 +84,3 @@ def _loop(row: Result | None) -> str:
         verdict = f"**{verdict}**"
     beside = row["neighbour_s"]
     return f"{verdict}; neighbour {'not answered' if beside is None else f'{beside:.2g} s'}"
-
-
-def picture(result: Result) -> str:
-    """Draws runs per second, the fastest first, and how many of the loops each survived."""
-    scenario, clients = SHOWN
-    rows = [row for row in result["load"] if (row["scenario"], row["clients"]) == SHOWN]
-    notes: dict[str, str] = {}
-    for name in {row["system"] for row in rows}:
-        tried = [
-            row
-            for row in result["loops"]
-            if row["system"] == name and row["verdict"] != "not in the language"
-        ]
-        clean = sum(row["verdict"] == SURVIVED and not row["computing"] for row in tried)
-        notes[name] = f"survives {clean} of {len(tried)} loops" if tried else "nothing ends a loop"
-    return plots.bars(
-        f"Runs per second: a script with {scenario}, {clients} clients",
-        [(row["system"], row["per_second"]) for row in sorted(rows, key=lambda row: -row["per_second"])],
-        "/s",
-        notes,
-    )

@@ -74,9 +74,9 @@ def test_a_missed_target_is_said_and_remembered(capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_a_result_is_written_with_its_pictures(tmp_path: Path) -> None:
-    files = harness.write(tmp_path / "new", "soak", {"a": 1}, "# Soak\n", _="<svg/>", tail="<svg/>")
-    assert [file.name for file in files] == ["soak.json", "soak.md", "soak.svg", "soak-tail.svg"]
+def test_a_result_is_written_as_data_and_as_a_page(tmp_path: Path) -> None:
+    files = harness.write(tmp_path / "new", "soak", {"a": 1}, "# Soak\n")
+    assert [file.name for file in files] == ["soak.json", "soak.md"]
     assert all(file.read_text("utf-8") for file in files)
 
 

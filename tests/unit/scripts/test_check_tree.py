@@ -98,7 +98,7 @@ SOURCES = [path for top in ("broker", "worker_runtime", "scripts") for path in (
 BELOW = (
     "",
     "broker/cellblock",
-    "broker/cellblock/frontend",
+    "broker/cellblock/serve",
     "worker_runtime",
     "worker_runtime/cellblock_worker",
 )

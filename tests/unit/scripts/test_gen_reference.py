@@ -79,9 +79,6 @@ def test_what_cannot_be_read_stops_it(source: str) -> None:
         list(GENERATOR.sandbox_notices(b"notice(code, message);"))
 
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
 SITE_ROOT: Final = Path(__file__).parents[3]
 SITE: Final = (SITE_ROOT / "scripts/site/mkdocs.yml").read_text()
 

@@ -46,7 +46,6 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "metrics.enabled": Kept(True, "Take it out: /metrics asks for the token."),
     "frontend.first_reference_chars": "Cellblock uses 12,000",
     "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
-    "upstream.servers.*.connect_timeout_ms": "Cellblock uses upstream.connect_timeout_ms",
     "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
     "upstream.servers.*.single": Kept(
         False,

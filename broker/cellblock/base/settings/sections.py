@@ -137,6 +137,7 @@ PassedOn = Literal["elicitation", "sampling", "roots"]
 class UpstreamServerSettings(Section):
     """Sets other bounds for one server; what is absent is as for all."""
 
+    connect_timeout_ms: Positive | None = None
     call_timeout_ms: Positive | None = None
     max_concurrent_calls: Positive | None = None
     """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the

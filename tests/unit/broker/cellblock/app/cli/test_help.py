@@ -78,7 +78,7 @@ def test_every_command_names_a_function_that_does_its_work(path: str) -> None:
     work = COMMANDS[path].get_default("work")
     has_commands = any(isinstance(action, argparse._SubParsersAction) for action in COMMANDS[path]._actions)
     assert has_commands == (work is None)
-    assert work is None or callable(pkgutil.resolve_name(f"cellblock.cli.{work}"))
+    assert work is None or callable(pkgutil.resolve_name(f"cellblock.app.cli.{work}"))
 
 
 def test_the_page_is_current() -> None:
