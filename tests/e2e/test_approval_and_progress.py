@@ -22,7 +22,7 @@ from support.params import mostly
 from support.waits import until, within
 
 SECTION: dict[str, Any] = {
-    "policy": {"default": {"approve": ["plain.give"]}, "approval_timeout_ms": 5_000},
+    "policy": {"default": {"approve": ["plain.give"]}},
     "pool": {"warm": 2},
 }
 
@@ -78,7 +78,8 @@ async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
     folder = tmp_path_factory.mktemp("fronts")
     (folder / "daemon").mkdir()
     config = write_config(folder, {"plain": plain_server("--ledger", folder / "stdio.jsonl")}, **SECTION)
-    async with daemon(folder / "daemon", **SECTION) as running:
+    constants = {"cellblock.run.policy.rules.APPROVAL_SECONDS": 5.0}
+    async with daemon(folder / "daemon", constants=constants, **SECTION) as running:
         yield Fronts(running, config, folder)
 
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from support.entries import CELLBLOCK
-from support.http_daemon import INITIALIZE
+from support.http_daemon import INITIALIZE, daemon
 from support.processes import alive, command_line, gone
 from support.waits import until, within
 
@@ -152,13 +152,15 @@ async def test_editors_share_one_daemon_that_outlives_them_and_comes_again(place
         assert place.daemons() == [second]
 
 
-async def test_a_daemon_that_was_started_so_ends_when_nobody_is_there(place: Place) -> None:
-    config = place.config(http={"idle_stop_ms": 700})
-    async with relay(*place.words("--config", config)) as editor:
+async def test_a_daemon_that_was_started_so_ends_when_nobody_is_there(place: Place, tmp_path: Path) -> None:
+    async with relay(*place.words("--config", place.config())) as editor:
         assert "result" in await ask(editor, INITIALIZE, INITIALIZED)
         (one,) = place.daemons()
-    await until(lambda: not alive(one), "the daemon ends")
-    assert "no client was here" in place.log.read_text()
+        assert "--until-idle" in one.cmdline()
+    soon = {"cellblock.app.cli.serve_http.IDLE_STOP_SECONDS": 0.7}
+    async with daemon(tmp_path, "--until-idle", constants=soon, **LIGHT) as running:
+        assert await within(running.process.wait(), 60) == 0
+    assert "no client was here" in "".join(running.said)
 
 
 async def test_the_daemons_message_reaches_the_client_when_it_cannot_start(place: Place) -> None:

@@ -71,7 +71,7 @@ def test_the_fix_is_said(tmp_path: Path) -> None:
         "js": {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}},
         "web": {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True},
     }
-    config = write_config(tmp_path, servers, upstream={"startup_wait_ms": 20000})
+    config = write_config(tmp_path, servers)
     done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
     assert done.returncode == 1
     problems = done.stdout.partition("Problems")[2]

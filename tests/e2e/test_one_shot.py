@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cellblock.base.state_dir import HOST_LOG, LOGS
-from support.cellblock_zygote import Command, started
+from support.cellblock_zygote import Command, started, with_constants
 from support.entries import ledger, plain_server, write_config
 from support.processes import gone, workers_of
 from support.waits import steady, until, within
@@ -45,10 +45,13 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
     slow = {"command": sys.executable, "args": ["-c", NEVER_READY]}
     record = tmp_path / "ledger.jsonl"
     servers = {"plain": plain_server("--ledger", record), "slow": slow}
-    bounds = {"connect_timeout_ms": 600_000, "startup_wait_ms": 600_000, "list_wait_ms": 600_000}
+    bounds = {"connect_timeout_ms": 600_000, "list_wait_ms": 600_000}
+    startup = {"cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS": 600.0}
     config = write_config(tmp_path, servers, upstream=bounds)
     options = ("--config", str(config), "--state-dir", str(tmp_path / "s"))
-    process = await started("run", script, *options, stdin=DEVNULL, stdout=DEVNULL)
+    process = await started(
+        "run", script, *options, stdin=DEVNULL, stdout=DEVNULL, env=with_constants(startup)
+    )
     try:
         assert await within(process.wait()) == 0
     finally:

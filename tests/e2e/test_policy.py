@@ -118,7 +118,7 @@ globalThis.__codemode_result__ = tried;
 
 @pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
 async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode: str) -> None:
-    rules = {"servers": {"secrets": {"unwrap": "json"}, "notes": {"unbox": True}}}
+    rules = {"servers": {"secrets": {"unwrap": "json"}}}
     config = write_config(
         tmp_path, servers(tmp_path), policy=POLICY, frontend={"profile": "extended"}, schemas=rules
     )

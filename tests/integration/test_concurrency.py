@@ -41,11 +41,12 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         tmp_path_factory.mktemp("concurrency"),
         {"plain": plain_server()},
         pool={"capacity": CAPACITY, "warm": 4, "queue_size": 64},
-        upstream={"max_concurrent_calls": 4},
     )
-    async with Broker(config, tools=[wait_here, block_here]) as started:
-        await started.settled()
-        yield started
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cellblock.run.executor.CONCURRENT_CALLS", 4)
+        async with Broker(config, tools=[wait_here, block_here]) as started:
+            await started.settled()
+            yield started
 
 
 @pytest.mark.parametrize("function", ["plain.wait", "local.wait_here", "local.block_here"])
@@ -70,7 +71,7 @@ async def test_four_calls_of_200_ms_at_once_take_under_300_ms(broker: Broker, fu
 
 
 async def test_calls_over_the_concurrent_maximum_wait_their_turn(broker: Broker) -> None:
-    """`max_concurrent_calls` is 4 here: nine calls of 100 ms are three turns."""
+    """Four is the maximum here: nine calls of 100 ms are three turns."""
     code = """
         import { wait } from "@codemode/servers/plain";
         const calls = Array.from({ length: 9 }, () => wait({ ms: 100 }));

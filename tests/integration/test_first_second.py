@@ -47,10 +47,17 @@ def world(told: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs wait for an hour for servers that they import."""
+    monkeypatch.setattr("cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS", 3_600)
+
+
+@pytest.mark.usefixtures("for_an_hour")
 async def test_a_run_waits_only_for_the_servers_that_it_imports_or_requests(tmp_path: Path) -> None:
     """While `hanging` and `slow` start, with a bound that no test would live to see the end of."""
     told = tmp_path / "told"
-    bounds = {"startup_wait_ms": 3_600_000, "connect_timeout_ms": 3_600_000}
+    bounds = {"connect_timeout_ms": 3_600_000}
     configured = settings(tmp_path / "state", world(told), pool=POOL, upstream=bounds)
     async with Broker(configured) as broker:
         assert succeeded(await within(broker.run(ONE))) == 1
@@ -84,6 +91,7 @@ async def test_a_run_waits_only_for_the_servers_that_it_imports_or_requests(tmp_
         any_of_them.cancel()
 
 
+@pytest.mark.usefixtures("for_an_hour")
 async def test_the_bound_counts_from_the_start_of_the_broker_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +104,7 @@ async def test_the_bound_counts_from_the_start_of_the_broker_once(
         await imported(modules)
 
     monkeypatch.setattr(assembly, "_imported", slowly)
-    bounds = {"startup_wait_ms": 3_600_000, "connect_timeout_ms": 36_000_000}
+    bounds = {"connect_timeout_ms": 36_000_000}
     configured = settings(tmp_path / "state", world(tmp_path / "never"), pool=POOL, upstream=bounds)
     async with Broker(configured) as broker:
         await until(lambda: "fast" in broker.catalog.servers, "the fast server is connected")
@@ -119,9 +127,12 @@ async def test_the_bound_counts_from_the_start_of_the_broker_once(
         assert succeeded(await within(waiting))
 
 
-async def test_while_servers_start_nobody_is_told_that_there_are_none(tmp_path: Path) -> None:
+async def test_while_servers_start_nobody_is_told_that_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each place that names what is connected names what is still starting."""
-    bounds = {"list_wait_ms": 0, "startup_wait_ms": 0, "connect_timeout_ms": 3_600_000}
+    monkeypatch.setattr("cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS", 0)
+    bounds = {"list_wait_ms": 0, "connect_timeout_ms": 3_600_000}
     told = tmp_path / "told"
     slow = {"slow": plain_server("--start-when", told)}
     configured = settings(tmp_path / "state", slow, pool=POOL, upstream=bounds)
@@ -211,7 +222,7 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
     assert "Still starting" not in whole and "- slow: announce" in whole
     told.unlink()
     hanging = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
-    bounds = {"list_wait_ms": 0, "startup_wait_ms": 3_600_000, "connect_timeout_ms": 3_600_000}
+    bounds = {"list_wait_ms": 0, "connect_timeout_ms": 3_600_000}
     second = write_config(tmp_path, {**servers, "hanging": hanging}, pool={"warm": 1}, upstream=bounds)
     said: list[str] = []
 

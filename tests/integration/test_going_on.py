@@ -133,14 +133,13 @@ globalThis.__codemode_result__ = await give({{ n: 1 }});
 
 
 async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
-    """By the policy, or by the user's overlay."""
+    """By the user's overlay."""
     overlays = tmp_path / "s" / "overlays"
     overlays.mkdir(parents=True, mode=0o700)
-    (overlays / "other.toml").write_text("[tools.never]\nretry = true\n")
+    for name in ("plain", "other"):
+        (overlays / f"{name}.toml").write_text("[tools.never]\nretry = true\n")
     entries = {name: plain_server("--ledger", tmp_path / f"{name}.jsonl") for name in ("plain", "other")}
-    made = settings(
-        tmp_path / "s", entries, auth={"keyring": "off"}, typecheck="off", policy={"retry": ["plain.never"]}
-    )
+    made = settings(tmp_path / "s", entries, auth={"keyring": "off"}, typecheck="off")
     code = """
 import * as plain from "@codemode/servers/plain";
 import * as other from "@codemode/servers/other";

@@ -205,7 +205,11 @@ class FakeUpstreams:
     starting = False
 
     async def settled(
-        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        bound: float | None = None,
+        at_most: float | None = None,
     ) -> None:
         """Nothing connects here."""
 

@@ -97,7 +97,6 @@ class History(RuleBasedStateMachine):
                 asking={ASKING: self.tools.elicits},
                 keeper=self.keeper,
                 pool={"queue_size": QUEUE},
-                upstream={"max_concurrent_calls": 2},
                 policy={"default": {"approve": ["tools.asks"]}},
             )
 

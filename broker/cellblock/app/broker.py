@@ -331,7 +331,7 @@ class Broker(Parts):
             await self._learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
-        """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of the start.
+        """Waits until every server's first attempt to connect is over, within ten seconds of the start.
 
         Args:
             names: Of the only servers to wait for; None: all.
@@ -341,17 +341,16 @@ class Broker(Parts):
         if self._learner is not None:
             await self._learner.loaded(LEARN_BOUND_SECONDS)
         if self._registry is not None:
-            bound = self._settings.cellblock.upstream.startup_wait_ms / 1000
-            await self._registry.settled(bound, names, at_most=at_most)
+            await self._registry.settled(names, at_most=at_most)
 
     async def about_to_answer(self) -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
         will run a script: the compiler is started meanwhile."""
         if self._executor is not None:
             self._executor.warm_up()
-        bounds = self._settings.cellblock.upstream
         if self._registry is not None and self._registry.starting:
-            await self._registry.settled(bounds.startup_wait_ms / 1000, at_most=bounds.list_wait_ms / 1000)
+            at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
+            await self._registry.settled(at_most=at_most)
 
     def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
         # Asked from any thread: each part is looked at once.

@@ -24,8 +24,6 @@ LIVE: Final = (
     "policy",
     "typecheck_timeout_ms",
     "upstream.list_wait_ms",
-    "upstream.max_concurrent_calls",
-    "upstream.startup_wait_ms",
 )
 """Names settings of the `cellblock` section that runs after the change go by. All others are of parts that are built
 once: workers, sockets, stores, front-ends."""

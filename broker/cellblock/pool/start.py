@@ -137,7 +137,7 @@ class Workers:
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
-            idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
+            idle_warm=pool.warm,
             boot_parallel=boots_at_once(),
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation.mode,

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Final
 
@@ -94,6 +94,8 @@ class GoingOn:
         self._logins = logins
         self._places = asyncio.Semaphore(MAX_WOKEN)
         self._unsure: set[str] = set()
+        self._callers: dict[str, Caller] = {}
+        """Holds who waits here for runs that go on: they are asked what is asked next."""
         self._here: Counter[str] = Counter()
         """Counts how often each run goes on here."""
         self._told: set[str] = set()
@@ -159,7 +161,6 @@ class GoingOn:
         principal: str | None = None,
         *,
         turn: int | None = None,
-        caller: Caller | None = None,
     ) -> ParkedRun | None:
         """Answers questions of a parked run, which goes on when all are answered, and its calls have ended.
 
@@ -168,7 +169,6 @@ class GoingOn:
             answers: By the questions, or one for all that are open.
             principal: Whose the run is; None: anybody's.
             turn: As for `JournalStore.answer`.
-            caller: Who waits for the run; None: nobody does.
 
         Returns:
             What is still asked; None when no such run is parked.
@@ -184,7 +184,7 @@ class GoingOn:
         self._held.told(run_id, known)
         if head.is_answered:
             try:
-                await self._wake(run_id, caller)
+                await self._wake(run_id)
             except Foreign as error:
                 # It has its answers, and goes on elsewhere.
                 self._is_foreign(run_id, str(error))
@@ -197,6 +197,16 @@ class GoingOn:
             questions=open_questions(head, parked, known),
             turn=head.turn,
         )
+
+    @contextlib.contextmanager
+    def waited_for(self, run_id: str, caller: Caller) -> Generator[None]:
+        """Surrounds the time in which a client waits for a run: it is asked what can be asked only of it."""
+        is_first = self._callers.setdefault(run_id, caller) is caller
+        try:
+            yield
+        finally:
+            if is_first:
+                del self._callers[run_id]
 
     async def end(self, run_id: str) -> bool:
         """Ends a run that goes on here; says whether there was one."""
@@ -389,7 +399,7 @@ class GoingOn:
 
         self._waking.start(wake())
 
-    async def _wake(self, run_id: str, caller: Caller | None = None) -> None:
+    async def _wake(self, run_id: str) -> None:
         """Goes on with a run that has its answers, unless somebody has taken it."""
         async with self._taking:
             if self._leaving:
@@ -400,7 +410,7 @@ class GoingOn:
                 self._no_room.add(run_id)
                 return
             if kept is not None:
-                self._begin(kept, caller)
+                self._begin(kept)
 
     async def _opened(
         self, run_id: str, take: Callable[[JournalStore], tuple[Head, list[Piece]] | None]
@@ -418,9 +428,9 @@ class GoingOn:
             self._here[run_id] += 1
         return kept
 
-    def _begin(self, kept: Kept, caller: Caller | None = None) -> None:
+    def _begin(self, kept: Kept) -> None:
         run_id = kept.run_id
-        task = asyncio.create_task(self._carry_on(kept, caller), name="a run that goes on")
+        task = asyncio.create_task(self._carry_on(kept, self._callers.get(run_id)), name="a run that goes on")
         self.awake[run_id] = task
 
         def is_over(done: asyncio.Task[RunResponse]) -> None:

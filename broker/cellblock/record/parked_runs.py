@@ -177,12 +177,13 @@ class ParkedRuns:
         """
         principal, is_mine = caller.grantee.principal, True
         try:
-            if await self.answer(run_id, answers, principal, turn=turn, caller=caller) is None:
-                is_mine = False
-                end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
-                if not await self._journals.asked(end, default=False):
-                    return None
-            return await self.outcome(run_id, principal)
+            with self.going_on.waited_for(run_id, caller):
+                if await self.answer(run_id, answers, principal, turn=turn) is None:
+                    is_mine = False
+                    end = partial(JournalStore.end_round, run_id=run_id, turn=turn, principal=principal)
+                    if not await self._journals.asked(end, default=False):
+                        return None
+                return await self.outcome(run_id, principal)
         except asyncio.CancelledError:
             if is_mine:
                 self.going_on.abandon(run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -37,7 +37,6 @@ from cellblock.run.plan import (
 )
 from cellblock.run.policy.asking import COMMAND_LINE
 from cellblock.run.policy.grants import UNRESTRICTED, Grants
-from cellblock.run.policy.patterns import any_fits
 from cellblock.run.policy.policy import Policy
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import RunRequest, read_request
@@ -66,6 +65,10 @@ known."""
 
 MAX_LOST: Final = 2
 """Bounds how often a run goes on whose process was lost: it may be what kills it."""
+
+CONCURRENT_CALLS: Final = 32
+"""Caps the calls of one run that are at upstream servers at the same time; more wait their turn. One agent's script
+must not take all that a server can do."""
 
 CLOSE_BOUND_SECONDS: Final = 5.0
 """Bounds the time from aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
@@ -310,15 +313,13 @@ class Executor:
         """
         with self._generation:
             if self._upstreams.starting:
-                bound = self._settings.upstream.startup_wait_ms / 1000
-                await self._upstreams.settled(bound, {server.server_id})
+                await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
             grants, rules = self._policy.grants_of(principal), None
             quotas = self._policy.quotas_of(principal)
             if grants is not None or quotas is not None:
                 rules = RunRules(
                     grants or UNRESTRICTED,
-                    self._policy.settings,
                     caller.grantee.approver,
                     used,
                     quotas=quotas,
@@ -398,13 +399,11 @@ class Executor:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
         can only look up is waited for as long as `tools/list` waits."""
         if self._upstreams.starting:
-            bounds = self._settings.upstream
-            startup = bounds.startup_wait_ms / 1000
             imported, computed = specifiers(request.code, found)
             used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
-            await self._upstreams.settled(startup, None if computed else used)
+            await self._upstreams.settled(None if computed else used)
             if DISCOVERY_SPECIFIER in used:
-                await self._upstreams.settled(startup, at_most=bounds.list_wait_ms / 1000)
+                await self._upstreams.settled(at_most=self._settings.upstream.list_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
 
     def _planned(
@@ -416,7 +415,6 @@ class Executor:
         if order.grants is not None or quotas is not None:
             rules = RunRules(
                 order.grants or UNRESTRICTED,
-                self._policy.settings,
                 order.caller.grantee.approver,
                 earlier=None if order.kept is None else order.kept.earlier,
                 stops=request.plan,
@@ -435,7 +433,7 @@ class Executor:
         if journal is not None and journal.past is not None:
             earlier = None if order.kept is None else order.kept.earlier
             goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
-            journal.may_repeat = partial(_may_repeat, catalog, self._policy.settings.retry, goes_on)
+            journal.may_repeat = partial(_may_repeat, catalog, goes_on)
             plan = recorded_plan(journal, request.code, found, order.script_name)
         else:
             plan = make_plan(
@@ -470,7 +468,7 @@ class Executor:
             share=share,
             upstreams=self._upstreams,
             schemas=self._schemas,
-            concurrent_calls=settings.upstream.max_concurrent_calls,
+            concurrent_calls=CONCURRENT_CALLS,
             max_message_bytes=settings.max_message_bytes,
             watch=order.watch,
             learner=self._learner,
@@ -547,7 +545,7 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
 
 
-def _may_repeat(catalog: Catalog, patterns: Sequence[str], goes_on: Collection[int], call: Recorded) -> bool:
+def _may_repeat(catalog: Catalog, goes_on: Collection[int], call: Recorded) -> bool:
     """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
     answered it with a question in a round, and waits for nothing."""
     if call.id in goes_on:
@@ -555,8 +553,7 @@ def _may_repeat(catalog: Catalog, patterns: Sequence[str], goes_on: Collection[i
     server = catalog.servers.get(call.server)
     for tool in () if server is None else server.tools:
         if tool.tool_name == call.tool:
-            is_given = tool.given is not None and tool.given.retry
-            return is_given or any_fits(patterns, call.server, tool)
+            return tool.given is not None and tool.given.retry
     return False
 
 

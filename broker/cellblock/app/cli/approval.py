@@ -136,7 +136,7 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     )
     registry.start()
     try:
-        await registry.settled(section.upstream.connect_timeout_ms / 1000)
+        await registry.settled(bound=section.upstream.connect_timeout_ms / 1000)
         session = registry.sessions.get(server)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason

@@ -105,7 +105,7 @@ HELP: Final = {
         "be the stdio end of a daemon, which is started where none runs",
         "Relays MCP between standard input and output and a daemon, so that several editors share its workers and its"
         " upstream servers. Where none runs on this machine it starts one, which ends when nobody has used it for"
-        " cellblock.http.idle_stop_ms.",
+        " 30 minutes.",
         "claude mcp add cellblock -- cellblock connect  # in an editor",
         "cellblock connect --url http://127.0.0.1:7434/mcp --config work.json  # a second daemon, of another"
         " configuration",

@@ -108,9 +108,7 @@ def _add_brokers(commands: Commands) -> None:
 
     profiles = ["default", "extended", "proxy"]
     over = f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)"
-    idle = (
-        "end after cellblock.http.idle_stop_ms without a client, as a daemon does that `connect` has started"
-    )
+    idle = "end after 30 minutes without a client, as a daemon does that `connect` has started"
     (
         _add(commands, "serve", "serve:serve")
         .common(json=False)

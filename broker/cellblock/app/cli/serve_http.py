@@ -32,6 +32,10 @@ from cellblock.serve.http.waiting_runs import WaitingRuns
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
+IDLE_STOP_SECONDS: Final = 30 * 60
+"""Bounds how long a daemon that `connect` has started runs without a client: an editor that is closed over lunch finds
+it. Each `connect` counts as a client."""
+
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
 
@@ -124,11 +128,10 @@ async def _ending_when_idle(
     """Ends a daemon that nobody has started by hand, when nobody is there; and keeps its log, its stderr, bounded."""
 
     async def watch() -> None:
-        bound = broker.settings.cellblock.http.idle_stop_ms / 1000
-        while (left := bound - (0.0 if broker.running else front.idle_seconds)) > 0:
+        while (left := IDLE_STOP_SECONDS - (0.0 if broker.running else front.idle_seconds)) > 0:
             await asyncio.sleep(min(left, LOOK_SECONDS))
             bound_log(2)
-        say(f"stopping: no client was here for {bound:g} s")
+        say(f"stopping: no client was here for {IDLE_STOP_SECONDS:g} s")
         front.stop()
 
     async with beside(watch(), name="idle watch") if parsed.until_idle else contextlib.nullcontext():

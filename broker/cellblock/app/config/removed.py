@@ -38,11 +38,15 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "traces.export_timeout_ms": "Cellblock uses 5,000",
     "auth.keyring_timeout_ms": "Cellblock uses 5,000",
     "auth.token_timeout_ms": "Cellblock uses 30,000",
-    "policy.approval_total_ms": "Cellblock uses five times policy.approval_timeout_ms",
+    "policy.approval_total_ms": "Cellblock uses 600,000",
     "policy.max_questions": "Cellblock uses 20",
     "schemas.stable_after": "Cellblock uses 20",
     "schemas.sample_every": "Cellblock uses 16",
     "schemas.servers.*.tools": Kept({}, "Say it for the whole server."),
+    "schemas.servers.*.keep_samples": Kept(
+        True, "Say it for all servers, in cellblock.schemas, or take it out."
+    ),
+    "schemas.servers.*.unbox": "schemas.unbox holds for all servers",
     "metrics.enabled": Kept(True, "Take it out: /metrics asks for the token."),
     "frontend.first_reference_chars": "Cellblock uses 12,000",
     "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
@@ -87,6 +91,12 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "http.header_timeout_ms": "Cellblock uses 10,000",
     "http.body_timeout_ms": "Cellblock uses 30,000",
     "http.stall_timeout_ms": "Cellblock uses 60,000",
+    "policy.retry": "a tool's overlay says `retry = true` (docs/knowledge.md)",
+    "policy.approval_timeout_ms": "Cellblock uses 120,000",
+    "http.idle_stop_ms": "Cellblock uses 1,800,000",
+    "pool.idle_warm": "Cellblock uses pool.warm",
+    "upstream.max_concurrent_calls": "Cellblock uses 32; upstream.servers.NAME.max_concurrent_calls bounds a server",
+    "upstream.startup_wait_ms": "Cellblock uses 10,000",
 }
 """Maps settings of the section to what Cellblock does instead; `*` stands for any name."""
 

@@ -42,10 +42,6 @@ class HttpSettings(Section):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
 
-    idle_stop_ms: Positive = 30 * 60 * 1000
-    """Bounds how long a daemon that `connect` has started runs without a client, in milliseconds. Each `connect` that
-    may start a daemon counts as a client; it sends a sign of life every 20 s."""
-
     allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
     """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
     the names by which clients or a proxy know this machine."""

@@ -147,14 +147,6 @@ class PolicySettings(BaseModel):
     reuse: dict[str, Reuse] = {}
     """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
 
-    retry: Patterns = []
-    """Lists tools that a run which continues in another process may call again, if nobody knows whether the first
-    call has run. An overlay's `retry` does the same for one tool. A server's own statement is never enough."""
-
-    approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
-    """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied. The clock of one
-    run stands still for answers up to five times as long in all, and a run may ask 20 questions."""
-
     @field_validator("clients", "reuse", "quotas")
     @classmethod
     def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:

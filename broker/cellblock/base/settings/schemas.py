@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,21 +20,6 @@ class ServerSchemaSettings(Section):
 
     unwrap: Unwrap | None = None
     """Overrides `schemas.unwrap`."""
-
-    unbox: bool | None = None
-    """Overrides `schemas.unbox`."""
-
-    keep_samples: bool | None = None
-    """Overrides `schemas.keep_samples`."""
-
-
-class SchemaRules(NamedTuple):
-    """Tells which rules on schemas hold for a server's tools."""
-
-    learn: bool
-    unwrap: Unwrap
-    unbox: bool
-    keep_samples: bool
 
 
 class SchemaSettings(Section):
@@ -59,9 +44,12 @@ class SchemaSettings(Section):
     servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
     """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
-    def for_server(self, server: str) -> SchemaRules:
-        """Returns the rules that hold for the tools of a server: as said for it, else for all."""
-        rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
-        if (own := self.servers.get(server)) is None:
-            return rules
-        return rules._replace(**own.model_dump(exclude_none=True))
+    def learns(self, server: str) -> bool:
+        """Says whether the shapes of a server's results are observed."""
+        own = self.servers.get(server)
+        return self.learn if own is None or own.learn is None else own.learn
+
+    def unwraps(self, server: str) -> bool:
+        """Says whether scripts get the values of a server's texts that are JSON."""
+        own = self.servers.get(server)
+        return ((own and own.unwrap) or self.unwrap) == "json"

@@ -105,10 +105,6 @@ class PoolSettings(Section):
     """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. After a burst as
     many more are kept for five minutes as it took, up to twice this number in all."""
 
-    idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Sets how many workers are kept booted when no run has come for a minute. Absent: as many as `warm`. The first run
-    after such a pause finds fewer of them, and the host boots the others at once."""
-
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Caps the runs at the same time; more wait in the queue."""
 
@@ -154,10 +150,6 @@ class UpstreamSettings(Section):
     """Bounds one tool call, in milliseconds, of an upstream server or of a Python tool. Without it, the SDK's client
     would wait forever for an answer that cannot be parsed."""
 
-    startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
-    """Bounds how long runs wait, after the start of Cellblock, for servers that are still connecting and that they
-    import or request."""
-
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
     """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
 
@@ -168,15 +160,11 @@ class UpstreamSettings(Section):
     servers: dict[str, UpstreamServerSettings] = {}
     """Holds other values for single servers, by their names in `mcpServers`."""
 
-    max_concurrent_calls: Positive = 32
-    """Caps the calls of one run that are at upstream servers at the same time; more wait their turn."""
-
     def for_server(self, server: str) -> UpstreamSettings:
         own = self.servers.get(server)
         if own is None:
             return self
-        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
-        return self.model_copy(update=given)
+        return self.model_copy(update={"call_timeout_ms": own.call_timeout_ms or self.call_timeout_ms})
 
 
 Reaction = Literal["off", "warn", "quarantine"]

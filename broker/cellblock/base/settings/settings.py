@@ -161,8 +161,7 @@ class Settings(BaseModel):
     def for_one_run(self) -> Settings:
         """Returns the same settings for a process that runs one script: it boots no others."""
         section = self.cellblock
-        warm = min(1, section.pool.warm)
-        pool = section.pool.model_copy(update={"warm": warm, "idle_warm": warm})
+        pool = section.pool.model_copy(update={"warm": min(1, section.pool.warm)})
         return self._with(pool=pool)
 
     def with_profile(self, profile: Profile | None) -> Settings:

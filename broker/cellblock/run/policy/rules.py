@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn, Protocol
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import QuestionId
-from cellblock.base.settings.policy import PolicySettings
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.run.policy.counts import Quotas
 from cellblock.run.policy.effects import effect_of
@@ -25,6 +24,10 @@ logger = logging.getLogger("cellblock.policy")
 
 MAX_QUESTIONS: Final = 20
 """Caps the questions in one run, so that a script cannot wear the user out."""
+
+APPROVAL_SECONDS: Final = 120.0
+"""Bounds the time for the user's answer to one question, who may have to read the input first; then the call is
+denied."""
 
 WAITS: Final = 5
 """Bounds how long the clock of one run may stand still for answers in all, in bounds of one answer."""
@@ -93,7 +96,6 @@ class RunRules:
 
     Args:
         grants: What the run has.
-        settings: The bounds of questions.
         approver: Asks the user; None where nobody can be asked.
         used: What counts for budgets already, and is counted on; None: nothing yet.
         earlier: What became of the questions of a run that goes on; None: it is a new one.
@@ -108,7 +110,6 @@ class RunRules:
     def __init__(
         self,
         grants: Grants,
-        settings: PolicySettings,
         approver: Approver | None,
         used: Counter[tuple[int, str]] | None = None,
         *,
@@ -118,7 +119,6 @@ class RunRules:
     ) -> None:
         earlier = earlier or EarlierQuestions()
         self._grants = grants
-        self._settings = settings
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking: AbstractAsyncContextManager[object] = (
@@ -135,7 +135,7 @@ class RunRules:
 
     @property
     def _most_ms(self) -> int:
-        return WAITS * self._settings.approval_timeout_ms
+        return int(WAITS * APPROVAL_SECONDS * 1000)
 
     def pause_ms(self, *, parks: bool) -> int:
         """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
@@ -264,7 +264,7 @@ class RunRules:
         """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
         async with self._asking:
             left = self._most_ms / 1000 - self._waited
-            bound = min(self._settings.approval_timeout_ms / 1000, left)
+            bound = min(APPROVAL_SECONDS, left)
             destructive = effect_of(tool) == "destructive"
             question = Question(server_id, tool.tool_name, destructive, arguments, bound, call_id)
             if self._nobody:

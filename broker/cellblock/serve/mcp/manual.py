@@ -7,11 +7,9 @@ server's instructions say when to use the tool, and repeat nothing of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.schemas import SchemaRules
 from cellblock.base.settings.sections import LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.mcp.opening import left_out, listed_within
@@ -73,28 +71,25 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
     """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
     whom."""
     lines: list[str] = []
-    parsed = _where(config, granted, lambda rules: rules.unwrap == "json")
+    parsed = _where_texts_are_parsed(config, granted)
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
-    unboxed = _where(config, granted, lambda rules: rules.unbox)
-    if unboxed:
-        lines.append(
-            f'- A value that a declared schema wraps, as in {{"result": value}}, comes bare from {unboxed}.'
-        )
+    if config.schemas.unbox:
+        lines.append('- A value that a declared schema wraps, as in {"result": value}, comes bare.')
     return lines
 
 
-def _where(config: FrontConfig, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
-    """Returns the servers for which something holds, and the exceptions."""
+def _where_texts_are_parsed(config: FrontConfig, granted: Catalog | None) -> str:
+    """Returns the servers for which that holds, and the exceptions."""
     rules = config.schemas
     paths = module_paths([*config.servers, "local"])
-    everywhere = holds(rules.for_server(""))
+    everywhere = rules.unwrap == "json"
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
         if granted is not None and path not in granted.servers:
             continue
-        of_server = holds(rules.for_server(name))
+        of_server = rules.unwraps(name)
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
     text = ", ".join(["all servers", *places] if everywhere else places)

@@ -36,6 +36,10 @@ TOOL_THREADS: Final = 32
 """Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
 thread."""
 
+STARTUP_WAIT_SECONDS: Final = 10.0
+"""Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
+what `npx` downloads first takes longer, and then the script is told so."""
+
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
 
@@ -241,17 +245,22 @@ class Registry:
         return any(session.first.pending for session in self.sessions.values())
 
     async def settled(
-        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        bound: float | None = None,
+        at_most: float | None = None,
     ) -> None:
         """Waits until no server is in its first attempt to connect.
 
         Args:
-            bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
+            bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
+                None: `STARTUP_WAIT_SECONDS`.
             at_most: Seconds from now.
         """
         waited_for = [
-            session.first.over(bound, at_most=at_most)
+            session.first.over(STARTUP_WAIT_SECONDS if bound is None else bound, at_most=at_most)
             for name, session in self.sessions.items()
             if session.first.pending and (ids is None or name in ids or self._paths[name] in ids)
         ]

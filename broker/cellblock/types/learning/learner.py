@@ -122,11 +122,10 @@ class Learner:
             body: The JSON that it got.
             value: What that was made from: plain data that no one changes any more.
         """
-        rules = self._settings.for_server(server)
         if (
-            rules.learn
+            self._settings.learns(server)
             and self._paces.wants(server, tool.tool_name)
-            and self._offers.put(Offer(server, tool, kind, body, rules.keep_samples, value))
+            and self._offers.put(Offer(server, tool, kind, body, self._settings.keep_samples, value))
         ):
             self._wake.set()
 

@@ -42,12 +42,11 @@ class ToolRefiner:
 
     def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
         """Gives the entry of a tool; `server` is its server's name in the configuration."""
-        rules = self._settings.for_server(server)
-        tool = replace(tool, parse_text=rules.unwrap == "json")
+        tool = replace(tool, parse_text=self._settings.unwraps(server))
         overlay = self._overlays.get(server, {}).get(tool.tool_name)
         if overlay is not None:
             tool = _overlaid(tool, overlay)
-        box = always_boxed_field(tool.output_schema) if rules.unbox else None
+        box = always_boxed_field(tool.output_schema) if self._settings.unbox else None
         if box is None or not isinstance(tool.output_schema, Mapping):
             return tool
         return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema))

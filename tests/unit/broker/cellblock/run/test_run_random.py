@@ -9,6 +9,7 @@ executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and lo
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -70,6 +71,15 @@ while_parking = st.sampled_from(
 """The last is a call."""
 
 number = st.integers(0, 20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def two_calls_at_once() -> Iterator[None]:
+    """Has further calls of a run wait their turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cellblock.run.executor.CONCURRENT_CALLS", 2)
+        yield
+
 
 MOST_ASKING = 3
 """Bounds runs that wait for answers to servers: others want workers, too."""

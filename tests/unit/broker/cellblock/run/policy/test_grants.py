@@ -226,7 +226,6 @@ def test_a_policy_that_cannot_be_kept_is_no_policy(section: dict[str, Any], word
         {"default": {"budgets": {"files.*": -1}}},
         {"default": {"budgets": {"files.*": True}}},
         {"default": {"destructive": "maybe"}},
-        {"approval_timeout_ms": 0},
     ],
 )
 def test_a_policy_that_says_what_nobody_means(section: dict[str, Any]) -> None:
@@ -392,4 +391,5 @@ def test_every_code_is_explained() -> None:
 
 def test_the_defaults_are_those_of_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert f"| `approval_timeout_ms` | {CellblockSettings().policy.approval_timeout_ms:,} |" in text
+    assert f"**{rules.APPROVAL_SECONDS:g} seconds** for one answer" in text
+    assert f"{rules.MAX_QUESTIONS} questions" in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import CallDenied
-from cellblock.base.settings.policy import Grant, PolicySettings
+from cellblock.base.settings.policy import Grant
 from cellblock.run.policy.asking import Question, Verdict
 from cellblock.run.policy.grants import Grants, Layer
 from cellblock.run.policy.rules import MAX_QUESTIONS, RunRules
@@ -38,10 +38,9 @@ class World:
         self,
         *layers: dict[str, Any],
         answer: Callable[[Question], Awaitable[Verdict]] | None = None,
-        **settings: Any,
     ) -> None:
         grants = Grants(tuple(Layer(Grant.model_validate(one), of_request=False) for one in layers))
-        self.rules = RunRules(grants, PolicySettings(**settings), answer)
+        self.rules = RunRules(grants, answer)
         self.clock = Clock()
 
     async def call(self, tool: str = "read", arguments: Any = None) -> str | None:
@@ -158,7 +157,8 @@ async def test_nobody_to_ask() -> None:
     assert (world.clock.said, world.rules.pause_ms(parks=False)) == ([], 0)
 
 
-async def test_a_user_who_does_not_answer_is_asked_once() -> None:
+async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cellblock.run.policy.rules.APPROVAL_SECONDS", 1.0)
     asked = 0
 
     async def answer(_: Question) -> Verdict:
@@ -167,7 +167,7 @@ async def test_a_user_who_does_not_answer_is_asked_once() -> None:
         await asyncio.sleep(1e6)
         raise AssertionError
 
-    world = World({"approve": ["*"]}, answer=answer, approval_timeout_ms=1_000)
+    world = World({"approve": ["*"]}, answer=answer)
     assert await world.call() == "APPROVAL_TIMEOUT"
     assert await world.call() == "APPROVAL_UNAVAILABLE"
     assert asked == 1
