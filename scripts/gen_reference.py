@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
@@ -278,17 +278,7 @@ def type_text(owner: type, name: str) -> str:
 
 def python_section() -> str:
     """What `cellblock` exports."""
-    rows: list[tuple[str, ...]] = []
-    types: list[str] = []
-    for name in cellblock.__all__:
-        value: Any = getattr(cellblock, name)
-        # An alias has its origin's words.
-        said = value.__doc__ if isinstance(value, type) or inspect.isroutine(value) else ""
-        what = "the version" if isinstance(value, str) else first_sentence(said)
-        if what:
-            rows.append((f"`{name}`", what))
-        else:
-            types.append(f"`{name}`")
+    names = ", ".join(f"`{name}`" for name in cellblock.__all__)
     methods: list[tuple[str, ...]] = []
     for name, member in inspect.getmembers(cellblock.Broker):
         if name.startswith("_") or is_internal(member):
@@ -296,9 +286,8 @@ def python_section() -> str:
         call = "" if isinstance(member, property) else "()"
         methods.append((f"`Broker.{name}{call}`", first_sentence(inspect.getdoc(member))))
     return (
-        "## Python\n\n`from cellblock import …`; [python-tools.md](python-tools.md) has `tool`.\n\n"
-        + items(rows)
-        + f"\nTypes for annotations: {', '.join(types)}.\n\n"
+        "## Python\n\n`from cellblock import …`; [python-tools.md](python-tools.md) has `tool`; "
+        + f"`help()` explains each name:\n\n{names}\n\n"
         + items(methods)
     )
 

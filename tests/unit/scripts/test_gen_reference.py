@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -75,3 +77,15 @@ def test_what_cannot_be_read_stops_it(source: str) -> None:
         list(GENERATOR.broker_diagnostics("a.py", ast.parse(source)))
     with pytest.raises(GENERATOR.Unreadable):
         list(GENERATOR.sandbox_notices(b"notice(code, message);"))
+
+
+SITE_ROOT: Final = Path(__file__).parents[3]
+SITE: Final = (SITE_ROOT / "scripts/site/mkdocs.yml").read_text()
+
+
+def test_the_menu_and_docs_agree() -> None:
+    menu = re.findall(r"^ +- (\S+\.md)$", SITE.partition("\nnav:\n")[2], re.M)
+    beside = SITE.partition("\nnot_in_nav: |\n")[2].partition("\n\n")[0].split()
+    docs = SITE_ROOT / "docs"
+    pages = [str(file.relative_to(docs)) for file in docs.rglob("*.md")]
+    assert sorted(menu) == sorted(page for page in pages if not any(fnmatch(page, one) for one in beside))
