@@ -164,7 +164,8 @@ class UpstreamSettings(Section):
         own = self.servers.get(server)
         if own is None:
             return self
-        return self.model_copy(update={"call_timeout_ms": own.call_timeout_ms or self.call_timeout_ms})
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
+        return self.model_copy(update=given)
 
 
 Reaction = Literal["off", "warn", "quarantine"]
