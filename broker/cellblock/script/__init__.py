@@ -1,5 +1,4 @@
 """Script reads an agent's source text: its imports, its shape, and the plain JavaScript that a worker gets.
 
-In: the text of one run. Out: what it imports and the module to send, with every position unmoved.
-It may import `apart`, `workers` and `base`. Start at `source`.
+In: the text of one run. Out: what it imports and the module to send, with every position unmoved. Start at `source`.
 """

@@ -1,5 +1,5 @@
-"""File reads a configuration file: its syntax, the formats of other clients, references, and exact positions.
+"""Config reads a configuration file: its syntax, the formats of other clients, references, and exact positions.
 
 In: a file's text. Out: plain data, or problems with their places; `edit` gives the text back with one entry changed.
-It may import `secrets` beside it, and no model of the settings. Start at `syntax`, then `formats`.
+Start at `syntax`, then `formats`.
 """

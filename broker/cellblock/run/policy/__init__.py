@@ -1,5 +1,4 @@
 """Policy decides which tools a client may see and call, and which calls a person must approve.
 
-In: settings, a client's name, a tool. Out: grants, verdicts, questions. It may import `journal`, `apart`, `schemas`,
-`catalog`, `config`, `base`, and `cellblock_worker.base`. Start at `policy`.
+In: settings, a client's name, a tool. Out: grants, verdicts, questions. Start at `policy`.
 """

@@ -1,5 +1,5 @@
 """Python tools are functions of an embedder or a module, offered to scripts as the MCP server `local`.
 
-In: functions marked with `tool`. Out: definitions with JSON Schemas from their signatures, and calls' results. It may
-import `schemas`, `catalog`, `apart`, `config` and `base`. Start at `python_tools`, then `signatures`.
+In: functions marked with `tool`. Out: definitions with JSON Schemas from their signatures, and calls' results. Start
+at `python_tools`, then `signatures`.
 """

@@ -1,5 +1,5 @@
 """Schemas checks values against JSON Schema and explains what does not fit.
 
-In: a schema and a value. Out: nothing, or one fault with its place, a hint and an example.
-It may import `base`. Start at `validation`, then `explain`.
+In: a schema and a value. Out: nothing, or one fault with its place, a hint and an example. Start at `validation`, then
+`explain`.
 """

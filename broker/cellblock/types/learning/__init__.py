@@ -1,6 +1,6 @@
 """Learning observes what tools answer and keeps the shapes of it, merged and fading, as JSON Schemas.
 
-In: results of tool calls, overlays. Out: output schemas, each marked as given or observed. It may import `schemas`,
-`catalog`, `config`, `base`, and `cellblock_worker.base`. Start at `learner`; `offers` holds results that wait,
-`pacing` says which are looked at, `looks` looks, `infer` makes shapes, `memory` and `store` keep them.
+In: results of tool calls, overlays. Out: output schemas, each marked as given or observed. Start at `learner`;
+`offers` holds results that wait, `pacing` says which are looked at, `looks` looks, `infer` makes shapes, `memory` and
+`store` keep them.
 """
