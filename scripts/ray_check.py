@@ -262,7 +262,7 @@ async def by_the_autoscaler(work: Path, books: Books) -> None:
 KILLED: Final = """
 import asyncio, json, sys
 from cellblock import Broker
-from cellblock.base.settings.settings import parse_settings
+from cellblock.app.config.load import parse_settings
 
 async def main() -> None:
     async with Broker(parse_settings(json.loads(sys.argv[1]))) as broker:

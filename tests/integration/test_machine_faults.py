@@ -216,7 +216,7 @@ OUT_OF_DESCRIPTORS = """
 import asyncio, json, os, resource, signal, sys
 from pathlib import Path
 from cellblock import Broker
-from cellblock.base.settings.settings import parse_settings
+from cellblock.app.config.load import parse_settings
 
 async def main():
     config = {"cellblock": {"state_dir": sys.argv[1], "pool": {"warm": 1}}}

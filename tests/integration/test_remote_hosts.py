@@ -261,7 +261,7 @@ LOADED_BROKER = """
 import asyncio, sys
 from pathlib import Path
 from cellblock import Broker, tool
-from cellblock.base.settings.settings import parse_settings
+from cellblock.app.config.load import parse_settings
 
 @tool()
 async def hold() -> str:

@@ -38,7 +38,7 @@ DYING = """
 import asyncio, json, sys
 from pathlib import Path
 from cellblock import Broker, tool
-from cellblock.base.settings.settings import parse_settings
+from cellblock.app.config.load import parse_settings
 
 @tool()
 def read(n: int) -> int:

@@ -252,7 +252,11 @@ class Daemon:
 
         with contextlib.suppress(httpx2.HTTPError):
             async with httpx2.AsyncClient(timeout=CONNECT_SECONDS, trust_env=False) as client:
-                answer = await client.get(urljoin(self.url, "/livez"))
+                try:
+                    answer = await client.get(urljoin(self.url, "/livez"))
+                except httpx2.ConnectError as error:
+                    # Whoever listened has gone meanwhile.
+                    return self._gone(NotThere, _why(error))
             if answer.status_code == 200 and answer.text.startswith("ok"):
                 where = "" if self._state_dir is None else f" in {self._state_dir / FOLDER}"
                 return DaemonUnavailable(
