@@ -135,7 +135,8 @@ class Questions:
         question = OpenQuestion(asked, asyncio.get_running_loop().create_future())
         is_large, was_left = len(asked.request) > MAX_REQUEST_BYTES, self._left.is_set()
         fits = self._open_of(call_id) < MAX_OPEN
-        if not was_left and (said := await self._now(question, live, is_large=is_large)) is not None:
+        is_written_down = fits and not is_large
+        if not was_left and (said := await self._now(question, live, is_written_down)) is not None:
             return said
         if is_large:
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_LARGE)
@@ -146,12 +147,12 @@ class Questions:
         return await self._later(question)
 
     async def _now(
-        self, question: OpenQuestion, live: Live, *, is_large: bool
+        self, question: OpenQuestion, live: Live, is_written_down: bool
     ) -> BaseModel | types.ErrorData | None:
         """Asks the client that is there, and returns its answer; None where whoever answers the run is to be asked."""
         asked, parking = question.asked, self._parking
-        if not is_large:
-            # A larger one cannot be written down, and holds the run in its process.
+        if is_written_down:
+            # One too large or too many holds the run in its process, until it is answered or refused.
             parking.waits(asked)
             self._open.add(question)
         asking = asyncio.ensure_future(live(key_of(asked.id)))
