@@ -36,7 +36,7 @@ from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
 
 if TYPE_CHECKING:
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
 
 logger = logging.getLogger("cellblock.serve")
 
