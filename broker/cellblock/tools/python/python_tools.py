@@ -18,9 +18,15 @@ from cellblock.tools.python.annotations import Hints, annotated_function
 from cellblock.tools.python.signatures import InputForm, read_input, read_output
 from cellblock.tools.python.tool_mark import ToolMark, mark_of
 from cellblock.tools.python.tool_results import ResultForm
-from cellblock.tools.schemas import describe
-from cellblock.tools.schemas.cache import CheckedSchema
-from cellblock.tools.schemas.explain import MAX_POINTER_CHARS, Violation, corrective_hint
+from cellblock.tools.schemas.example import CheckedSchema
+from cellblock.tools.schemas.explain import (
+    MAX_CHARS,
+    MAX_POINTER_CHARS,
+    Violation,
+    corrective_hint,
+    expected_of,
+    received,
+)
 
 _OWN_CHECKS: Final = frozenset({"value_error", "assertion_error"})
 _SHOULD_BE: Final = "Input should be "
@@ -196,7 +202,7 @@ def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Vi
         part = {"type": "string", **_as_dict(part.get("propertyNames"))}
         here = str(path[-1]) if path else ""
     keyword = "propertyNames" if of_key else "required" if kind == "missing" else kind
-    expected = describe.expected_of(part)
+    expected = expected_of(part)
     if kind in _OWN_CHECKS:
         expected = f"{expected} ({said.partition(', ')[2] or said})"
     elif kind == "int_parsing_size":
@@ -207,8 +213,8 @@ def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Vi
     return Violation(
         pointer,
         said,
-        shorten(expected, describe.MAX_CHARS),
-        "nothing" if kind == "missing" else describe.received(here),
+        shorten(expected, MAX_CHARS),
+        "nothing" if kind == "missing" else received(here),
         keyword,
     )
 

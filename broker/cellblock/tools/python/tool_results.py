@@ -16,7 +16,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.offload.light import is_small, weight_of
 from cellblock.base.secrets.safe_text import safe_text
-from cellblock.tools.schemas.boxing import BOX_FIELD, marked_field
+from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
 
 STEP_WEIGHT: Final = 20_000
@@ -54,7 +54,7 @@ class ResultForm:
         self.adapter = adapter
         self._values = Values(_ANY if adapter is None else cast("Schema", adapter.core_schema))
         self._name = name
-        self._field = marked_field(schema)
+        self._field = boxed_field(schema) if schema is not None and BOX_KEY in schema else None
         self._validator = (
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
@@ -163,7 +163,7 @@ class Values:
         is_cut = cuts > 0 and not _is_light(value) and self._may_be_cut(value)
         if not is_cut:
             return self.whole(value)
-        return self._list(value, cuts - 1) if type(value) is list else self._dict(value, cuts - 1)
+        return self._list(value, cuts - 1) if is_array(value) else self._dict(value, cuts - 1)
 
     # ---- inside --------------------------------------------------------------------------------------
 
