@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import signal
 import ssl
@@ -33,6 +32,7 @@ from support.http_daemon import (
     next_message,
     opened,
     said,
+    streaming,
 )
 from support.modern_client import FORMS, TASKS, allowing, ask, message
 from support.postgresql import Postgres
@@ -99,18 +99,6 @@ async def until_known(served: Daemon, status: int) -> None:
 
 def events(served: Daemon, **wanted: Any) -> int:
     return sum(wanted.items() <= event.items() for event in ledger(served.ledger))
-
-
-@contextlib.asynccontextmanager
-async def streaming(
-    served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
-) -> AsyncIterator[asyncio.StreamReader]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.tls)
-    try:
-        writer.write(served.request(method, "/mcp", headers=headers, body=body))
-        yield reader
-    finally:
-        writer.transport.abort()
 
 
 # ---- sessions ----------------------------------------------------------------------------------------
