@@ -25,7 +25,6 @@ from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.pages import KeptRuns, Pages, Servers
-from cellblock.serve.http.parked_pages import ParkedPages
 from cellblock.serve.http.server import HttpFrontend, HttpOptions
 from cellblock.serve.http.token import FILE_NAME
 from cellblock.serve.http.waiting_runs import WaitingRuns
@@ -155,7 +154,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         board = Board(RECENT_RUNS, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
+    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=dashboard.show_scripts)
     return Pages(
         view,
         Metrics(tally, facts),
@@ -164,7 +163,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         servers=Servers(facts, broker.restart_server) if is_own else None,
         kept=KeptRuns(broker.keeper, dashboard, redacted),
         # Members of a team do not answer for each other.
-        parked=ParkedPages(waiting, shows_inputs=dashboard.show_scripts) if is_own else None,
+        parked=waiting if is_own else None,
     )
 
 
