@@ -51,7 +51,7 @@ class RateLimit:
             raise busy(429, wait)
         # A session is at one broker.
         if self._counts is not None and caller is not None and not caller.has_session:
-            self._counts.note(f"requests {client}", partial(self._charge, client))
+            self._counts.note(f"requests {client}", partial(self.charge, client))
 
     def take(self, client: str) -> int:
         """Takes one request from a client's bucket. Returns 0, or the whole seconds after which to ask again."""
@@ -62,7 +62,7 @@ class RateLimit:
         self._buckets[client] = (level - 1.0 if allowed else level, now)
         return 0 if allowed else max(1, math.ceil((1.0 - level) / self._rate))
 
-    def _charge(self, client: str, amount: int) -> None:
+    def charge(self, client: str, amount: int) -> None:
         """Takes what a client has taken elsewhere from its bucket, which may be as far below nothing as it may be
         above: who asks several brokers has one bucket."""
         if (bucket := self._buckets.get(client)) is not None:
