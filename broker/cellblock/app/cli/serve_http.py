@@ -19,8 +19,7 @@ from cellblock.base.secrets.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
 from cellblock.base.tasks import beside
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address

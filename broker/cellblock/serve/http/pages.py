@@ -40,7 +40,7 @@ from cellblock.serve.http.token import SUBJECT
 from cellblock.serve.http.waiting_runs import MAX_BODY_BYTES, NotAnswered, WaitingRuns
 
 if TYPE_CHECKING:
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Scope
 
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
