@@ -19,7 +19,7 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key

@@ -26,7 +26,7 @@ from cellblock.run.events import Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 from support.waits import within
