@@ -37,8 +37,7 @@ from cellblock.serve.mcp.use import add_uses
 from cellblock.serve.outputs.kept import Output
 from cellblock.serve.outputs.kept_outputs import keeping
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
-from cellblock.tools.upstream.pins.pin_store import PinStore
-from cellblock.tools.upstream.pins.pins import Pins
+from cellblock.tools.upstream.pins.pins import Pins, PinStore
 from cellblock.tools.upstream.stderr_log import stderr_log
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay
