@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.keyrings import KEYRING_SECONDS, Keyring, KeyringError
+from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_private, write_private

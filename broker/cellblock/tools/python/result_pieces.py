@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
 
 from cellblock.base.offload.light import weight_of
-from cellblock.base.secrets.safe_text import safe_text
+from cellblock.base.redaction import safe_text
 
 STEP_WEIGHT: Final = 2_000
 """Bounds the values that are checked and dumped at a time: in a millisecond."""

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.offload.light import is_small
-from cellblock.base.secrets.safe_text import safe_text
+from cellblock.base.redaction import safe_text
 from cellblock.tools.python.result_pieces import MAX_UNCUT, Misfit, TooMany, misfit_of, pieces_of
 from cellblock.tools.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.tools.schemas.validation import InputValidator

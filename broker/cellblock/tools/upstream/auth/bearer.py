@@ -14,7 +14,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.errors import LoginEnded, login_hint
 from cellblock.tools.upstream.auth.exchange import known_error_in

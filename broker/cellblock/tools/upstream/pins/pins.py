@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.definitions import ToolDefinition, canonical, digest
 
