@@ -19,7 +19,7 @@ import pytest
 from mcp import Client, MCPError
 
 from support.asking_client import connect, stdio
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
@@ -322,18 +322,6 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, **SECTION)
     script = tmp_path / "large.js"
     script.write_text(LARGE, encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(
-            str(forked_cellblock()),
-            "run",
-            str(script),
-            "--config",
-            str(config),
-            "--state-dir",
-            str(tmp_path / "s"),
-        ),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await within(process.communicate(), 60)
-    assert f'"id": {ROWS - 1}' in output.decode() or f'"id":{ROWS - 1}' in output.decode()
+    done = await cellblock("run", script, "--config", config, "--state-dir", tmp_path / "s")
+    assert json.loads(done.out)["result"][-1]["id"] == ROWS - 1
     assert not (tmp_path / "s" / "outputs.sqlite3").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import entry, forked_server, ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
 from support.processes import workers_of
@@ -111,15 +110,9 @@ def events(served: Daemon, event: str) -> list[Any]:
 
 
 async def command(folder: Path, *words: str, code: int = 0) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), *words, "--config", str(folder / "cellblock.json")),
-        *("--state-dir", str(folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == code, (out, err)
-    return (out if code == 0 else err).decode()
+    done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
 
 
 async def parked(served: Daemon) -> list[str]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 
 from cellblock.base.state_dir import JOURNALS
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
 from support.processes import workers_of
@@ -74,17 +73,10 @@ async def back(
 
 
 async def command(folder: Path, *words: str, code: int = 0, config: bool = True) -> str:
-    process = await asyncio.create_subprocess_exec(
-        str(forked_cellblock()),
-        *words,
-        *(("--config", str(folder / "cellblock.json")) if config else ()),
-        *("--state-dir", str(folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == code, (out, err)
-    return (out if code == 0 else err).decode()
+    options = ("--config", folder / "cellblock.json") if config else ()
+    done = await cellblock(*words, *options, "--state-dir", folder / "s")
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
 
 
 async def parked(folder: Path) -> list[dict[str, Any]]:

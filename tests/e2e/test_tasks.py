@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from cellblock.app.cli.main import main
-from support.cellblock_zygote import forked_cellblock
+from support.commands import piped
 from support.entries import ledger
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, said
 from support.waits import until, within
@@ -300,27 +299,19 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path
     """Through `connect`, which gives the daemon the headers that its client need not know."""
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served, TASKS)
-        relay = await asyncio.create_subprocess_exec(
-            *(str(forked_cellblock()), "connect", "--url", served.url, "--state-dir", str(tmp_path / "s")),
-            *("--config", str(tmp_path / "cellblock.json")),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-        )
-        assert relay.stdin is not None and relay.stdout is not None
-        try:
+        words = ("connect", "--url", served.url, "--state-dir", tmp_path / "s")
+        async with piped(*words, "--config", tmp_path / "cellblock.json") as relay:
 
             async def ask(method: str, **params: Any) -> dict[str, Any]:
-                assert relay.stdin is not None and relay.stdout is not None
-                relay.stdin.write(ann.body(method, params) + b"\n")
-                answer = json.loads(await within(relay.stdout.readline()))
+                relay.send(ann.body(method, params) + b"\n")
+                answer = await relay.answer()
                 assert "result" in answer, answer
                 return answer["result"]
 
             task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
             assert task["resultType"] == "task"
             stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-            relay.stdin.write(json.dumps(stop).encode() + b"\n")
+            relay.send(stop)
             name = task["taskId"]
             assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
             await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
@@ -328,9 +319,6 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path
             assert waits["inputRequests"].keys() == {"question-3"}
             await ask("tasks/cancel", taskId=name)
             assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
-        finally:
-            relay.stdin.close()
-            await within(relay.wait())
 
 
 async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ ROOT: Final = SERVERS.parents[1]
 CATALOGS: Final = ROOT / "tests" / "fixtures" / "catalogs"
 TRACKER: Final = {
     "command": sys.executable,
-    "args": ["-I", str(ROOT / "broker" / "cellblock" / "cli" / "demo" / "tracker.py")],
+    "args": ["-I", str(ROOT / "broker" / "cellblock" / "app" / "cli" / "demo" / "tracker.py")],
 }
 
 TEXT: Final = {"type": "string"}
