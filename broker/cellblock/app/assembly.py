@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.app.machine import unavailable
 from cellblock.base import count_rows
+from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from cellblock.fleet.shared_state import SharedState
     from cellblock.pool.start import Terms, Workers
     from cellblock.record.journals import Journals
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
@@ -98,9 +99,14 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     state = settings.cellblock.state
     if not state.is_shared:
         return LocalStore(settings.state_dir, state.keys)
-    from cellblock.fleet.postgresql import PostgresServer
-    from cellblock.fleet.shared_state import SharedState
-
+    try:
+        from cellblock.fleet.postgresql import PostgresServer
+        from cellblock.fleet.shared_state import SharedState
+    except ImportError as error:
+        raise ConfigError(
+            f"state.url names a PostgreSQL, and its driver is not installed ({error.name}).",
+            hint="pip install 'cellblock[postgresql]'",
+        ) from None
     return SharedState(PostgresServer(state.url), state.keys)
 
 
@@ -153,7 +159,7 @@ async def start_reach(
     from cellblock.observe.watchers import start_watchers
     from cellblock.pool.start import Workers
     from cellblock.record.journals import Journals
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
     from cellblock.run.looks_apart import LargeLooks

@@ -15,17 +15,15 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.reload import following
 from cellblock.app.cli.signals import Hangups
 from cellblock.app.cli.streams import say
-from cellblock.base.secrets.redaction import redacting
+from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
 from cellblock.base.tasks import beside
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.pages import KeptRuns, Pages, Servers
-from cellblock.serve.http.parked_pages import ParkedPages
 from cellblock.serve.http.server import HttpFrontend, HttpOptions
 from cellblock.serve.http.token import FILE_NAME
 from cellblock.serve.http.waiting_runs import WaitingRuns
@@ -155,7 +153,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         board = Board(RECENT_RUNS, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
+    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=dashboard.show_scripts)
     return Pages(
         view,
         Metrics(tally, facts),
@@ -164,7 +162,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         servers=Servers(facts, broker.restart_server) if is_own else None,
         kept=KeptRuns(broker.keeper, dashboard, redacted),
         # Members of a team do not answer for each other.
-        parked=ParkedPages(waiting, shows_inputs=dashboard.show_scripts) if is_own else None,
+        parked=waiting if is_own else None,
     )
 
 

@@ -13,8 +13,7 @@ import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.secrets.redaction import Redactor
-from cellblock.base.secrets.safe_text import safe_text
+from cellblock.base.redaction import Redactor, safe_text
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import shown_line

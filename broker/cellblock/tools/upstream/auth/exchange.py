@@ -21,8 +21,7 @@ from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback
-from cellblock.base.secrets.redaction import REDACTED
-from cellblock.base.secrets.safe_text import safe_text
+from cellblock.base.redaction import REDACTED, safe_text
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.tls import tls_context

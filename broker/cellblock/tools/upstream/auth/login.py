@@ -18,7 +18,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.redaction import Redactor, guard_loggers
+from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.store import Store

@@ -10,7 +10,7 @@ from typing import Final
 import httpx2
 from mcp.shared.auth import OAuthToken
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.bearer import Login

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import NotShared, Stamp
 from cellblock.base.store import Store

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import OutputSettings
