@@ -164,7 +164,7 @@ async def start_reach(
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
     from cellblock.run.looks_apart import LargeLooks
-    from cellblock.tools.upstream.pins.pin_store import PinStore
+    from cellblock.tools.upstream.pins.pins import PinStore
     from cellblock.tools.upstream.pins.review import Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins

@@ -21,7 +21,7 @@ from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import HostLink, Pool
 from cellblock.pool.router import RouterLink
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.scheduling.warm_target import boots_at_once
+from cellblock_worker.host.warm_target import boots_at_once
 from cellblock_worker.worker.reuse import ReuseBounds
 
 SILENCE_CHECK_SECONDS: Final = 1.0

@@ -23,10 +23,9 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.base.visible_text import spelled_out
+from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.tools.upstream.pins.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import kept_logins
 

@@ -19,7 +19,7 @@ from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.older import BY_SERVER_BEFORE
 from cellblock.base.settings.problems import SECTION_KEY, dotted
 from cellblock.base.settings.settings import BY_SERVER

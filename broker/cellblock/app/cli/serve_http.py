@@ -15,7 +15,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.reload import following
 from cellblock.app.cli.signals import Hangups
 from cellblock.app.cli.streams import say
-from cellblock.base.secrets.redaction import redacting
+from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
 from cellblock.base.tasks import beside

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.catalog.requests import SUBSCRIBE, Kind

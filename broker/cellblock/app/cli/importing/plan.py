@@ -24,8 +24,8 @@ from cellblock.app.config.entry_keys import slip_hint, slips
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object, mapped
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.loopback import is_loopback
-from cellblock.base.secrets.named_secrets import NamedSecrets
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
 from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS, ServerConfig

@@ -16,8 +16,14 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import Stamp
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import ToolDefinition, left_out, shown
-from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.tools.upstream.pins.pins import (
+    Difference,
+    PinError,
+    Pins,
+    PinStore,
+    fingerprint,
+    first_pins,
+)
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
