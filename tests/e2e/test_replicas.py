@@ -61,7 +61,7 @@ def section() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that park a run before its client hears the question."""
-    kept = {"outputs": {"inline_bytes": 1024}}
+    kept = {"frontend": {"inline_bytes": 1024}}
     async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(), **kept) as found:
         yield found
 

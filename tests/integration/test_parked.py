@@ -18,12 +18,13 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.offload.budget import CLIENT_BYTES
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on, journal, keeper
+from cellblock.record import going_on, journal
+from cellblock.record import kept as keeping
+from cellblock.record.journal import JournalRoom, NoRoom
 from cellblock.record.journals import Journals, open_store
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
-from cellblock.record.room import JournalRoom, NoRoom
 from cellblock.record.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
@@ -447,7 +448,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
 ) -> None:
     run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
     room, refused = JournalRoom(), 0
-    for module in (journal, keeper):
+    for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
     monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.01)
     taken = Keeper.taken

@@ -10,8 +10,9 @@ import pytest
 from cellblock import Broker, tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import MIB
-from cellblock.record import journal, keeper
-from cellblock.record.room import JournalRoom
+from cellblock.record import journal
+from cellblock.record import kept as keeping
+from cellblock.record.journal import JournalRoom
 from support.entries import entry, for_tests, forked_server
 from support.params import mostly
 from support.processes import workers_of
@@ -44,7 +45,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     room = JournalRoom(MIB, MIB)
-    for module in (journal, keeper):
+    for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},

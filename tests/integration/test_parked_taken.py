@@ -17,11 +17,12 @@ from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.base.questions import QuestionId
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on, moves
+from cellblock.record import going_on
+from cellblock.record import store as store_module
+from cellblock.record.journal import NoRoom
 from cellblock.record.journals import open_store
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import Place
-from cellblock.record.room import NoRoom
 from cellblock.record.store import JournalStore
 from cellblock.run.caller import Caller
 from support.local_tools import MADE, read, write
@@ -167,7 +168,7 @@ async def test_runs_without_room_leave_others_their_turn(
         return taken(self, store, run_id, take)
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)
-    monkeypatch.setattr(moves, "MAX_DUE", 1)
+    monkeypatch.setattr(store_module, "MAX_DUE", 1)
     monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
     async with broker_on(tmp_path) as made:
         assert (await response_of(made, second)).result == {"result": 10}

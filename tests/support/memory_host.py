@@ -28,7 +28,7 @@ from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.catalog.outputs import stated_output
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.types.discovery import DiscoveryCache

@@ -20,12 +20,11 @@ from cellblock.base.questions import Answer, QuestionId
 from cellblock.base.settings.journal import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import opened_journals
 from cellblock.record.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.record.store import JournalStore
-from cellblock.run.hook import KeptRun
-from cellblock.run.parked import Parked
+from cellblock.run.hook import KeptRun, Parked
 from cellblock.run.policy.asking import Verdict
 from cellblock.tools.catalog.model import Catalog
 

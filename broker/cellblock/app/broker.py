@@ -27,7 +27,7 @@ from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 if TYPE_CHECKING:
     from cellblock.base.questions import Answer, QuestionId, Reply
     from cellblock.observe.collector import MetricsCollector
-    from cellblock.observe.tally import Tally
+    from cellblock.observe.metrics import Tally
     from cellblock.observe.view import BrokerFacts
     from cellblock.record.views import ParkedRun
     from cellblock.serve.agent_tool import AgentTool, Api, ToolAnswer
@@ -300,7 +300,7 @@ class Broker(Parts):
     def metrics_collector(self) -> MetricsCollector:
         """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
         from cellblock.observe.collector import MetricsCollector
-        from cellblock.observe.tally import Tally
+        from cellblock.observe.metrics import Tally
 
         if self._tally is None:
             self._tally = Tally()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cellblock.observe.view import BrokerFacts
     from cellblock.pool.start import Workers
     from cellblock.record.journal import Journal
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry

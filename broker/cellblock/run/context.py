@@ -14,7 +14,7 @@ from cellblock.run.policy.asking import Approver
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import Limits
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import Requester
 from cellblock.types.discovery import Discovery

@@ -111,7 +111,7 @@ class DirectCall:
             return
         with contextlib.suppress(ScriptError):
             found = await result_of(result, self._server.server_id, self._tool, max_bytes)
-            learner.offer(self._server.config_name, self._tool, found.kind, found.body, found.value)
+            learner.offer(self._server.config_name, self._tool, found.kind, found.body)
 
     def _response(self) -> RunResponse:
         facts = self._facts

@@ -11,11 +11,10 @@ from cellblock.base.json import is_object
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
-from cellblock.run.hook import Recorded, RunJournal, Stop, diverged
+from cellblock.run.hook import Recorded, RunJournal, Stop, diverged, without_place
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
-from cellblock.run.script_events import without_place
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES

@@ -10,7 +10,7 @@ from cellblock.base.questions import ParkedQuestion
 from cellblock.run.calls import CallCounts
 from cellblock.run.events import CallFacts
 from cellblock.run.failure import memory_limit
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Parked
 from cellblock.run.request import Limits
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Parked
 from cellblock.run.policy.asking import Question
 from cellblock.run.policy.rules import RunRules
 

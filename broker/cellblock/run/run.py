@@ -9,7 +9,7 @@ from typing import Final
 from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
-from cellblock.run.hook import STOPPED, KeptRun
+from cellblock.run.hook import CANCELLED, STOPPED, KeptRun
 from cellblock.run.journaled import journaled
 from cellblock.run.outcome import (
     call_limit,
@@ -22,7 +22,6 @@ from cellblock.run.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.run.parked import CANCELLED
 from cellblock.run.parking import Parking, parked_state
 from cellblock.run.queries import MAX_QUERIES, Queries
 from cellblock.run.questions import Questions

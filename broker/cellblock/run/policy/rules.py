@@ -15,8 +15,7 @@ from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import QuestionId
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.run.policy.counts import Quotas
-from cellblock.run.policy.effects import effect_of
-from cellblock.run.policy.grants import Grants
+from cellblock.run.policy.grants import Grants, effect_of
 from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
 

@@ -21,7 +21,7 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.database import StoreError
-from cellblock.run.parked import CANCELLED
+from cellblock.run.hook import CANCELLED
 from cellblock.run.response import RunResponse
 from cellblock.serve.client import Context, OwnerOf
 from cellblock.serve.mcp.approvals import answers_in, parked_requests

@@ -26,7 +26,7 @@ from cellblock.run.events import Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 from support.waits import within
@@ -56,7 +56,7 @@ class Calls:
         )
         self.calls = ToolCalls(context, self._reply, always, free_clock())
 
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
         """Takes a result, as a learner does."""
         self.learnt.append(body)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.record.journal import MAX_BYTES, Journal
+from cellblock.record.journal import MAX_BYTES, Journal, JournalRoom
 from cellblock.record.recording import RecordedCall
-from cellblock.record.room import JournalRoom
 from cellblock.run.hook import REFUSED_FOR_NOW
 from cellblock.run.journaled import MAX_EVENT_BYTES
 from cellblock.run.policy.asking import Verdict

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from cellblock.record.moves import MAX_ADOPTED
-from cellblock.run.parked import CANCELLED
+from cellblock.record.store import MAX_ADOPTED
+from cellblock.run.hook import CANCELLED
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.states import State
 from cellblock_worker.wire import protocol

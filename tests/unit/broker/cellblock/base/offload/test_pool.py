@@ -24,7 +24,7 @@ from cellblock.base.offload.light import LIGHT_BYTES, LIGHT_CONTAINERS, is_light
 from cellblock.base.offload.pool import Apart, Bill
 from cellblock.base.offload.raw import TOKEN_START, Splices
 from cellblock.base.offload.task import ApartFailed, Task, TookTooLong
-from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
+from cellblock_worker.confinement.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
 from support.processes import gone
 from support.waits import until, within

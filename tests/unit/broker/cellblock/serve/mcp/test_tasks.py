@@ -17,7 +17,7 @@ from mcp import MCPError
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
 from cellblock.record.views import ParkedStatus
-from cellblock.run.parked import CANCELLED, LOST
+from cellblock.run.hook import CANCELLED, LOST
 from cellblock.run.response import RunResponse
 from cellblock.serve.client import Owner
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
