@@ -86,7 +86,7 @@ async def learn(learner: Learner, server: ServerEntry, tool: ToolEntry, result: 
         return
     with contextlib.suppress(ScriptError):
         found = await result_of(result, server.server_id, tool, max_bytes)
-        learner.offer(server.config_name, tool, found.kind, found.body, found.value)
+        learner.offer(server.config_name, tool, found.kind, found.body)
 
 
 def _response(facts: CallFacts) -> RunResponse:

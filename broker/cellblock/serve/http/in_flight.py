@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final, cast
 
@@ -102,6 +103,10 @@ class InFlight:
         if self.draining:
             raise busy(503, RETRY_SECONDS)
 
+    async def nothing_new(self, _: Scope) -> None:
+        """Refuses all while the daemon drains (a guard)."""
+        self.check_open()
+
     def await_no_longer(self, exchange: Exchange) -> None:
         """Leaves out of draining an exchange that is over, or lasts for as long as its client likes."""
         self._exchanges.discard(exchange)
@@ -197,12 +202,34 @@ class Drained:
             await self.app(scope, receive, send)
 
 
-class NothingNew:
-    """Refuses all while the daemon drains."""
+class Activity:
+    """Knows for how long nobody has asked for anything, or has a stream open."""
 
-    def __init__(self, app: ASGIApp, in_flight: InFlight) -> None:
-        self.app, self.in_flight = app, in_flight
+    def __init__(self) -> None:
+        self._open = 0
+        self._seen_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self._open else time.monotonic() - self._seen_at
+
+    def begin(self) -> None:
+        self._open += 1
+
+    def end(self) -> None:
+        self._open -= 1
+        self._seen_at = time.monotonic()
+
+
+class Seen:
+    """Notes requests as activity."""
+
+    def __init__(self, app: ASGIApp, activity: Activity) -> None:
+        self.app, self.activity = app, activity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.in_flight.check_open()
-        await self.app(scope, receive, send)
+        self.activity.begin()
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.activity.end()

@@ -13,8 +13,9 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import mcp_types as types
 import uvicorn
@@ -32,27 +33,29 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.http import HttpSettings
 from cellblock.base.settings.sections import MIB
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import at_most, end_tasks
 from cellblock.serve.client import Context
-from cellblock.serve.http.activity import Activity, Seen
-from cellblock.serve.http.address import MCP_PATH, Address, config_mark
-from cellblock.serve.http.bodies import Memory, WholeBody
-from cellblock.serve.http.caller import Authenticated, Authenticator, NoNamedTokens
-from cellblock.serve.http.certificate import check_certificate
-from cellblock.serve.http.connection import connections_bounded_by
-from cellblock.serve.http.connections import ConnectionLimit, Connections
-from cellblock.serve.http.in_flight import Drained, Exchange, InFlight, NothingNew, owner_of
+from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
+from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
+from cellblock.serve.http.caller import Authenticator
+from cellblock.serve.http.connections import BoundedConnection, Connections
+from cellblock.serve.http.guards import (
+    Guarded,
+    mcp_methods,
+    no_named_tokens,
+    one_length,
+    own_site,
+    trusted_hosts,
+    trusted_origins,
+)
+from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.logins import Logins
-from cellblock.serve.http.methods import McpMethods
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
-from cellblock.serve.http.pages import Guards, Pages, SignedIn
-from cellblock.serve.http.public import public_routes
-from cellblock.serve.http.rates import RateLimit, Rates
+from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
+from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
-from cellblock.serve.http.spliced import Spliced
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
-from cellblock.serve.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.outputs.kept_outputs import keeping
@@ -62,7 +65,7 @@ from cellblock.serve.stdio.socket_front import SocketFront
 logger = logging.getLogger("cellblock.serve")
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Bounds the request line and all headers that come in several pieces, one of which has 256 KiB at most; tokens of
+"""Bounds the request line and all headers, but for the last piece of them, which has 16 KiB at most; tokens of
 authorization servers take a few KiB."""
 
 MAX_BODY_BYTES: Final = 8 * MIB
@@ -177,8 +180,6 @@ class HttpFrontend:
         self._connections = Connections(self._max_connections, self._max_connections)
         self._sessions = Sessions(most, most, SESSION_IDLE_SECONDS)
         self._memory = Memory(self._max_held_bytes, self._max_held_bytes)
-        rate = settings.requests_per_second
-        self._rates = Rates(rate, max(1, round(rate * BURST_SECONDS)))
         self._activity, self._in_flight = Activity(), InFlight()
         # Not idle before it serves.
         self._activity.begin()
@@ -335,7 +336,8 @@ class HttpFrontend:
         finally:
             web.should_exit = web.force_exit = True
             await end_tasks(serving, fresh)
-            await _cancelled(web.server_state.tasks)
+            async with at_most(CLOSE_SECONDS):
+                await end_tasks(*web.server_state.tasks)
             self._socket.close()
         return drained
 
@@ -402,39 +404,31 @@ class HttpFrontend:
         oauth = self._settings.oauth
         counts = service.counts if service.store.is_shared else None
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
-        authenticated = Middleware(Authenticated, authenticator)
-        connections = Middleware(ConnectionLimit, self._connections)
-        rates = Middleware(RateLimit, self._rates, counts)
+        known, connections = authenticator.authenticate, self._connections.check
+        rate = self._settings.requests_per_second
+        rates = RateLimit(rate, max(1, round(rate * BURST_SECONDS)), counts).check
         seen = Middleware(Seen, self._activity)
 
         def browser(logins: Logins) -> list[Middleware]:
-            signed_in = Middleware(SignedIn, logins, authenticator)
-            return [own_site, signed_in, Middleware(NoNamedTokens), connections, rates, seen]
+            one = signed_in(logins, authenticator)
+            return [Middleware(Guarded, own_site, one, no_named_tokens, connections, rates), seen]
 
-        own_site = Middleware(OwnSite)
         guards = Guards(
-            open=[own_site, rates],
-            token=[own_site, authenticated, connections, rates],
-            owner=[own_site, authenticated, Middleware(NoNamedTokens), connections, rates, seen],
+            open=[Middleware(Guarded, own_site, rates)],
+            token=[Middleware(Guarded, own_site, known, connections, rates)],
+            owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
             browser=browser,
-            decision=[Middleware(NothingNew, self._in_flight)],
+            decision=[Middleware(Guarded, self._in_flight.nothing_new)],
         )
         # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
         # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
         mcp_guards = [
-            authenticated,
+            Middleware(Guarded, known),
             seen,
-            Middleware(McpMethods, config_mark(self._options.config), self._in_flight),
-            connections,
+            Middleware(Guarded, mcp_methods(config_mark(self._options.config), self._in_flight), connections),
             Middleware(SessionLimit, self._sessions),
-            rates,
-            Middleware(
-                WholeBody,
-                MAX_BODY_BYTES,
-                BODY_SECONDS,
-                self._memory,
-                service.apart,
-            ),
+            Middleware(Guarded, rates),
+            Middleware(WholeBody, MAX_BODY_BYTES, BODY_SECONDS, self._memory, service.apart),
             Middleware(Drained, self._in_flight),
             *([Middleware(SessionNames, broker)] if broker else []),
             Middleware(Spliced, splices),
@@ -442,26 +436,25 @@ class HttpFrontend:
         return Router(
             [
                 Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
-                *public_routes(self._in_flight, ready, trouble, oauth, [rates]),
+                *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
                 *(pages.routes(guards) if pages is not None else ()),
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.
-            default=Authenticated(_not_found, authenticator),
+            default=Guarded(_not_found, known),
             # What can be read in two ways goes before anything is believed, and a hostile page before any answer.
             middleware=[
                 Middleware(Refusals),
-                Middleware(OneLength),
-                Middleware(TrustedHosts, self._hosts),
-                Middleware(TrustedOrigins, self._origins),
+                Middleware(Guarded, one_length, trusted_hosts(self._hosts), trusted_origins(self._origins)),
             ],
         )
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options
+        connection: Any = partial(BoundedConnection, self._connections, HEADER_SECONDS)
         config = uvicorn.Config(
             app,
-            http=connections_bounded_by(HEADER_SECONDS, self._connections),
+            http=connection,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",
@@ -503,12 +496,3 @@ def cancellations_unsaid() -> Generator[None]:
         yield
     finally:
         log.removeFilter(is_said)
-
-
-async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancels requests that are still being answered."""
-    left = set(tasks)
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=CLOSE_SECONDS)

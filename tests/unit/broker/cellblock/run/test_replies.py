@@ -35,7 +35,7 @@ from cellblock.run.media import Media, taken_out
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse
 from cellblock.serve.client import Owner
-from cellblock.serve.http.spliced import Spliced
+from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.outputs import run_output
 from cellblock.serve.outputs.kept_outputs import KeptOutputs
 from cellblock.serve.outputs.run_output import tool_result
