@@ -21,6 +21,7 @@ from cellblock.record.rows import Head
 from cellblock.run.response import RunResponse
 from support.cellblock_zygote import forked_python, started
 from support.local_tools import IMPORTS, MADE, read, write
+from support.opened_journals import heads_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
@@ -160,7 +161,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
     async with asyncio.timeout(60):
         while True:
             await asyncio.sleep(0.02)
-            for head in await broker.parked_runs._journals.heads():
+            for head in await heads_of(broker.parked_runs._journals):
                 if head.state == state:
                     return head
 
@@ -196,7 +197,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
             found = None
             while found is None:
                 await asyncio.sleep(0.02)
-                (head,) = await store._journals.heads()
+                (head,) = await heads_of(store._journals)
                 found = await store.outcome(head.id)
             return found
 

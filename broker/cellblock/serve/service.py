@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cellblock.base.settings.schemas import SchemaSettings
 from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy

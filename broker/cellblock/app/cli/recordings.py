@@ -60,7 +60,7 @@ def record(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 async def _record(
     parsed: argparse.Namespace, settings: Settings, code: str, grants: dict[str, Any] | None
 ) -> int:
-    journal = Journal.recording()
+    journal = Journal()
     exit_code = await run_script(parsed, settings, code, grants, journal)
     try:
         recording = journal.snapshot()

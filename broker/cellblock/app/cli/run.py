@@ -24,8 +24,7 @@ from cellblock.base.json import is_object
 from cellblock.base.settings.settings import Settings
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.journal import Journal
-from cellblock.run.caller import Caller
-from cellblock.run.policy.asking import COMMAND_LINE, Grantee
+from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.request import read_request, request_of
 from cellblock.tools.catalog.model import Catalog
 

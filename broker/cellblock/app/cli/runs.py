@@ -22,10 +22,9 @@ from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.record.journals import open_store
-from cellblock.record.pieces import recording_in
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
-from cellblock.record.rows import Head, Piece
+from cellblock.record.rows import Head, Piece, recording_in
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import NO_END, head_data, shown

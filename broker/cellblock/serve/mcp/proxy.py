@@ -28,8 +28,7 @@ from cellblock.base.json import is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
 from cellblock.base.offload.raw import Splices
-from cellblock.run.caller import Caller
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.serve.client import Context, OwnerOf
 from cellblock.serve.mcp.granted import Granted
 from cellblock.serve.mcp.held_calls import HeldCalls
