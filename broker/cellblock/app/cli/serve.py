@@ -17,7 +17,7 @@ from cellblock.app.cli.loading import config_used, settings_of, warn
 from cellblock.app.cli.reload import following
 from cellblock.app.cli.signals import Hangups
 from cellblock.app.cli.streams import say
-from cellblock.app.first_collection import FirstCollection
+from cellblock.app.process_memory import FirstCollection
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir
