@@ -1,7 +1,7 @@
 """What a broker does about the memory of its process.
 
 What start-up makes stays, and Python's collector goes through all of it once when enough has been added: some 50 to
-100 ms in which no run goes on. That is done in an idle moment after the start instead. In a process of the broker's own,
+100 ms in which no run goes on. That is done in an idle moment after the start. In a process of the broker's own,
 later collections leave it out, and large blocks of memory go back to the system as soon as they are free.
 
 Large bodies come and go, in several threads, and glibc keeps most of what they leave between what stays: a third of the
