@@ -17,7 +17,7 @@ from cellblock.app.cli.arguments import DEFAULT_ADDRESS
 from cellblock.app.cli.config_file import OwnFile, real_path
 from cellblock.app.cli.importing.entries import Found
 from cellblock.app.cli.importing.known import CLIENTS
-from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.references import input_variable
