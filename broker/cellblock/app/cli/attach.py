@@ -22,8 +22,8 @@ from cellblock.app.cli.loading import reading, warn
 from cellblock.app.cli.streams import say, write_data, write_json
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.settings.plain_state_dir import default_state_dir, plain_state_dir
-from cellblock.base.state_dir import DAEMON_LOG, LOGS
+from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir
 from cellblock.base.terminal import harmless
 from cellblock.serve.http.address import config_mark
 from cellblock.serve.stdio.connect import relay_stdio
@@ -84,7 +84,7 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
     """
     folder: Path | None = parsed.state_dir
     if folder is None:
-        folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
+        folder = default_state_dir() if parsed.config is None else _plain_state_dir(parsed.config)
     return _needed(parsed)[0].state_dir if folder is None else folder.absolute()
 
 
@@ -321,3 +321,23 @@ def _write(text: str) -> None:
     if text:
         write_data(harmless(text))
         sys.stdout.flush()
+
+
+def _plain_state_dir(path: str) -> Path | None:
+    """Returns where a file says that state is kept, or the default; None where that takes more than reading it: the
+    file is wrong, or the value is none or has a reference.
+
+    Importing the models of settings takes longer than a `connect` has before its client's first answer.
+    """
+    file = Path(path)
+    try:
+        raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
+    except (OSError, UnicodeDecodeError, SyntaxFault):
+        return None
+    section: Any = raw.get("cellblock", {}) if is_object(raw) else None
+    if not is_object(section):
+        return None
+    given = section.get("state_dir")
+    if given is None:
+        return default_state_dir()
+    return Path(given) if isinstance(given, str) and "$" not in given else None

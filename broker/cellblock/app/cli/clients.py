@@ -1,4 +1,4 @@
-"""The commands `install` and `import`: Cellblock into MCP clients' own files, or out of them; and their servers here."""
+"""The commands `install` and `import`: Cellblock into MCP clients' own files or out of them, their servers here."""
 
 from __future__ import annotations
 
@@ -217,10 +217,10 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
         style = _DIFFERENCE_SIGNS.get(line[:1])
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
-        restrictions = one.found.conversion.restrictions if one.fate == "added" else ()
+        restrictions = one.found.restrictions if one.fate == "added" else ()
         lines += [f"  {one.found.name}: restricted as there: {told}" for told in restrictions]
-        if one.fate == "added" and one.found.conversion.left:
-            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.conversion.left)}")
+        if one.fate == "added" and one.found.left:
+            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.left)}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
         lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
     lines += [
@@ -330,9 +330,9 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
         name = dotted([step.found.name])
         why = f"; {step.why}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
-        restrictions = step.found.conversion.restrictions if step.fate == "added" else ()
+        restrictions = step.found.restrictions if step.fate == "added" else ()
         lines += [f"      restricted as there: {told}" for told in restrictions]
-        if step.fate == "added" and (left := step.found.conversion.left):
+        if step.fate == "added" and (left := step.found.left):
             lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
     if plan.values:
         lines += [

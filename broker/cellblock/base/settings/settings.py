@@ -13,7 +13,6 @@ from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.hosts import HostSettings
 from cellblock.base.settings.older import in_new_form
-from cellblock.base.settings.plain_state_dir import default_state_dir
 from cellblock.base.settings.policy import PolicySettings
 from cellblock.base.settings.problems import SECTION_KEY, Faults, Problem, nearest
 from cellblock.base.settings.sections import (
@@ -38,6 +37,7 @@ from cellblock.base.settings.sections import (
 )
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.settings.state import Journal, JournalSettings, StateSettings
+from cellblock.base.state_dir import default_state_dir
 
 TypecheckMode = Literal["off", "after", "before"]
 
