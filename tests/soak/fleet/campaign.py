@@ -50,8 +50,9 @@ LEFT_SECONDS: Final = 30.0
 THREADS: Final = 40
 """Wait for parts, and for the database."""
 
-ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE"}
-"""Names how runs of a fleet may end without a result: where all hosts are away, there is no place for long."""
+ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE", "RUN_NOT_PARKED"}
+"""Names how runs of a fleet may end without a result: where all hosts are away, there is no place for long, and where
+PostgreSQL is, a run that waits cannot be written down."""
 
 
 class Campaign:
