@@ -128,6 +128,7 @@ async def test_two_processes_that_renew_at_once_do_not_lose_the_login(tmp_path: 
         assert not place.events("refresh reused")
 
 
+@pytest.mark.thorough
 async def test_two_brokers_that_share_a_login_renew_it_once(
     tmp_path: Path, postgres: Postgres, postgres_url: str
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.place import Place

@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.mcp.opening import left_out, listed_within
 from cellblock.serve.service import FrontConfig
@@ -83,7 +83,7 @@ def _where_texts_are_parsed(config: FrontConfig, granted: Catalog | None) -> str
     """Returns the servers for which that holds, and the exceptions."""
     rules = config.schemas
     paths = module_paths([*config.servers, "local"])
-    everywhere = rules.unwrap == "json"
+    everywhere = rules.unwrap[ALL] == "json"
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
