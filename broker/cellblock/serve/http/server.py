@@ -56,9 +56,9 @@ from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
+from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.outputs.kept_outputs import keeping
 from cellblock.serve.service import RunService
 from cellblock.serve.stdio.socket_front import SocketFront
 
