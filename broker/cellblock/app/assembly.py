@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.app.machine import unavailable
 from cellblock.base import count_rows
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
@@ -87,7 +87,7 @@ def front_config(settings: Settings) -> FrontConfig:
         settings.state_dir,
         section.frontend,
         section.limits,
-        section.outputs,
+        OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces.endpoint is not None,
@@ -132,6 +132,7 @@ def host_terms(section: CellblockSettings) -> Terms:
         section.max_message_bytes,
         section.limits.max_memory_bytes.maximum // MIB,
         section.isolation,
+        section.seccomp,
         reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
     )
 
@@ -163,7 +164,7 @@ async def start_reach(
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
     from cellblock.run.looks_apart import LargeLooks
-    from cellblock.tools.upstream.pins.pin_store import PinStore
+    from cellblock.tools.upstream.pins.pins import PinStore
     from cellblock.tools.upstream.pins.review import Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
@@ -189,7 +190,7 @@ async def start_reach(
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
-    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
+    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation != "off")
     stack.push_async_callback(apart.close)
     learner.look_apart(LargeLooks(apart).observe)
     registry = Registry(
@@ -244,7 +245,10 @@ async def start_executor(
     checker = None
     if section.typecheck != "off":
         checker = TypeChecker(
-            section.isolation, outputs=reach.outputs, revision=lambda: reach.outputs.revision
+            section.isolation,
+            seccomp=section.seccomp,
+            outputs=reach.outputs,
+            revision=lambda: reach.outputs.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

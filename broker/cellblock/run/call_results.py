@@ -16,15 +16,13 @@ from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.heavy import heavy_value
-from cellblock.types.learning.sample import UNREAD
 
 
 class FoundResult(NamedTuple):
-    """Holds what the script gets, which rule gave it, and what the JSON was made of, where that is here."""
+    """Holds what the script gets, and which rule gave it."""
 
     body: bytes
     kind: ResultKind
-    value: Any
 
 
 async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
@@ -46,7 +44,7 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         if heavy is not None:
             if heavy.no_form is not None:
                 raise _no_form(tool, heavy.no_form)
-            return FoundResult(_capped(heavy.body, tool, max_bytes), heavy.kind, UNREAD)
+            return FoundResult(_capped(heavy.body, tool, max_bytes), heavy.kind)
     try:
         if isinstance(result, types.CallToolResult):
             value = unwrap(
@@ -56,12 +54,12 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         if is_small(value):
             body = encoded(value)
         else:
-            body, value = await asyncio.to_thread(_encoded_in_steps, value, max_bytes), UNREAD
+            body = await asyncio.to_thread(_encoded_in_steps, value, max_bytes)
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
         raise _too_large(tool, error.size, max_bytes) from None
-    return FoundResult(_capped(body, tool, max_bytes), kind, UNREAD if kind == "json" else value)
+    return FoundResult(_capped(body, tool, max_bytes), kind)
 
 
 def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:

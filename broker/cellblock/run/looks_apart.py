@@ -17,10 +17,10 @@ from cellblock.base.offload.pool import WALL_SECONDS, Apart
 from cellblock.base.offload.task import Task
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.heavy import key_of
-from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.observation import Observation, fingerprint
 from cellblock.types.learning.offers import Offer
 from cellblock.types.learning.record import decoded, encoded
-from cellblock.types.learning.sample import MAX_SAMPLE_BYTES, UNREAD, check_given, observe
+from cellblock.types.learning.sample import MAX_SAMPLE_BYTES, GivenOutput, observe
 
 LOOK: Final = Task(
     work="cellblock.run.looks_apart:look",
@@ -36,7 +36,7 @@ _PLAIN: Final = ("texts", "results", "samples", "skipped", "disagreements", "dis
 
 
 class LargeLooks:
-    """Has `learning.looks.LooksApart` as `observe`. Made in the event loop, asked in the learner's thread.
+    """Has a `learner.ObserveApart` as `observe`. Made in the event loop, asked in the learner's thread.
 
     Args:
         apart: Does the work.
@@ -75,14 +75,11 @@ def look(
     facts: dict[str, Any], body: bytes, declared: bytes, given: bytes
 ) -> tuple[dict[str, Any], Sequence[bytes]]:
     """Does the work of `LOOK`."""
-    schema = from_json(declared)
-    validator = None
-    if schema is not None and facts["kind"] == "value":
-        validator = InputValidator(schema, subject="a result")
-    seen = observe(facts["kind"], body, facts["now"], declared=schema, validator=validator)
-    output = from_json(given)
-    if output is not None and seen.samples:
-        held = InputValidator(output, subject="a result")
-        fit = check_given(facts["kind"], body, UNREAD, output, held, json_text=facts["json_text"])
-        seen = replace(seen, given=fit)
+    schema, output = from_json(declared), from_json(given)
+    validator = None if schema is None else InputValidator(schema, subject="a result")
+    by_user = None
+    if output is not None:
+        of = fingerprint(output, facts["json_text"])
+        by_user = GivenOutput(of, InputValidator(output, subject="a result"), facts["json_text"])
+    seen = observe(facts["kind"], body, facts["now"], declared=validator, given=by_user)
     return {"body": encoded(seen), "samples": seen.samples}, []

@@ -181,9 +181,7 @@ class KeptOutputs:
             for output in outputs
         ]
         if (size := sum(kept.on_disk for kept in made)) > self.settings.client_bytes:
-            raise OSError(
-                f"{size} bytes are over a quarter of outputs.total_bytes = {self.settings.total_bytes}"
-            )
+            raise OSError(f"{size} bytes are over the {self.settings.client_bytes} that a client may keep")
         try:
             gone: list[str] = await self._asked(self._write, made, [output.data for output in outputs])
         except BaseException:

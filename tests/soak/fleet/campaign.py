@@ -91,7 +91,7 @@ class Campaign:
             settings={
                 "typecheck": "off",
                 "policy": {"default": {"approve": APPROVE}, "quotas": shared.quotas(self._most)},
-                "outputs": {"inline_bytes": INLINE_BYTES},
+                "frontend": {"inline_bytes": INLINE_BYTES},
             },
             host_options=("--drain", 20),
         )

@@ -25,9 +25,9 @@ import deno
 
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, syscall_lists
-from cellblock_worker.confinement.cgroup.cgroup import Membership
-from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
-from cellblock_worker.confinement.held_files import HeldFiles
+from cellblock_worker.confinement.bubblewrap import HeldFiles
+from cellblock_worker.confinement.cgroup import Membership
+from cellblock_worker.confinement.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.launching import Order, Room
 
 BUNDLE_DIR: Final = Path(__file__).parents[1] / "_bundle"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from cellblock_worker.host.kept import Keepable
-from cellblock_worker.scheduling.turns import Waiting
+from cellblock_worker.host.turns import Waiting
 
 BOOT_SECONDS: Final = 0.05
 """Bounds the wait that is expected: as long as the boot that it saves."""

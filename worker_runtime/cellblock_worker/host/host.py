@@ -17,12 +17,12 @@ from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.busy import BusyWorkers
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.kept import KeptWorkers
+from cellblock_worker.host.places import Places
+from cellblock_worker.host.turns import Turns, Waiting
 from cellblock_worker.host.untold import Untold
 from cellblock_worker.host.warm import WarmWorkers
+from cellblock_worker.host.warm_target import MAX_WARM_SHARE, WarmTarget
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.places import Places
-from cellblock_worker.scheduling.turns import Turns, Waiting
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, WarmTarget
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import DialKeys

@@ -15,8 +15,7 @@ from typing import Any, Final
 from zmq import ZMQError
 
 from cellblock_worker.base.logs import BoundedStderr
-from cellblock_worker.confinement import network, seccomp
-from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement import cgroup, network, seccomp
 from cellblock_worker.confinement.confinement import (
     IsolationUnavailable,
     use_cgroup,
@@ -26,7 +25,7 @@ from cellblock_worker.confinement.confinement import (
 from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade
 from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE
+from cellblock_worker.host.warm_target import MAX_WARM_SHARE
 from cellblock_worker.wire.endpoints import EndpointError
 
 EXIT_FAILED: Final = 1

@@ -11,9 +11,10 @@ import asyncio
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,12 +35,11 @@ from cellblock_worker.host.host_process import (
     run_confined,
     watch_lifeline,
 )
-from cellblock_worker.host.names import Names
+from cellblock_worker.host.warm_target import boots_at_once
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.warm_target import boots_at_once
-from cellblock_worker.wire.endpoints import EndpointError
+from cellblock_worker.wire.endpoints import DNS, EndpointError, check_names
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
-from cellblock_worker.wire.wire_events import explain
+from cellblock_worker.wire.loop_socket import explain
 
 logger = logging.getLogger("cellblock.host")
 
@@ -60,6 +60,9 @@ TEND_SECONDS: Final = 0.25
 LOOK_UP_SECONDS: Final = 5.0
 """Sets the pause between two look-ups of names: records of a headless service are as old as that anyway."""
 
+LOOK_UP_BOUND_SECONDS: Final = 10.0
+"""Bounds one look-up: a resolver's own retries take longer, and the next look-up is as good."""
+
 DRAIN_LOOK_SECONDS: Final = 0.1
 """Sets the pause between two looks at whether the last run has ended."""
 
@@ -68,6 +71,63 @@ LOG_INTERVAL_SECONDS: Final = 10.0
 
 BY_PIPE: Final = "-"
 """Stands in place of a key file for a line of stdin."""
+
+
+class Names:
+    """Knows the brokers' endpoints, as of the last `look_up`.
+
+    Args:
+        names: `tcp://HOST:PORT` is one broker; `dns://NAME:PORT` is one at each address of the name.
+        resolve: Returns the addresses of a name, or raises OSError.
+
+    Attributes:
+        endpoints: Each `tcp://HOST:PORT`. What a name stood for stays while it cannot be looked up.
+
+    Raises:
+        EndpointError: A name has neither form.
+    """
+
+    def __init__(
+        self, names: Sequence[str], resolve: Callable[[str], Awaitable[list[str]]] | None = None
+    ) -> None:
+        check_names(names)
+        self._resolve = resolve or addresses_of
+        self._found: dict[str, list[str]] = {
+            name: [] if name.startswith(DNS) else [name] for name in dict.fromkeys(names)
+        }
+
+    @property
+    def endpoints(self) -> list[str]:
+        return list(dict.fromkeys(endpoint for found in self._found.values() for endpoint in found))
+
+    async def look_up(self) -> None:
+        for name in self._found:
+            if not name.startswith(DNS):
+                continue
+            host, _, port = name.removeprefix(DNS).rpartition(":")
+            try:
+                async with asyncio.timeout(LOOK_UP_BOUND_SECONDS):
+                    addresses = await self._resolve(host)
+            except OSError as error:
+                logger.error("%s cannot be looked up: %s", host, error or "no answer in time")
+                continue
+            self._found[name] = [f"tcp://{_bracketed(address)}:{port}" for address in sorted(set(addresses))]
+
+
+async def addresses_of(host: str) -> list[str]:
+    """Returns a name's IPv4 addresses, or those of IPv6 where it has no other: a broker with both would be dialled
+    twice.
+
+    Raises:
+        OSError: It cannot be looked up.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    fours = [str(address[0]) for family, *_, address in found if family == socket.AF_INET]
+    return fours or [str(address[0]) for *_, address in found]
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from cellblock_worker.confinement import bubblewrap, confinement
-from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.confinement.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.scheduling import Scheduling
+from cellblock_worker.scheduling import Priority
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
@@ -136,7 +136,7 @@ class Worker:
         self._started = 0.0
         self._cpu_at_lease = self._cpu_at_outcome = 0.0
         self._watch: UseWatch | None = None
-        self._scheduling: Scheduling | None = None
+        self._priority: Priority | None = None
         self._reason: protocol.EndReason | None = None
         self._reuse = reuse
         self._bond: Bond | None = None
@@ -209,7 +209,7 @@ class Worker:
             return False
         if self.state not in (State.WARM, State.RUNNING, State.RETURNING):
             return False
-        return gives_way or self._scheduling is None or not self._scheduling.is_lowered
+        return gives_way or self._priority is None or not self._priority.is_lowered
 
     @property
     def ready_in(self) -> float | None:
@@ -268,9 +268,9 @@ class Worker:
         elif in_context:
             self._bond = Bond.begin(run, before)
         self._memory.sample(before)
-        scheduling = self._scheduling = self._scheduling or Scheduling(self.pid)
+        priority = self._priority = self._priority or Priority(self.pid)
         if gives_way:
-            scheduling.give_way(True)
+            priority.give_way(True)
         confinement.forbid_realtime(self.pid)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
@@ -285,7 +285,7 @@ class Worker:
             memory=self._memory,
             kernel_limits=kernel_limits,
             kill=self.kill,
-            computes=partial(self._computes, scheduling, in_context),
+            computes=partial(self._computes, priority, in_context),
         )
         if not taken:
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
@@ -501,12 +501,12 @@ class Worker:
             timer.cancel()
         self._timers.clear()
 
-    def _computes(self, scheduling: Scheduling, in_context: bool, cpu_seconds: float) -> None:
+    def _computes(self, priority: Priority, in_context: bool, cpu_seconds: float) -> None:
         gives_way = self._owner.worker_computes(self, cpu_seconds)
         if gives_way or not in_context:
             # A process that others may need is lowered only for those who wait: it cannot be raised again.
-            scheduling.long_run()
-        scheduling.give_way(gives_way)
+            priority.long_run()
+        priority.give_way(gives_way)
 
     def _why_it_died(
         self, returncode: int, cpu_seconds: float, peak_bytes: int

@@ -16,7 +16,7 @@ from cellblock.app.config.edit import EditFault, KeyPath, edited, format_of, rea
 from cellblock.app.config.whole_file import NotRead, text_of
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.syntax import SyntaxFault
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import stamp_of, write_private

@@ -17,7 +17,7 @@ from cellblock.app.cli.parser import CLIENTS
 from cellblock.app.cli.streams import write_json
 from cellblock.app.config.client_places import shown_path
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.named_secrets import NamedSecrets
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter
 

@@ -18,8 +18,7 @@ from cellblock.app.cli.terminal_asking import asker_on_terminal
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
-from cellblock.base.secrets.redaction import Redactor, redacting
-from cellblock.base.secrets.safe_text import without_credentials
+from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.record.cellrun import MAX_BYTES, read, redacted, write
 from cellblock.record.journal import Journal

@@ -18,7 +18,7 @@ from cellblock.app.cli.loading import warn
 from cellblock.app.cli.streams import write_data
 from cellblock.app.config.env_file import variables_of
 from cellblock.app.config.references import WHERE_STARTED
-from cellblock.base.secrets.secret_values import ORDINARY
+from cellblock.base.secret_values import ORDINARY
 from cellblock.serve.http.address import Address
 
 STOP_MARGIN_SECONDS: Final = 20

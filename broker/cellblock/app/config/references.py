@@ -15,7 +15,7 @@ from typing import Any, Final
 from cellblock.app.config.env_file import variables_of
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.secret_values import ORDINARY
+from cellblock.base.secret_values import ORDINARY
 from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import Problem
 
@@ -175,8 +175,14 @@ class Resolver:
 
     def _kept(self, name: str) -> str:
         # Only where a reference names it: a keyring takes long to be found.
-        from cellblock.base.secrets.keyrings import KEYRING_SECONDS, KeyringError
-        from cellblock.base.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+        from cellblock.base.keyrings import (
+            KEYRING_SECONDS,
+            NAME,
+            NAME_RULE,
+            KeyringError,
+            NamedSecrets,
+            mark_of,
+        )
 
         if NAME.fullmatch(name) is None:
             raise _Unresolved("this is no name of a secret", NAME_RULE, unknown=True)

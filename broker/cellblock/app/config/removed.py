@@ -25,7 +25,9 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "frontend.progress_interval_ms": "Cellblock uses 1,000",
     "outputs.preview_bytes": "Cellblock uses 2,000",
     "outputs.page_bytes": "Cellblock uses 32,768",
-    "outputs.client_bytes": "Cellblock uses a quarter of outputs.total_bytes",
+    "outputs.client_bytes": "Cellblock uses 67,108,864",
+    "outputs.expire_ms": "Cellblock uses 1,800,000",
+    "outputs.total_bytes": "Cellblock uses 268,435,456",
     "log.max_bytes": "Cellblock uses 10,485,760",
     "log.keep": "Cellblock uses 3",
     "audit.max_value_bytes": "Cellblock uses 16,384",
@@ -95,7 +97,7 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "policy.approval_timeout_ms": "Cellblock uses 120,000",
     "http.idle_stop_ms": "Cellblock uses 1,800,000",
     "pool.idle_warm": "Cellblock uses pool.warm",
-    "upstream.max_concurrent_calls": "Cellblock uses 32; upstream.servers.NAME.max_concurrent_calls bounds a server",
+    "upstream.max_concurrent_calls": "Cellblock uses 32; upstream.max_calls bounds a server",
     "upstream.startup_wait_ms": "Cellblock uses 10,000",
 }
 """Maps settings of the section to what Cellblock does instead; `*` stands for any name."""

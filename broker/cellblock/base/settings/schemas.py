@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from cellblock.base.settings.sections import Section
+from cellblock.base.settings.sections import ALL, Section, by_name, value_for
 
 Unwrap = Literal["spec", "json"]
 
 
-class ServerSchemaSettings(Section):
-    """Sets what one server of `mcpServers` does otherwise; None is as for all."""
-
-    learn: bool | None = None
-    """Overrides `schemas.learn`."""
-
-    unwrap: Unwrap | None = None
-    """Overrides `schemas.unwrap`."""
-
-
 class SchemaSettings(Section):
-    """Sets what Cellblock learns of tool results, and how scripts get them."""
+    """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
+    `unwrap`, an object has one for each server, by its name in `mcpServers` (`local` for Python tools); `*` stands for
+    all others."""
 
-    learn: bool = True
+    learn: Annotated[
+        dict[str, bool], BeforeValidator(by_name(True), json_schema_input_type=bool | dict[str, bool])
+    ] = Field(default={ALL: True})
     """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
 
-    unwrap: Unwrap = "spec"
+    unwrap: Annotated[
+        dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
+    ] = Field(default={ALL: "spec"})
     """Says how scripts get a result that is a single text block. `spec` gives it as it is (Code Mode specification,
     section 5.3.2). `json` parses it if it is a JSON object or array, and gives the value."""
 
@@ -41,15 +37,10 @@ class SchemaSettings(Section):
     overlays: Path | None = None
     """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
 
-    servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
-    """Holds exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
-
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        own = self.servers.get(server)
-        return self.learn if own is None or own.learn is None else own.learn
+        return value_for(server, self.learn)
 
     def unwraps(self, server: str) -> bool:
         """Says whether scripts get the values of a server's texts that are JSON."""
-        own = self.servers.get(server)
-        return ((own and own.unwrap) or self.unwrap) == "json"
+        return value_for(server, self.unwrap) == "json"

@@ -26,7 +26,7 @@ from starlette.types import Scope
 
 from cellblock.base.database import StoreError
 from cellblock.base.settings.http import OAuthSettings
-from cellblock.base.settings.observe import DashboardSettings
+from cellblock.base.settings.observe import Dashboard
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body
@@ -90,14 +90,14 @@ class KeptRuns:
 
     Args:
         keeper: Has the runs.
-        settings: Says whether logs and scripts are shown.
+        shows: Says whether logs and scripts are shown.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
     """
 
     def __init__(
-        self, keeper: Keeper, settings: DashboardSettings, redacting: Callable[[], Callable[[Any], Any]]
+        self, keeper: Keeper, shows: Dashboard, redacting: Callable[[], Callable[[Any], Any]]
     ) -> None:
-        self._keeper, self._settings, self._redacting = keeper, settings, redacting
+        self._keeper, self._shows, self._redacting = keeper, shows, redacting
         self.recent = keeper.recent
 
     async def run(self, run_id: str) -> dict[str, Any] | None:
@@ -105,9 +105,9 @@ class KeptRuns:
         run = await self._keeper.run(run_id)
         if run is None:
             return None
-        if not self._settings.logs:
+        if self._shows not in ("logs", "scripts"):
             run["logs"] = []
-        if not self._settings.show_scripts:
+        if self._shows != "scripts":
             run.pop("script", None)
         return self._redacting()(run)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
@@ -229,7 +229,7 @@ def _where_texts_are_parsed(config: FrontConfig, granted: Catalog | None) -> str
     """Returns the servers for which that holds, and the exceptions."""
     rules = config.schemas
     paths = module_paths([*config.servers, "local"])
-    everywhere = rules.unwrap == "json"
+    everywhere = rules.unwrap[ALL] == "json"
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():

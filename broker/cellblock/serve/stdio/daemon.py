@@ -242,7 +242,7 @@ class Daemon:
             if status == 404:
                 raise DaemonUnavailable(
                     f"The daemon at {self.url} has no dashboard.",
-                    hint="Set cellblock.dashboard.enabled to true in its configuration.",
+                    hint='Set cellblock.dashboard to "logs" in its configuration.',
                 )
             await self.check(client)
         if status == 403:

@@ -1,8 +1,8 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. `offers` holds what waits, `pacing` says which results are looked at and when, `looks` looks at one,
-and `memory` keeps what was seen.
+in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `memory`
+keeps what was seen.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
-from cellblock.tools.catalog.model import ToolEntry
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
-from cellblock.types.learning.looks import Looks, LooksApart
+from cellblock.tools.schemas.example import ValidatorCache
+from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.types.learning.offers import Offer, Offers
-from cellblock.types.learning.pacing import Paces, Turns
-from cellblock.types.learning.sample import UNREAD
+from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
+from cellblock.types.learning.sample import GivenOutput, observe
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -58,6 +58,11 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 """Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
 
 
+ObserveApart = Callable[[Offer], Observation | None]
+"""Gives what is seen of a large result, without holding this process; None for a small one. Called in the learner's
+thread, which waits."""
+
+
 class Learner:
     """Looks at results in a thread of its own.
 
@@ -71,7 +76,8 @@ class Learner:
         self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
-        self._looks = Looks()
+        self._apart: ObserveApart | None = None
+        self._validators = ValidatorCache()
         self._turns = Turns()
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -88,9 +94,9 @@ class Learner:
         """Counts the results that there was no room for."""
         return self._offers.dropped
 
-    def look_apart(self, apart: LooksApart) -> None:
+    def look_apart(self, apart: ObserveApart) -> None:
         """Sets what looks at large results."""
-        self._looks.apart = apart
+        self._apart = apart
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
@@ -112,7 +118,7 @@ class Learner:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
 
-    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes, value: Any = UNREAD) -> None:
+    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes) -> None:
         """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
 
         Args:
@@ -120,12 +126,11 @@ class Learner:
             tool: The tool, as the run saw it.
             kind: What the script got.
             body: The JSON that it got.
-            value: What that was made from: plain data that no one changes any more.
         """
         if (
             self._settings.learns(server)
             and self._paces.wants(server, tool.tool_name)
-            and self._offers.put(Offer(server, tool, kind, body, self._settings.keep_samples, value))
+            and self._offers.put(Offer(server, tool, kind, body))
         ):
             self._wake.set()
 
@@ -205,7 +210,7 @@ class Learner:
         server, name = offer.server, offer.tool.tool_name
         key = self._key(server, offer.tool)
         held = self._memory.known.get(key)
-        seen = self._looks.at(offer, key, held)
+        seen = (self._apart(offer) if self._apart is not None else None) or self._observed(offer)
         merged = self._memory.add(key, seen)
         if merged.disagreements and key not in self._disagreed:
             self._disagreed.add(key)
@@ -220,3 +225,23 @@ class Learner:
         # One that was not looked at has confirmed nothing; and while something may fade, all count.
         elif not merged.fading.news:
             self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))
+
+    def _observed(self, offer: Offer) -> Observation:
+        declared, given = offer.tool.output_schema, offer.tool.given
+        output = None
+        if given is not None and given.output_schema is not None:
+            of = fingerprint(given.output_schema, given.json_text)
+            validator = self._validator(offer, given.output_schema, "given output")
+            output = GivenOutput(of, validator, given.json_text)
+        return observe(
+            offer.kind,
+            offer.body,
+            time.time(),
+            declared=None if declared is None else self._validator(offer, declared, "output"),
+            given=output,
+            keep_sample=self._settings.keep_samples,
+        )
+
+    def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:
+        label = f"{offer.server}.{offer.tool.tool_name} ({which})"
+        return self._validators.get(schema, label=label).validator

@@ -17,10 +17,11 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.tools.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
-from cellblock.types.learning.infer import NOTHING, join, to_schema
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation, fingerprint
 from cellblock.types.learning.overlay import ToolOverlay, overlay_file, read_overlay
+from cellblock.types.learning.render import to_schema
+from cellblock.types.learning.shape import NOTHING, join
 
 MAX_CHANGES: Final = 5
 """Bounds the differences from older results that a note names."""

@@ -36,7 +36,7 @@ _BRACED: Final = re.compile(r"\{(env|file):([^{}]+)\}")
 class Entry:
     """An entry is what a client's file says of one server.
 
-    `entry` has our keys, `bounds` are settings of `upstream.servers`, `variables` those that the client keeps
+    `entry` has our keys, `bounds` are settings of `upstream`, `variables` those that the client keeps
     elsewhere, `restrictions` says what its client's other settings add to it, `left` names what is not carried over,
     and `trouble` says why nothing is.
     """

@@ -21,11 +21,13 @@ from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.config.client_places import shown_path
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.entry_keys import slip_hint, slips
+from cellblock.app.config.formats import value_at
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object, mapped
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.loopback import is_loopback
-from cellblock.base.secrets.named_secrets import NamedSecrets
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
+from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS, ServerConfig
 
 Fate = Literal["added", "present", "conflict", "itself", "unusable"]
@@ -100,10 +102,14 @@ class Plan:
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property
-    def bounds(self) -> dict[str, Mapping[str, int]]:
-        """Returns the settings of `upstream.servers` to write."""
-        taken = (step.found for step in self.steps if step.fate == "added")
-        return {found.name: found.conversion.bounds for found in taken if found.conversion.bounds}
+    def bounds(self) -> dict[str, dict[str, int]]:
+        """Returns the settings of `upstream` to write, each by the servers' names."""
+        made: dict[str, dict[str, int]] = {}
+        for step in self.steps:
+            if step.fate == "added":
+                for setting, value in step.found.conversion.bounds.items():
+                    made.setdefault(setting, {})[step.found.name] = value
+        return made
 
     @property
     def needed(self) -> dict[str, Step]:
@@ -258,9 +264,6 @@ def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
     return _INPUT.sub(variable, text)
 
 
-_BOUNDS: Final = (SECTION_KEY, "upstream", "servers")
-
-
 def add_servers(target: OwnFile, plan: Plan) -> Path | None:
     """Writes the file with the servers of a plan, and its secrets into the keyring before that.
 
@@ -272,8 +275,13 @@ def add_servers(target: OwnFile, plan: Plan) -> Path | None:
         KeyringError: The keyring does not keep a secret; the file is left as it was.
     """
     changes: dict[KeyPath, Any] = {target.place(name): entry for name, entry in plan.added.items()}
-    for name, bounds in plan.bounds.items():
-        changes |= {(*_BOUNDS, name, setting): value for setting, value in bounds.items()}
+    for setting, values in plan.bounds.items():
+        path = (SECTION_KEY, "upstream", setting)
+        present = value_at(target.data, path)
+        if present is None or is_object(present):
+            changes |= {(*path, name): value for name, value in values.items()}
+        else:
+            changes[path] = {ALL: present, **values}
     target.change(changes)
     target.check()
     if plan.values:

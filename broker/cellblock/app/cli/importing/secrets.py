@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.secret_values import looks_secret
 
 _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
 

@@ -24,7 +24,7 @@ from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of
 from cellblock.app.config.formats import value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.named_secrets import NamedSecrets
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.terminal import Painter
 
 _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")

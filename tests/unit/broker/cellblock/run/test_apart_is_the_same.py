@@ -21,8 +21,9 @@ from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.incoming import VALUE_KEY, read_message
 from cellblock.tools.upstream.lenience import soften
+from cellblock.types.learning.observation import fingerprint
 from cellblock.types.learning.record import decoded
-from cellblock.types.learning.sample import UNREAD, check_given, observe
+from cellblock.types.learning.sample import GivenOutput, observe
 
 ODD = [
     b'{"a":1,"a":2}',
@@ -153,7 +154,7 @@ def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> 
 @pytest.mark.parametrize("json_text", [False, True])
 def test_what_is_learnt_of_results(json_text: bool) -> None:
     given = {"type": "array", "maxItems": 1}
-    validator = InputValidator(given)
+    output = GivenOutput(fingerprint(given, json_text), InputValidator(given), json_text)
     texts = [body.decode("utf-8", "replace") for body in bodies()[:40]]
     offered: list[tuple[ResultKind, list[bytes]]] = [
         ("value", bodies()[:40]),
@@ -166,10 +167,8 @@ def test_what_is_learnt_of_results(json_text: bool) -> None:
             schemas = (to_json(None), to_json(given))
             facts, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
             learnt = decoded(facts["body"])
-            seen = observe(kind, body, 1.0)
-            if seen.samples:
-                fit = check_given(kind, body, UNREAD, given, validator, json_text=json_text)
-                assert learnt.given == fit
+            seen = observe(kind, body, 1.0, given=output)
+            assert learnt.given == seen.given
             assert (facts["samples"], learnt.skipped, learnt.texts) == (
                 seen.samples,
                 seen.skipped,

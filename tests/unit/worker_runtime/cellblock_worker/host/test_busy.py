@@ -9,7 +9,7 @@ import pytest
 
 from cellblock_worker.host import busy
 from cellblock_worker.host.busy import BOOT_SECONDS, BusyWorkers
-from cellblock_worker.scheduling.turns import Waiting
+from cellblock_worker.host.turns import Waiting
 from cellblock_worker.wire import protocol
 from support.waits import within
 

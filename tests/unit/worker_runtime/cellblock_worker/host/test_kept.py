@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from cellblock_worker.host.kept import SURPLUS_SECONDS, KeptWorkers
-from cellblock_worker.host.names import Names, addresses_of
+from cellblock_worker.host.remote import Names, addresses_of
 from cellblock_worker.host.untold import LASTS_SECONDS, Untold
 from cellblock_worker.host.warm import REMEMBERED_RUNS, WarmWorkers
 from cellblock_worker.wire import protocol

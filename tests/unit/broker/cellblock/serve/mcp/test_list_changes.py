@@ -18,6 +18,7 @@ from mcp import Client, MCPError
 
 from cellblock.app.assembly import front_config
 from cellblock.base.callbacks import Listeners
+from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
 from cellblock.run.policy.policy import Policy
@@ -132,11 +133,11 @@ async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: P
 
 @pytest.mark.usefixtures("at_once")
 async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None:
-    made = settings(tmp_path, outputs={"inline_bytes": 1024})
+    made = settings(tmp_path)
     service = Standing(made, server("files", "read"))
     mine: list[str] = []
     other: list[str] = []
-    async with keeping(made.cellblock.outputs, LocalStore(tmp_path)) as kept:
+    async with keeping(OutputSettings(inline_bytes=1024), LocalStore(tmp_path)) as kept:
         assert kept is not None
         async with (
             following(service, mine, owner_of=lambda _: Owner("ada", "stdio"), kept=kept) as client,

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from cellblock.app.config.load import parse_settings
-from cellblock.base.secrets.redaction import REDACTED, BareUrls, Redactor
-from cellblock.base.secrets.safe_text import MAX_CHARS, describe_exception, safe_text, safe_traceback
+from cellblock.base.redaction import (
+    MAX_CHARS,
+    REDACTED,
+    BareUrls,
+    Redactor,
+    describe_exception,
+    safe_text,
+    safe_traceback,
+)
 from cellblock.base.settings.settings import ServerConfig
 
 

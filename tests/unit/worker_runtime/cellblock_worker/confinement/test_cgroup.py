@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup import MIB, Caps, caps_for
-from cellblock_worker.confinement.cgroup.cgroup_files import Home, find_homes, read_memberships, read_mounts
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup import MIB, Caps, caps_for
+from cellblock_worker.confinement.cgroup_files import Home, find_homes, read_memberships, read_mounts
 
 CAPS = Caps(memory_bytes=300 * MIB, tasks=77)
 
 HOST = """
 import json, sys
 from pathlib import Path
-from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement import cgroup
 membership = cgroup.enter(cgroup.Caps(300 * cgroup.MIB, 77))
 print(json.dumps({
     "paths": [str(path) for path in membership.paths],
@@ -161,8 +161,8 @@ def test_the_caps_leave_room_for_every_process() -> None:
 V2_HOST = """
 import sys
 from pathlib import Path
-from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup_files import Home, read_memberships
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup_files import Home, read_memberships
 own = Path(sys.argv[1]) / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
 group = cgroup._Group(Home(2, own, ("hugetlb",)))
 try:
@@ -193,8 +193,8 @@ finally:
 V2_BESIDE = """
 import subprocess, sys
 from pathlib import Path
-from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup_files import Home, read_memberships
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup_files import Home, read_memberships
 point, group, host = sys.argv[1:]
 (Path(group) / "cgroup.procs").write_text("0")
 def beside():

@@ -21,7 +21,7 @@ GIVE_WAY_NICE: Final = 10
 core."""
 
 
-class Scheduling:
+class Priority:
     """Schedules one booted worker.
 
     Args:

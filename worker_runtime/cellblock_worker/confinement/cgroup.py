@@ -20,15 +20,15 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from cellblock_worker.confinement.cgroup import cgroup_files
-from cellblock_worker.confinement.cgroup.cgroup_files import (
+from cellblock_worker.confinement import cgroup_files
+from cellblock_worker.confinement.cgroup_files import (
     CONTROLLERS,
     Home,
     find_homes,
     write,
     write_if_there,
 )
-from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, WorkerGroups
+from cellblock_worker.confinement.cgroup_workers import TASKS_PER_WORKER, WorkerGroups
 
 PREFIX: Final = "cellblock-"
 HOST_PREFIX: Final = "cellblock-locked-host-"

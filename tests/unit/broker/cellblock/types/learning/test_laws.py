@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.types.learning.infer import (
-    ANYTHING,
-    NOTHING,
-    bounded,
-    changes,
-    join,
-    refreshed,
-    shape_of,
-    to_schema,
-)
-from cellblock.types.learning.infer.fits import Fits
+from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.record import decode_shape, encode_shape
+from cellblock.types.learning.render import changes, to_schema
+from cellblock.types.learning.shape import ANYTHING, NOTHING, bounded, join, refreshed
 
 KEYS = st.sampled_from(
     [
@@ -121,38 +113,3 @@ def test_what_is_refreshed_lies_between_all_and_the_newer(old: list[Any], newer:
     assert refreshed(left, recent) == left
     validator = jsonschema_rs.validator_for(to_schema(left))
     assert all(validator.is_valid(sample) for sample in filter(well_formed, newer))
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(SAMPLES, SAMPLES)
-def test_what_passes_the_native_test_changes_nothing(known: list[Any], news: list[Any]) -> None:
-    shape = shape_of(known)
-    fits = Fits(shape)
-    for value in [*known, *news, known, {"rows": news}]:
-        if fits(value) and not _has_whole_float(value):
-            assert join(shape, shape_of([value])) == shape, (value, shape)
-
-
-@settings(max_examples=60, deadline=None)
-@given(VALUES | TAGGED)
-def test_the_native_test_is_worth_asking(value: Any) -> None:
-    shape = shape_of([value])
-    if well_formed(value) and not ({"type", "kind", "status"} & set(_keys(value))):
-        assert Fits(shape)(value), (value, shape)
-
-
-def _has_whole_float(value: Any) -> bool:
-    """JSON Schema counts 1.0 as an integer, and so does a script."""
-    if isinstance(value, dict | list):
-        inside: Any = value.values() if isinstance(value, dict) else value  # pyright: ignore
-        return any(map(_has_whole_float, inside))
-    return isinstance(value, float) and value.is_integer()
-
-
-def _keys(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [key for inside in value for key in _keys(inside)]  # pyright: ignore
-    if isinstance(value, dict):
-        return [*value, *(key for inside in value.values() for key in _keys(inside))]  # pyright: ignore
-    return []

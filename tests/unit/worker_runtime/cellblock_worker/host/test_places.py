@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cellblock_worker.scheduling.places import Places
+from cellblock_worker.host.places import Places
 
 
 class World:

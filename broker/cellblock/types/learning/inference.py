@@ -14,7 +14,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, cast
 
-from cellblock.types.learning.infer.shape import (
+from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,

@@ -16,9 +16,9 @@ import pytest
 
 from cellblock_worker.base import lifetime
 from cellblock_worker.base.lifetime import kill_if
-from cellblock_worker.confinement.cgroup import cgroup_files, cgroup_workers
-from cellblock_worker.confinement.cgroup.cgroup_files import find_homes, read_memberships, read_mounts
-from cellblock_worker.confinement.cgroup.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
+from cellblock_worker.confinement import cgroup_files, cgroup_workers
+from cellblock_worker.confinement.cgroup_files import find_homes, read_memberships, read_mounts
+from cellblock_worker.confinement.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
 from cellblock_worker.launch.launching import Launcher, Order, Started
 from support.waits import until, within
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock_worker.scheduling.turns import (
+from cellblock_worker.host.turns import (
     GIVE_WAY_SECONDS,
     HALF_LIFE_SECONDS,
     HEAVY_CPU_SECONDS,
@@ -17,7 +17,7 @@ from cellblock_worker.scheduling.turns import (
     Turns,
     Waiting,
 )
-from cellblock_worker.scheduling.warm_target import BURST_KEPT_SECONDS, WarmTarget
+from cellblock_worker.host.warm_target import BURST_KEPT_SECONDS, WarmTarget
 from cellblock_worker.wire import protocol
 
 NOISY, QUIET, OTHER = 1, 2, 3

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from cellblock_worker.confinement.cgroup import cgroup_files
+from cellblock_worker.confinement import cgroup_files
 
 MIB: Final = 1024 * 1024
 

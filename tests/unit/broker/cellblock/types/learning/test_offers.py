@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from cellblock.types.learning import pacing as module
-from cellblock.types.learning.pacing import Turns
+from cellblock.types.learning import offers as module
+from cellblock.types.learning.offers import Turns
 
 BOUND = 30.0
 

@@ -98,7 +98,7 @@ def test_what_is_no_secret(
 def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.base.secrets.keyrings.KEYRING_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.base.keyrings.KEYRING_SECONDS", 0.05)
     ring.waits = threading.Event()
     servers: dict[str, Any] = {
         **{f"s{n}": {"command": "x", "args": ["${keyring:A}", "${keyring:B}"]} for n in range(20)},
