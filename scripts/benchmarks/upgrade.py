@@ -36,7 +36,7 @@ from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import open_store

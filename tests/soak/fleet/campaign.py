@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.place import Place

@@ -20,9 +20,9 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import AuditSettings, ServerConfig
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.cli.importing.clients import Found, find_servers
+from cellblock.app.cli.config_file import OwnFile
+from cellblock.app.cli.importing.entries import Found, find_servers
 from cellblock.app.cli.importing.plan import Plan, add_servers, make_plan
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.config.load import load_settings
 
 CODEX = """
