@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.settings.settings import IsolationSettings
 from cellblock.tools.catalog.model import Catalog
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import TypeChecker
@@ -125,7 +124,7 @@ async def test_a_call_that_is_always_refused_is_seen(traced: Any, monkeypatch: p
 )
 async def test_what_the_compiler_calls_is_on_its_list(traced: Any) -> None:
     assert syscall_lists.is_traced("tsc", compiler.version()), "trace this compiler: scripts/trace_syscalls"
-    checker = TypeChecker(IsolationSettings(mode="required"))
+    checker = TypeChecker("required")
     try:
         checked = await checker.check(
             "notThere(1); globalThis.__codemode_result__ = 1;",

@@ -48,7 +48,7 @@ class Journaled:
         journal: RunJournal,
         calls: ToolCalls,
         reply: Callable[[int, bool, bytes], None],
-        kill: Callable[[Diagnostic], None],
+        kill: Callable[[Diagnostic], object],
         breach: Callable[[str], None],
     ) -> None:
         self._script = context.plan.script
@@ -187,7 +187,7 @@ def journaled(
     context: RunContext,
     calls: ToolCalls,
     reply: Callable[[int, bool, bytes], None],
-    kill: Callable[[Diagnostic], None],
+    kill: Callable[[Diagnostic], object],
     breach: Callable[[str], None],
 ) -> Journaled | NotJournaled:
     """Returns what a run has of its journal; the arguments are as for `Journaled`."""

@@ -340,7 +340,7 @@ def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, st
     if mode == "log":
         return (
             refused,
-            "seccomp: isolation.seccomp is log, so calls that are on no list go on; set it to enforce",
+            "seccomp: `seccomp` is log, so calls that are on no list go on; set it to enforce",
         )
     calls = len(_allowed(program)) - len(OTHER_ERRNO)
     return f"{refused}, and nothing else but the {calls} system calls that {program} {version} needs", ""

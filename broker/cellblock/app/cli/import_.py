@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.importing.clients import Search, find_servers
+from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.cli.parser import CLIENTS
 from cellblock.app.cli.streams import write_json
 from cellblock.app.config.client_places import shown_path

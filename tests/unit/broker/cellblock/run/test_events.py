@@ -92,15 +92,6 @@ async def test_every_step_of_a_run_in_order(make_world: MakeWorld) -> None:
     assert [(call.arguments, call.result) for call in run.calls] == [(b"", None), (b"", None)]
 
 
-async def test_nobody_watches(make_world: MakeWorld) -> None:
-    events, diary = RunEvents(), Diary()
-    assert events.open("me", "1") is None
-    events.add(diary)
-    assert events.open("me", "1") is not None
-    events.remove(diary)
-    assert events.open("me", "1") is None
-
-
 async def test_a_watcher_of_one_run_hears_of_no_other(make_world: MakeWorld) -> None:
     world, mine = make_world(), Diary()
     await world.host()

@@ -1,4 +1,4 @@
-"""Install runs the command `install`: Cellblock into the clients' own configuration files, or out of them again."""
+"""The command `install`: Cellblock into the clients' own configuration files, or out of them again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
-from cellblock.app.cli.config_file import ConfigFile, real_path
+from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.import_ import agreed, place_for
-from cellblock.app.cli.importing.clients import find_servers
+from cellblock.app.cli.importing.entries import find_servers
+from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
-from cellblock.app.cli.install.clients import CLIENTS, NAME, Client, Launch
-from cellblock.app.cli.install.own_command import own_command
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.cli.streams import write_json
 from cellblock.app.config.client_places import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of

@@ -19,9 +19,8 @@ from cellblock.run.large_results import LargeResult, document, not_read
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs.kept import Kept, Output
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.kept_resources import output_uri, resource_link
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
+from cellblock.serve.kept_resources import output_uri, resource_link
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -233,8 +232,8 @@ def _diagnostic(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
     return {
         "severity": "info",
         "code": KEPT_CODE,
-        "message": f"{are} {kept.size:,} bytes, too large to be here (outputs.inline_bytes = {settings.inline_bytes}); "
-        f"{shows}.",
+        "message": f"{are} {kept.size:,} bytes, too large to be here (frontend.inline_bytes = "
+        f"{settings.inline_bytes}); {shows}.",
         "hint": f"Read the MCP resource {output_uri(kept)}{pages}, or run a script that returns less.",
     }
 
@@ -251,7 +250,7 @@ def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings)
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (
         f"[logs shortened: the last {len(shown):,} of {len(logs):,} entries are here, all are in {output_uri(kept)}; "
-        f"outputs.inline_bytes = {settings.inline_bytes}]"
+        f"frontend.inline_bytes = {settings.inline_bytes}]"
     )
     return [*shown, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -23,10 +24,9 @@ from cellblock.base.state_dir import OUTPUTS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
+from cellblock.serve import kept_outputs
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs import kept_outputs
-from cellblock.serve.outputs.kept import Kept, NotKept, Output
-from cellblock.serve.outputs.kept_outputs import KeptOutputs, keeping
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
 from support.waits import until, until_found, within
@@ -120,7 +120,7 @@ async def test_what_is_in_the_way_is_told(tmp_path: Path) -> None:
 
 
 async def test_it_expires(tmp_path: Path) -> None:
-    settings = SETTINGS.model_copy(update={"expire_ms": 100})
+    settings = replace(SETTINGS, expire_ms=100)
     async with keeping(settings, LocalStore(tmp_path)) as kept:
         assert kept is not None
         told: list[bool] = []
@@ -152,7 +152,7 @@ async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path
 
 
 async def test_what_a_killed_daemon_has_left_goes_also_where_nothing_is_kept(tmp_path: Path) -> None:
-    killed = KeptOutputs(SETTINGS.model_copy(update={"expire_ms": 100}), LocalStore(tmp_path))
+    killed = KeptOutputs(replace(SETTINGS, expire_ms=100), LocalStore(tmp_path))
     await keep(killed, ANN, "x")
     killed._leave = lambda: None
     await killed.close()
@@ -185,8 +185,8 @@ import asyncio, pathlib, sys, threading
 from cellblock.base.store import LocalStore
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs import kept_outputs
-from cellblock.serve.outputs.kept import Output
+from cellblock.serve import kept_outputs
+from cellblock.serve.kept_outputs import Output
 
 kept_outputs.CLOSE_SECONDS = 0.2
 kept_outputs.ASK_SECONDS = 0.1
@@ -288,7 +288,7 @@ async def test_the_oldest_go_first(make: Made, monkeypatch: pytest.MonkeyPatch) 
     for name in "cdef":
         await keep(place, Owner(f"token:{name}", "one"), half * 3)
     assert await place.listed(BOB) == []
-    with pytest.raises(OSError, match=r"a quarter of outputs\.total_bytes"):
+    with pytest.raises(OSError, match=r"that a client may keep"):
         await keep(place, ANN, "a" * (2 * MIB + 1))
     monkeypatch.setattr(kept_outputs, "MAX_KEPT", 3)
     small = [await keep(place, BOB, str(number)) for number in range(5)]
@@ -296,7 +296,7 @@ async def test_the_oldest_go_first(make: Made, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_what_has_expired_is_gone(make: Made) -> None:
-    place = make(SETTINGS.model_copy(update={"expire_ms": 200}))
+    place = make(replace(SETTINGS, expire_ms=200))
     one = await keep(place, ANN, "soon")
 
     async def gone() -> bool:
