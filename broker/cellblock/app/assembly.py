@@ -260,7 +260,7 @@ async def start_reach(
 def _tables() -> Sequence[Tables]:
     """Returns what a broker keeps in a PostgreSQL."""
     from cellblock.record.tables import JOURNAL_TABLES
-    from cellblock.serve.outputs import kept_outputs
+    from cellblock.serve import kept_outputs
     from cellblock.types.learning import store
 
     return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)

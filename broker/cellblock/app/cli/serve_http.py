@@ -135,8 +135,8 @@ async def _ending_when_idle(
         yield
 
 
-def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
-    """Makes the dashboard and the metrics, and what they count from; None where both are off."""
+def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:
+    """Makes the dashboard and the metrics, and what they count from."""
     shows = section.shown
     # Members of a team do not end each other's servers.
     is_own = section.http.oauth is None

@@ -1,22 +1,23 @@
-"""Narrows what one client is shown to what it is granted: the servers and tools that it is granted, in every place
-where any are named."""
+"""A front is what the parts of one front-end share: the broker, whose a request is, and what each client is granted, in
+every place where any servers or tools are named."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mcp.server.context import CallNext, HandlerResult
 
+from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import CLAIMED
-from cellblock.serve.client import Context, client_name
+from cellblock.serve.client import Context, Owner, OwnerOf, client_name
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 
 if TYPE_CHECKING:
+    from cellblock.serve.kept_outputs import KeptOutputs
     from cellblock.serve.mcp.context import Declared
 
 STDIO_CLIENT: Final = "stdio"
@@ -26,51 +27,58 @@ GREETINGS: Final = ("initialize", "server/discover")
 """Lists the methods whose results have the instructions."""
 
 
-def stdio_principal(context: Context) -> str:
-    """Returns the principal of a client at our own pipes, as it calls itself; nothing proves it."""
-    return CLAIMED + client_name(context)
+def stdio_owner(context: Context) -> Owner:
+    """Returns the owner of a request at our own pipes: who its client says it is; nothing proves it."""
+    return Owner(CLAIMED + client_name(context), STDIO_CLIENT)
 
 
-class Granted:
-    """Makes the catalogs of each client.
+class Front:
+    """Knows the broker, the clients, and where large results and outputs go.
 
     Args:
         service: The broker.
-        principal_of: Whom a request is for.
+        owner_of: Says whose a request is.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+
+    Attributes:
         uses: What clients have used.
+        kept: Where outputs go that are too large for a response; None: responses are whole.
     """
 
-    def __init__(self, service: RunService, principal_of: Callable[[Context], str], uses: UseLog) -> None:
-        self._service = service
-        self._uses = uses
-        self._principal_of = principal_of
+    def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices | None = None) -> None:
+        self.service, self.owner_of, self.splices = service, owner_of, splices
+        self.uses = UseLog(service.front_config.state_dir)
+        self.kept: KeptOutputs | None = None
+
+    def principal_of(self, context: Context) -> str:
+        """Says for whom a request is."""
+        return self.owner_of(context).principal
 
     def catalog(self, context: Context) -> Catalog:
         """Returns what the client of a request may import now."""
-        return self._narrowed(self._principal_of(context), self._service.catalog)
+        return self._narrowed(self.principal_of(context), self.service.catalog)
 
     def known_catalog(self, context: Context) -> Catalog:
         """Returns the client's catalog with servers that are out of reach at the moment: stable text for agents."""
-        return self.known_catalog_of(self._principal_of(context))
+        return self.known_catalog_of(self.principal_of(context))
 
     def known_catalog_of(self, principal: str) -> Catalog:
-        """Returns the `known_catalog` of whoever `principal_of` calls so."""
-        return self._narrowed(principal, self._service.known_catalog)
+        """Returns the `known_catalog` of a principal."""
+        return self._narrowed(principal, self.service.known_catalog)
 
     def whole_servers(self, principal: str, has: str) -> list[ServerEntry]:
-        """Returns the connected servers that have something beside tools and are given whole to whoever `principal_of`
-        calls so."""
-        grants = self._service.policy.grants_of(principal)
+        """Returns the connected servers that have something beside tools and are given whole to a principal."""
+        grants = self.service.policy.grants_of(principal)
         return [
             server
-            for server in self._service.catalog.servers.values()
+            for server in self.service.catalog.servers.values()
             if has in server.beside and (grants is None or grants.gives_whole(server))
         ]
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
-        if self._service.front_config.shown.profile == "proxy":
+        if self.service.front_config.shown.profile == "proxy":
             from cellblock.serve.mcp.context import Declared
             from cellblock.tools.catalog.outputs import stated_output
             from cellblock.types.definitions import mcp_definition, published
@@ -79,18 +87,18 @@ class Granted:
             return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
         from cellblock.serve.mcp.context import description
 
-        return description(self._service, catalog, principal, self._uses.ranked(principal))
+        return description(self.service, catalog, principal, self.uses.ranked(principal))
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
         result = await call_next(ctx)
-        if ctx.method not in GREETINGS or self._service.policy.grants_of(self._principal_of(ctx)) is None:
+        if ctx.method not in GREETINGS or self.service.policy.grants_of(self.principal_of(ctx)) is None:
             return result
         if isinstance(result, dict) and result.get("instructions"):
-            profile = self._service.front_config.shown.profile
+            profile = self.service.front_config.shown.profile
             return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result
 
     def _narrowed(self, principal: str, catalog: Catalog) -> Catalog:
-        grants = self._service.policy.grants_of(principal)
+        grants = self.service.policy.grants_of(principal)
         return catalog if grants is None else grants.narrowed(catalog)

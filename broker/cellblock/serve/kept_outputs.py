@@ -15,7 +15,8 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.database import Away, Database, StoreError
@@ -26,7 +27,6 @@ from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.store import LocalStore, Store, Tables, as_text
 from cellblock.base.threads import DaemonThread
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs.kept import Kept, NotKept, Output, cut_at
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -89,6 +89,50 @@ ASK_SECONDS: Final = 20.0
 
 CLOSE_SECONDS: Final = 5.0
 """Bounds the wait for what is still being written or removed at the end."""
+
+
+BLOCK_BYTES: Final = 4096
+"""Sets what an output takes at least: a page of the database."""
+
+Part = Literal["result", "logs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Holds one output that is to be kept: UTF-8 text."""
+
+    part: Part
+    mime_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970."""
+
+    output_id: str
+    owner: Owner
+    part: Part
+    mime_type: str
+    size: int
+    pages: int
+    made_at: float
+
+    @property
+    def on_disk(self) -> int:
+        """Returns what the output counts for, in bytes."""
+        return max(1, -(-self.size // BLOCK_BYTES)) * BLOCK_BYTES
+
+
+class NotKept(Exception):
+    """Tells that the client has no output of this id (any more)."""
+
+
+def cut_at(data: bytes, at: int) -> int:
+    """Finds where the next character begins: pages are cut there."""
+    while at < len(data) and data[at] & 0xC0 == 0x80:
+        at += 1
+    return min(at, len(data))
 
 
 class KeptOutputs:

@@ -19,9 +19,8 @@ from cellblock.run.large_results import LargeResult, document, not_read
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs.kept import Kept, Output
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.kept_resources import output_uri, resource_link
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
+from cellblock.serve.kept_resources import output_uri, resource_link
 
 logger = logging.getLogger("cellblock.serve")
 

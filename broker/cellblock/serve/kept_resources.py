@@ -10,8 +10,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs.kept import Kept, NotKept
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept
 
 PREFIX: Final = "cellblock://outputs/"
 

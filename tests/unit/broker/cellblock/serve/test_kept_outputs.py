@@ -24,10 +24,9 @@ from cellblock.base.state_dir import OUTPUTS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
+from cellblock.serve import kept_outputs
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs import kept_outputs
-from cellblock.serve.outputs.kept import Kept, NotKept, Output
-from cellblock.serve.outputs.kept_outputs import KeptOutputs, keeping
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
 from support.waits import until, until_found, within
@@ -186,8 +185,8 @@ import asyncio, pathlib, sys, threading
 from cellblock.base.store import LocalStore
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.serve.client import Owner
-from cellblock.serve.outputs import kept_outputs
-from cellblock.serve.outputs.kept import Output
+from cellblock.serve import kept_outputs
+from cellblock.serve.kept_outputs import Output
 
 kept_outputs.CLOSE_SECONDS = 0.2
 kept_outputs.ASK_SECONDS = 0.1
