@@ -1,7 +1,9 @@
 """Declares what a script is checked against: the language's own comes with the compiler, the sandbox's globals
 from the sandbox's table, and the modules from the catalog.
 
-What is not known is `any` here, so that it can raise no false alarm.
+What is not known is `any` here, so that it can raise no false alarm. There are two readings of a server's declarations:
+as they are, and closed, where an object has what is declared alone. The closed one is what tells a slip: most schemas
+are open, and then a misspelt key or field is no type error at all.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Final
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.types.check import compiler, views
+from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
-from cellblock.types.typescript.fixed import fixed_declarations
+from cellblock.types.typescript.modules import fixed_declarations
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
@@ -34,6 +36,34 @@ _WORD: Final = re.compile(r"[\w$]+")
 _INTRINSIC: Final = frozenset({"globalThis", "undefined"})
 _DECLARED: Final = re.compile(r"^declare (?:var|let|const|function|class|namespace) ([\w$]+)", re.MULTILINE)
 _UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
+_OPEN_AT_END: Final = re.compile(r"; \[key: string\]: unknown(?= \})")
+_OPEN_LINE: Final = re.compile(r"(?<=;\n) *\[key: string\]: unknown;\n")
+
+_JSON_TEXT: Final = "type JsonText<T> = string & { readonly [jsonOf]: T };"
+
+# A string in every respect but these: its characters are never what a script wants of it.
+_NO_CHARACTERS: Final = (
+    "type JsonText<T> = string & { readonly [jsonOf]: T; readonly [Symbol.iterator]: never };"
+)
+
+
+def _without_characters(function: str, more: str = "") -> str:
+    """Gives an overload of a function for a text that holds JSON, after one for `never`; of `any`, which fits too, the
+    compiler says so."""
+    return (
+        f"      {function}(value: never{more}): any[];\n      /** @deprecated */\n"
+        f"      {function}<T extends JsonText<any>>(text: T{more}): any[];\n"
+    )
+
+
+_JSON_GLOBAL: Final = "  global {\n    interface JSON {\n"
+_DEPRECATED: Final = (
+    "  global {\n"
+    "    interface ObjectConstructor {\n"
+    + "".join(_without_characters(name) for name in ("keys", "values", "entries"))
+    + f"    }}\n    interface ArrayConstructor {{\n{_without_characters('from', ', map?: any')}    }}\n"
+    "    interface JSON {\n"
+)
 
 
 Got = Mapping[tuple[str, str], ToolOutput]
@@ -117,7 +147,7 @@ class Declarations:
             catalog: The run's snapshot.
             specifiers: What the script imports.
             code: The script.
-            closed: Whether objects have only what is declared (`views.closed`).
+            closed: Whether objects have only what is declared (`closed_view`).
             got: What a run has got from tools, where that is not what is known of them.
 
         Raises:
@@ -170,8 +200,8 @@ class Declarations:
         def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
             return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
 
-        text = views.as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
-        return _Part(server, revision, named, (text, views.closed(text)))
+        text = as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
+        return _Part(server, revision, named, (text, closed_view(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +234,16 @@ def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[Server
     """Gives the servers of a catalog that a script with these imports imports."""
     ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
     return [server for server_id, server in catalog.servers.items() if server_id in ids]
+
+
+def as_is(text: str) -> str:
+    """Gives the declarations of a server, with a text that holds JSON as something that has no characters."""
+    return text.replace(_JSON_TEXT, _NO_CHARACTERS).replace(_JSON_GLOBAL, _DEPRECATED)
+
+
+def closed_view(text: str) -> str:
+    """Gives the declarations of a server without what declared keys stand beside: `[key: string]: unknown`.
+
+    An object that declares no key at all stays open, and so do keys with a type of their own.
+    """
+    return _OPEN_LINE.sub("", _OPEN_AT_END.sub("", text))

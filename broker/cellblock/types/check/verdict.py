@@ -17,8 +17,7 @@ from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.json_texts import Tool
-from cellblock.types.check.parsed import ParsedScript, literal_around
+from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
 from cellblock.types.check.printed_types import is_union
 
 MAX_SUBJECT_CHARS: Final = 60
@@ -42,7 +41,7 @@ asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
-(`views`)."""
+(`ambient.as_is`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
 

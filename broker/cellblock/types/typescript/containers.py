@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.document import Location
 from cellblock.types.typescript.keywords import ArrayRules, ObjectRules
 from cellblock.types.typescript.limits import MAX_KEY_CHARS, MAX_PADDING, MAX_TUPLE, Budget
@@ -27,27 +25,8 @@ from cellblock.types.typescript.shapes import (
     union,
 )
 
-
-class Compiler(Protocol):
-    """A compiler makes shapes of what stands within an object or an array."""
-
-    @property
-    def budget(self) -> Budget:
-        """Gives the budget of the compilation, which also collects its warnings."""
-        ...
-
-    @property
-    def docs(self) -> Docs:
-        """Makes the comments of properties."""
-        ...
-
-    def compile(self, locations: Sequence[Location]) -> Shape:
-        """Gives the shape of the values that all `locations` allow."""
-        ...
-
-    def resolved(self, shape: Shape) -> Shape:
-        """Gives what a `Ref` to a finished definition stands for; else the argument."""
-        ...
+if TYPE_CHECKING:
+    from cellblock.types.typescript.compiler import Compiler
 
 
 def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:

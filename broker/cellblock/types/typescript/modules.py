@@ -11,20 +11,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
 from typing import Any, Final
 
 from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.types.typescript.fixed import (
-    COMPILED,
-    JSON_TEXT,
-    META,
-    READ,
-    RESULT,
-    UNTYPED,
-    declare_shared,
-    fixed_declarations,
-)
 from cellblock.types.typescript.limits import (
     MAX_DOC_VALUE,
     MAX_EXAMPLES,
@@ -43,11 +36,112 @@ from cellblock.types.typescript.text import (
     short_comment,
     string_literal,
 )
-from cellblock.types.typescript.types import CompiledTypes, Later, ReadTypes, Types, TypeText
+from cellblock.types.typescript.types import (
+    JSON_TEXT,
+    META,
+    RESULT,
+    UNTYPED,
+    CompiledTypes,
+    Later,
+    ReadTypes,
+    Types,
+    TypeText,
+)
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
 _NO_TYPE: Final = TypeText("")
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Holds declarations for the inside of a module.
+
+    Attributes:
+        meta_doc: A comment on `__meta__`.
+        meta_type: Its type, as an expression.
+        untyped: The types `McpToolOutput` and `McpToolResult`.
+        json_text: The type `JsonText`.
+    """
+
+    meta_doc: str
+    meta_type: str
+    untyped: str
+    json_text: str
+
+
+COMPILED: Final = Fixed(
+    meta_doc="  /** The server and its tools: names in MCP and names of exports. */\n",
+    meta_type="""\
+{
+    readonly serverId: string;
+    readonly serverName: string;
+    readonly serverVersion?: string;
+    readonly tools: readonly {
+      readonly toolName: string;
+      readonly exportName: string;
+      readonly description?: string;
+    }[];
+  }""",
+    # What section 5.3.2 leaves for a tool without an output schema; structured content may come all the same.
+    untyped="""\
+  /** What a tool that declares no output returns: the text of a result that is one text block; else the
+   * structured content, if the server sent any; else the whole MCP result. */
+  type McpToolOutput = string | McpToolResult | { [key: string]: unknown };
+  interface McpToolResult {
+    content: (
+      | { type: "text"; text: string; [key: string]: unknown }
+      | { type: "image" | "audio"; data: string; mimeType: string; [key: string]: unknown }
+      | { type: "resource_link"; uri: string; name: string; [key: string]: unknown }
+      | { type: "resource"; resource: { uri: string; text?: string; blob?: string; [key: string]: unknown } }
+    )[];
+    structuredContent?: unknown;
+    [key: string]: unknown;
+  }
+""",
+    # The mark of a JsonText is a symbol that no script can name, so that it is a string in every other respect.
+    json_text="""\
+  /** A text that is JSON of a T: JSON.parse gives a T. */
+  type JsonText<T> = string & { readonly [jsonOf]: T };
+  const jsonOf: unique symbol;
+  global {
+    interface JSON {
+      parse<T>(text: JsonText<T>): T;
+    }
+  }
+""",
+)
+
+READ: Final = Fixed(
+    meta_doc="",
+    meta_type="{ serverId: string; serverName: string; serverVersion?: string; "
+    "tools: { toolName: string; exportName: string; description?: string }[] }",
+    untyped="""\
+/** Of a tool that declares no output: the text of a single text block, else structured content, else the MCP result */
+type McpToolOutput = string | McpToolResult | { [key: string]: unknown };
+type McpToolResult = { content: ({ type: "text"; text: string } | { type: "image" | "audio"; data: string; \
+mimeType: string } | { type: "resource_link"; uri: string; name: string } | { type: "resource"; resource: \
+{ uri: string; text?: string; blob?: string } })[]; structuredContent?: unknown };
+""",
+    json_text="""\
+/** A text that is JSON of a T: JSON.parse gives a T */
+type JsonText<T> = string;
+""",
+)
+
+
+@lru_cache(maxsize=1)
+def fixed_declarations() -> str:
+    """Gives the declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
+    return resources.files("cellblock.types.typescript").joinpath("codemode.d.ts").read_text("utf-8")
+
+
+def declare_shared(*, reading: bool = True) -> str:
+    """Declares what `declare_server(…, shared=True)` leaves out, as global types, declared once for all servers."""
+    fixed = READ if reading else COMPILED
+    text = f"{fixed.meta_doc}type {META} = {fixed.meta_type};\n{fixed.untyped}"
+    lines = (line if reading else line.removeprefix("  ") for line in text.splitlines(keepends=True))
+    return "".join(f"declare {line}" if line.startswith("type ") else line for line in lines)
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
@@ -192,7 +286,7 @@ def _planned(
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
     later_given = None if schema in (None, True, {}) else types.add(schema, f"{base}Input", argument=True)
     later_result = None if output is None else _output(output, f"{base}Output", types)
-    pad = " " * types.indent
+    pad = "" if types.reading else "  "
 
     def text() -> str:
         given = _NO_TYPE if later_given is None else later_given()
@@ -204,11 +298,19 @@ def _planned(
         else:
             doc = doc_comment([*prose, *([""] if prose and facts else []), *facts], pad)
         aliases = "".join(f"{pad}{_indented(alias, pad)}\n" for alias in (*given.aliases, *result.aliases))
-        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(types.input_text(given), pad)}"
+        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(_parameter(given, reading=types.reading), pad)}"
         signature = f"({parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
         return f"{aliases}{doc}{_function(tool, number, signature, export)}"
 
     return text
+
+
+def _parameter(given: TypeText, *, reading: bool) -> str:
+    """Gives the text of a parameter's type; without any, the tool takes what it is given."""
+    if not reading:
+        return given.text or "{ [key: string]: unknown }"
+    # To the compiler, `object` would be the same here; `{}` says that nothing need be in it.
+    return "{}" if given.text in ("", "object") else given.text
 
 
 def _indented(text: str, pad: str) -> str:

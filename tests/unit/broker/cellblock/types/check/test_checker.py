@@ -32,7 +32,7 @@ from cellblock.types.check.session import (
     MAX_MESSAGE_BYTES,
     CompilerSession,
     Decoder,
-    FramingError,
+    SessionLost,
     encode,
 )
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
@@ -195,14 +195,14 @@ async def test_a_lost_compiler_is_reaped_before_close_returns(
     lost = checker._session  # pyright: ignore[reportPrivateUsage]
     assert lost is not None
     # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
-    lost.session.kill("it broke the protocol")
+    lost.kill("it broke the protocol")
     if again == "check":
         assert len((await check(WRONG)).faults) == 1
     else:
         checker.warm_up()
         await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
     await checker.close()
-    assert lost.session._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+    assert lost._exited.is_set()  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
@@ -307,8 +307,8 @@ async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, c
     await check("1;")
     warm = checker._session  # pyright: ignore[reportPrivateUsage]
     assert warm is not None
-    uri = f"{warm.session.workspace_uri}/js/types.d.ts"
-    report = await warm.session.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+    uri = f"{warm.workspace_uri}/js/types.d.ts"
+    report = await warm.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
     assert [item for item in report["items"] if item["severity"] == 1] == []
 
 
@@ -430,7 +430,7 @@ def test_other_header_lines_are_read_over() -> None:
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(FramingError):
+    with pytest.raises(SessionLost):
         Decoder().feed(data)
 
 
