@@ -116,19 +116,6 @@ class Declarations:
         self.outputs = outputs
         self.revision = revision
         self._by_id: dict[str, _Part] = {}
-        self._last: dict[bool, tuple[list[_Part], str]] = {}
-
-    def cached_text(
-        self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
-    ) -> str | None:
-        """Gives what `text` would give, if that is the text of the last time."""
-        servers, words = imported_servers(catalog, specifiers), _words(code)
-        last = self._last.get(closed)
-        if last is None or len(last[0]) != len(servers):
-            return None
-        revision = self.revision()
-        parts = zip(last[0], servers, strict=True)
-        return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
 
     def text(
         self,
@@ -163,8 +150,6 @@ class Declarations:
         text = environment() + "".join(part.texts[closed] for part in parts)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
-        if not got:
-            self._last[closed] = (parts, text)
         return text
 
     def named(

@@ -170,20 +170,14 @@ class TypeChecker:
 
     async def _checked(self, script: Script) -> Checked:
         self.warm_up()
-        declarations = None
-        if not script.got:
-            declarations = self.declarations.cached_text(
-                script.catalog, script.names, script.code, closed=script.closed
-            )
-        if declarations is None:
-            declarations = await asyncio.to_thread(
-                self.declarations.text,
-                script.catalog,
-                script.names,
-                script.code,
-                closed=script.closed,
-                got=script.got,
-            )
+        declarations = await asyncio.to_thread(
+            self.declarations.text,
+            script.catalog,
+            script.names,
+            script.code,
+            closed=script.closed,
+            got=script.got,
+        )
         warm = await self._warm()
         self._set_idle_timer(None)
         try:

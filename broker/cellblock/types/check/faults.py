@@ -14,15 +14,17 @@ from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
-from cellblock.types.check.argument_hints import argument_hint, takes_any_key, wants_a_list
-from cellblock.types.check.likely import (
+from cellblock.types.check.hints import (
     MAX_NAMED,
     WRAPPERS,
+    argument_hint,
     is_slip,
     likely_member,
     likely_members,
     likely_of_language,
     listed,
+    takes_any_key,
+    wants_a_list,
 )
 from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (

@@ -16,8 +16,7 @@ from typing import Any, Final
 from cellblock.base.database import Database
 from cellblock.base.state_dir import DATABASE
 from cellblock.base.store import Tables
-from cellblock.types.learning.fading import NOT_FADING
-from cellblock.types.learning.observation import Observation, ToolKey
+from cellblock.types.learning.observation import NOT_FADING, Observation, ToolKey
 from cellblock.types.learning.record import decoded, encoded
 
 logger = logging.getLogger("cellblock.schemas")

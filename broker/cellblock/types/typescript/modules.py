@@ -298,8 +298,9 @@ def _planned(
         else:
             doc = doc_comment([*prose, *([""] if prose and facts else []), *facts], pad)
         aliases = "".join(f"{pad}{_indented(alias, pad)}\n" for alias in (*given.aliases, *result.aliases))
-        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(_parameter(given, reading=types.reading), pad)}"
-        signature = f"({parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
+        mark = "?" if given.accepts_empty else ""
+        parameter = _indented(_parameter(given, reading=types.reading), pad)
+        signature = f"(input{mark}: {parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
         return f"{aliases}{doc}{_function(tool, number, signature, export)}"
 
     return text

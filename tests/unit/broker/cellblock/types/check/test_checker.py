@@ -352,7 +352,6 @@ def test_a_servers_declarations_are_made_once() -> None:
     first = declarations.text(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
     assert 'declare module "@codemode/servers/tracker"' in first
     assert declarations.text(Catalog(2, {"tracker": server}), TRACKER, "") == first
-    assert declarations.cached_text(Catalog(3, {"tracker": server}), TRACKER, "") == first
     assert "tracker" not in declarations.text(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
 
 
@@ -373,11 +372,12 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
     assert "of_read" in first and "of_write" not in first
     assert "export function write(input?: any): Promise<any>;" in first
     assert "export { __tool_4 as class };" in first
-    assert declarations.cached_text(catalog, TRACKER, "t.write") is None
     second = declarations.text(catalog, TRACKER, "t.write")
     assert "of_read" in second and "of_write" in second
+    asked.clear()
     for code in ("t.read", "t.write", "1;"):
-        assert declarations.cached_text(catalog, TRACKER, code) is second
+        assert declarations.text(catalog, TRACKER, code) == second
+    assert asked == []
 
 
 async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:

@@ -11,7 +11,7 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import Checked, TypeChecker
-from cellblock.types.check.likely import is_slip
+from cellblock.types.check.hints import is_slip
 from cellblock.types.typescript import declare_server
 
 from .conftest import SPECIFIER, Check, catalog_of

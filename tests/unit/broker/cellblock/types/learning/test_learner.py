@@ -19,10 +19,9 @@ from cellblock.tools.catalog.model import Given, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.types.learning import learner as module
 from cellblock.types.learning import offers
-from cellblock.types.learning.fading import Forms
 from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.learner import Learner
-from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.observation import Forms, Observation
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.sample import (
     MAX_DOCUMENT_DEPTH,
