@@ -39,32 +39,6 @@ _UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
 _OPEN_AT_END: Final = re.compile(r"; \[key: string\]: unknown(?= \})")
 _OPEN_LINE: Final = re.compile(r"(?<=;\n) *\[key: string\]: unknown;\n")
 
-_JSON_TEXT: Final = "type JsonText<T> = string & { readonly [jsonOf]: T };"
-
-# A string in every respect but these: its characters are never what a script wants of it.
-_NO_CHARACTERS: Final = (
-    "type JsonText<T> = string & { readonly [jsonOf]: T; readonly [Symbol.iterator]: never };"
-)
-
-
-def _without_characters(function: str, more: str = "") -> str:
-    """Gives an overload of a function for a text that holds JSON, after one for `never`; of `any`, which fits too, the
-    compiler says so."""
-    return (
-        f"      {function}(value: never{more}): any[];\n      /** @deprecated */\n"
-        f"      {function}<T extends JsonText<any>>(text: T{more}): any[];\n"
-    )
-
-
-_JSON_GLOBAL: Final = "  global {\n    interface JSON {\n"
-_DEPRECATED: Final = (
-    "  global {\n"
-    "    interface ObjectConstructor {\n"
-    + "".join(_without_characters(name) for name in ("keys", "values", "entries"))
-    + f"    }}\n    interface ArrayConstructor {{\n{_without_characters('from', ', map?: any')}    }}\n"
-    "    interface JSON {\n"
-)
-
 
 Got = Mapping[tuple[str, str], ToolOutput]
 """Maps what a run has got from tools, by id of the server and name of the tool."""
@@ -185,7 +159,7 @@ class Declarations:
         def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
             return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
 
-        text = as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
+        text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
         return _Part(server, revision, named, (text, closed_view(text)))
 
 
@@ -219,11 +193,6 @@ def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[Server
     """Gives the servers of a catalog that a script with these imports imports."""
     ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
     return [server for server_id, server in catalog.servers.items() if server_id in ids]
-
-
-def as_is(text: str) -> str:
-    """Gives the declarations of a server, with a text that holds JSON as something that has no characters."""
-    return text.replace(_JSON_TEXT, _NO_CHARACTERS).replace(_JSON_GLOBAL, _DEPRECATED)
 
 
 def closed_view(text: str) -> str:

@@ -41,7 +41,7 @@ asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
-(`ambient.as_is`)."""
+(`typescript.modules`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
 
