@@ -179,7 +179,7 @@ async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerS
         return []
     return [
         at_key(complaint, name, line, column, script.code)
-        for name, line, column in complaint.beside
+        for name, line, column in complaint.other_keys
         if name not in await warm.names_at((line, column), script.typescript)
     ]
 

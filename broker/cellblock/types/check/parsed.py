@@ -84,7 +84,7 @@ class ParsedScript:
         """Gives the source text of a node."""
         return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def keys_beside(self, key: Node) -> tuple[tuple[str, int, int], ...]:
+    def other_keys(self, key: Node) -> tuple[tuple[str, int, int], ...]:
         """Gives the other keys of the object literal that a key is in."""
         literal = literal_around(key)
         found: list[tuple[str, int, int]] = []

@@ -231,7 +231,7 @@ def test_documentation_of_a_property() -> None:
         "@deprecated",
         "@readOnly",
     ):
-        assert f" * {line}" in made.text
+        assert f" {line}" in made.text
 
 
 def test_a_module_indents_every_line_of_a_type() -> None:
