@@ -179,8 +179,8 @@ def test_hostile_text_cannot_leave_its_place(check: Any) -> None:
 
 
 def test_annotations_and_names_are_in_the_doc_comment() -> None:
-    doc = '/** Creates a task. MCP tool name: "create.task" [!readOnlyHint, destructiveHint] */'
-    tools = server(replace(CREATE, tool_name="create.task"))
+    doc = '/** Creates a task. MCP tool name: "make-task" [!readOnlyHint, destructiveHint] */'
+    tools = server(replace(CREATE, tool_name="make-task"))
     assert f"\n{doc}\nfunction create_task(" in declare_server(tools)
     assert f"\n{doc}\nexport function create_task(" in declare_server(tools, reading=False)
 
