@@ -29,11 +29,13 @@ from support.waits import WAIT_BOUND_SECONDS, until, within
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
 SECTION: dict[str, Any] = {
-    "outputs": {"inline_bytes": 1024, "expire_ms": 700},
+    "frontend": {"inline_bytes": 1024},
     "pool": {"warm": 1},
     "auth": {"keyring": "off"},
     "policy": {"default": {"approve": ["plain.echo"]}},
 }
+
+SOON = {"cellblock.app.assembly.EXPIRE_MS": 700}
 
 NEEDED = {
     *(
@@ -207,7 +209,7 @@ async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
     Returns:
         What was planted meanwhile.
     """
-    async with daemon(top, **SECTION) as running, running.client("legacy") as client:
+    async with daemon(top, constants=SOON, **SECTION) as running, running.client("legacy") as client:
         await within(client.call_tool(TOOL, {"code": LARGE}))
         seed = randrange(2**32)
         print(f"planted by Random({seed})")
@@ -217,7 +219,7 @@ async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
         running.process.send_signal(signal.SIGKILL)
         await within(running.process.wait())
     assert foreign.seen() == before
-    async with daemon(top, **SECTION) as running, running.client() as client:
+    async with daemon(top, constants=SOON, **SECTION) as running, running.client() as client:
         result = await within(client.call_tool(TOOL, {"code": LARGE}))
         assert any(getattr(block, "uri", "").startswith("cellblock://outputs/") for block in result.content)
         await until(lambda: not kept(top / "s"), "what was kept has expired")

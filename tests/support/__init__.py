@@ -21,7 +21,7 @@ The daemon from outside
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
     proxy_client        an MCP client of `serve --profile proxy`, over stdio
-    modern_client       requests of MCP 2026-07-28, which has no sessions
+    modern_client       a client of MCP 2026-07-28, which has no sessions
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it

@@ -20,8 +20,7 @@ from cellblock.pool.router import LinkEvents, read_parts
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
 from cellblock_worker.wire.keys import ZAP_DOMAIN, KeyPair, prepare_listener
-from cellblock_worker.wire.loop_socket import LoopSocket
-from cellblock_worker.wire.wire_events import Watch, explain
+from cellblock_worker.wire.loop_socket import LoopSocket, Watch, explain
 
 logger = logging.getLogger("cellblock.transport")
 

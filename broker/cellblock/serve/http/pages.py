@@ -25,8 +25,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.http import OAuthSettings
-from cellblock.base.settings.observe import DashboardSettings
+from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body
@@ -90,14 +89,14 @@ class KeptRuns:
 
     Args:
         keeper: Has the runs.
-        settings: Says whether logs and scripts are shown.
+        shows: Says whether logs and scripts are shown.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
     """
 
     def __init__(
-        self, keeper: Keeper, settings: DashboardSettings, redacting: Callable[[], Callable[[Any], Any]]
+        self, keeper: Keeper, shows: Dashboard, redacting: Callable[[], Callable[[Any], Any]]
     ) -> None:
-        self._keeper, self._settings, self._redacting = keeper, settings, redacting
+        self._keeper, self._shows, self._redacting = keeper, shows, redacting
         self.recent = keeper.recent
 
     async def run(self, run_id: str) -> dict[str, Any] | None:
@@ -105,9 +104,9 @@ class KeptRuns:
         run = await self._keeper.run(run_id)
         if run is None:
             return None
-        if not self._settings.logs:
+        if self._shows not in ("logs", "scripts"):
             run["logs"] = []
-        if not self._settings.show_scripts:
+        if self._shows != "scripts":
             run.pop("script", None)
         return self._redacting()(run)
 
@@ -171,7 +170,6 @@ class Pages:
 
     Args:
         view: What the dashboard shows; None where there is none.
-        metrics: None where there are none.
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
         servers: For `cellblock restart`; None where nobody may.
@@ -183,7 +181,7 @@ class Pages:
     def __init__(
         self,
         view: View | None,
-        metrics: Metrics | None,
+        metrics: Metrics,
         *,
         open_metrics: bool = False,
         secure: bool = False,
@@ -208,10 +206,8 @@ class Pages:
 
     def routes(self, guards: Guards) -> list[Route]:
         """Returns the paths that are there, each behind its guards."""
-        found: list[Route] = []
-        if self._metrics is not None:
-            guard = guards.open if self._open_metrics else guards.token
-            found.append(Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard))
+        guard = guards.open if self._open_metrics else guards.token
+        found = [Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard)]
         if self._servers is not None:
             page = partial(_server_page, self._servers)
             found.append(

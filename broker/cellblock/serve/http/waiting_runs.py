@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
-from cellblock.base.visible_text import spelled_out
+from cellblock.base.terminal import spelled_out
 from cellblock.run.events import Decision, RunEvents
 from cellblock.serve.http.refusal import Refused
 from cellblock.tools.schemas.replies import WrongAnswer

@@ -15,7 +15,7 @@ from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.base.offload.light import containers_in, is_small
 from cellblock.base.offload.pool import OnBill
 from cellblock.base.offload.raw import RawJson
-from cellblock.base.secrets.safe_text import describe_exception, safe_traceback
+from cellblock.base.redaction import describe_exception, safe_traceback
 from cellblock.base.threads import DaemonThread, call_when_done
 from cellblock.tools.python.python_tools import PythonTool
 

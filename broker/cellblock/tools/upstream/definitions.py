@@ -15,7 +15,7 @@ from typing import Any, Final
 import mcp_types as types
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.visible_text import is_visible
+from cellblock.base.terminal import is_visible
 from cellblock.tools.catalog.model import ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
 from cellblock.tools.upstream.lenience import schemas_of, stubbed_bytes

@@ -8,7 +8,7 @@ from typing import Final, cast
 from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.upstream.incoming import NO_ANSWER, TOO_LARGE_START
 from cellblock.tools.upstream.message_cap import is_too_large
 

@@ -16,7 +16,7 @@ from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TI
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from cellblock.base.secrets.redaction import guard_loggers
+from cellblock.base.redaction import guard_loggers
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.streams import ClosingStream
 from cellblock.tools.upstream.heavy import HeavyMessages

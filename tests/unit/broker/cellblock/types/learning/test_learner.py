@@ -163,8 +163,7 @@ async def test_results_that_were_not_looked_at_make_nothing_stable(monkeypatch: 
 
 
 async def test_settings_turn_it_off_by_server() -> None:
-    servers = {"files": {"learn": True}, "mail": {}}
-    async with learning(None, learn=False, servers=servers) as made:
+    async with learning(None, learn={"*": False, "files": True}) as made:
         made.offer("mail", TOOL, "value", b"1")
         assert (await seen(made, 1)).samples == 1
         assert made.known("mail", TOOL) is None

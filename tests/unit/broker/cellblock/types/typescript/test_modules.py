@@ -179,10 +179,10 @@ def test_hostile_text_cannot_leave_its_place(check: Any) -> None:
 
 
 def test_annotations_and_names_are_in_the_doc_comment() -> None:
-    doc = '/** Creates a task. MCP tool name: "make-task" [!readOnlyHint, destructiveHint] */'
-    tools = server(replace(CREATE, tool_name="make-task"))
-    assert f"\n{doc}\nfunction create_task(" in declare_server(tools)
-    assert f"\n{doc}\nexport function create_task(" in declare_server(tools, reading=False)
+    doc = '/** Creates a task. MCP tool name: "create-task" [!readOnlyHint, destructiveHint] */'
+    tools = server(replace(CREATE, export_name="make_task"))
+    assert f"\n{doc}\nfunction make_task(" in declare_server(tools)
+    assert f"\n{doc}\nexport function make_task(" in declare_server(tools, reading=False)
 
 
 def test_a_warning_reaches_the_doc_comment_of_the_tool() -> None:
