@@ -199,8 +199,8 @@ async def start_reach(
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
     from cellblock.run.looks_apart import LargeLooks
-    from cellblock.tools.upstream.pins.pins import PinStore
-    from cellblock.tools.upstream.pins.review import Reviewer
+    from cellblock.tools.upstream.pin_review import Reviewer
+    from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner
