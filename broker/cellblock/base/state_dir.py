@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import platformdirs
+
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale
 from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay
@@ -82,6 +84,10 @@ _USED: Final = (
     b"Cellblock keeps its state in this folder, and removes nothing from it that it has not made.\n"
 )
 """Says to people what the mark is; that it is there is all that counts."""
+
+
+def default_state_dir() -> Path:
+    return Path(platformdirs.user_state_dir("cellblock"))
 
 
 def check_state_dir(path: Path) -> str | None:

@@ -35,7 +35,7 @@ from cellblock.serve.http.token import ensure_tokens
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp.use import add_uses
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
-from cellblock.tools.upstream.pins.pins import Pins, PinStore
+from cellblock.tools.upstream.pins import Pins, PinStore
 from cellblock.tools.upstream.stderr_log import stderr_log
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay
