@@ -52,18 +52,6 @@ def host_of(served: Daemon) -> int:
     return host.pid
 
 
-@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-async def test_a_script_runs(served: Daemon, mode: str, version: str) -> None:
-    async with served.client(mode) as client:
-        assert client.protocol_version == version
-        (tool,) = (await within(client.list_tools())).tools
-        assert tool.name == TOOL
-        code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ a: 1 });'
-        assert result_of(await run(client, code)) == '{"a": 1}'
-        resources = await within(client.list_resources())
-        assert [str(resource.uri) for resource in resources.resources] == ["codemode://servers/plain.d.ts"]
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
     before = served.recorded("event", "start")
@@ -76,21 +64,6 @@ async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon
         )
         assert [result_of(result) for result in results] == list(range(6))
     assert served.recorded("event", "start") == before
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(served: Daemon, mode: str) -> None:
-    async with served.client(mode) as client:
-        calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
-        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await within(call)
-        await until(
-            lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream"
-        )
-        assert result_of(await run(client, "globalThis.__codemode_result__ = 1;")) == 1
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:

@@ -201,22 +201,6 @@ async def test_warm_workers_that_die_are_replaced_unnoticed(broker: Broker) -> N
     await works(broker)
 
 
-async def test_a_cancelled_caller_ends_its_run_and_its_calls(broker: Broker, tmp_path: Path) -> None:
-    """Section 7.4: the worker is killed and the upstream gets the cancel notification."""
-    run = await begun(broker, IN_A_CALL)
-    await called(tmp_path / "ledger.jsonl", "never")
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await within(run)
-    await until(
-        lambda: any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl")),
-        "a cancel notification",
-    )
-    host = host_of(broker)
-    await until(lambda: len(workers_of(host.pid)) == broker.settings.cellblock.pool.warm, "a full pool")
-    await works(broker)
-
-
 async def test_a_run_that_is_aborted_twice_still_cancels_its_calls(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

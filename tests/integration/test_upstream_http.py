@@ -141,35 +141,6 @@ async def test_headers_are_sent_and_a_refusal_is_reported(tmp_path: Path) -> Non
     assert result["last"] == "numbered_011"
 
 
-async def test_credentials_that_are_refused_later_are_an_authentication_error(tmp_path: Path) -> None:
-    """Section 7.1: AuthenticationError, a subclass that `catch (ToolCallError)` also gets."""
-    token, revoked = "Bearer 52a7", tmp_path / "revoked"
-    guard = ("--require-header", f"authorization={token}", "--revoked", str(revoked))
-    code = """
-        import { sleep } from "@codemode/servers/remote";
-        import { AuthenticationError, CodemodeError } from "@codemode/errors";
-        try {
-            await sleep({ ms: 1 });
-        } catch (error) {
-            const { name, message, hint, certainty } = error;
-            const known = error instanceof AuthenticationError && error instanceof CodemodeError;
-            globalThis.__codemode_result__ = { known, name, message, hint, certainty };
-        }
-    """
-    with running(sdk_command("http", *guard)) as process:
-        url = f"http://127.0.0.1:{port_of(process)}/mcp"
-        servers = {"remote": {"url": url, "headers": {"Authorization": token}}}
-        async with Broker(settings(tmp_path / "state", servers)) as broker:
-            await within(broker.settled())
-            revoked.touch()
-            error = succeeded(await within(broker.run(code)))
-    assert error["known"] is True
-    assert (error["name"], error["certainty"]) == ("AuthenticationError", "not_started")
-    assert "401" in error["message"]
-    assert token not in str(error)
-    assert error["hint"]
-
-
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.servers
 async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) -> None:
