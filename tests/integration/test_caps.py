@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker, RunResponse
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import warmed, within
@@ -22,8 +23,7 @@ ATTEMPTS = 8
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker with one plain server."""
     config = settings(tmp_path_factory.mktemp("caps"), {"plain": plain_server()})
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, tool
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import warmed, within
@@ -44,8 +45,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cellblock.run.executor.CONCURRENT_CALLS", 4)
-        async with Broker(config, tools=[wait_here, block_here]) as started:
-            await started.settled()
+        async with ready(config, tools=[wait_here, block_here]) as started:
             yield started
 
 
@@ -192,8 +192,7 @@ async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: 
         await Promise.all([timed(1000), timed(60_000)]);
         globalThis.__codemode_result__ = took;
     """
-    async with Broker(settings(tmp_path, {"plain": plain_server()}, upstream=bounds)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"plain": plain_server()}, upstream=bounds)) as broker:
         (_, first), (late, second) = succeeded(await within(broker.run(code)))
     assert first == "answered" and "did not answer wait within 1.5 s" in second
     assert late < 2200, "a call has waited for its turn, and then for its whole time once more"

@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from cellblock import Broker, Observer
+from support.brokers import ready
 from support.entries import forked_server, settings
 from support.public_servers import node_entry
 from support.responses import succeeded
@@ -92,8 +93,7 @@ def free_port() -> int:
 async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: dict[str, str]) -> None:
     with running(sdk_command(transport)) as process:
         entry = {**entry, "url": entry["url"].replace("PORT", str(port_of(process)))}
-        async with Broker(settings(tmp_path, {"remote": entry})) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"remote": entry})) as broker:
             assert "remote" in broker.catalog.servers, broker.catalog.unavailable
             assert len(broker.catalog.servers["remote"].tools) == 15
             result = succeeded(await within(broker.run(CODE)))
@@ -114,8 +114,7 @@ async def test_an_event_over_the_cap_ends_a_session_of_the_older_transport(tmp_p
     """
     with running(sdk_command("sse", "--flood")) as process:
         entry = {"url": f"http://127.0.0.1:{port_of(process)}/sse", "type": "sse"}
-        async with Broker(settings(tmp_path, {"remote": entry}, max_message_bytes=1_000_000)) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"remote": entry}, max_message_bytes=1_000_000)) as broker:
             length, failure = succeeded(await within(broker.run(code)))
             assert length == 900_000
             assert "closed during flood" in failure
@@ -131,8 +130,7 @@ async def test_headers_are_sent_and_a_refusal_is_reported(tmp_path: Path) -> Non
             "remote": {"url": url, "headers": {"Authorization": token}},
             "refused": {"url": url},
         }
-        async with Broker(settings(tmp_path, servers)) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, servers)) as broker:
             assert set(broker.catalog.servers) == {"remote"}
             reason = broker.catalog.unavailable["refused"]
             assert "401" in reason, reason
@@ -167,8 +165,7 @@ async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) ->
 async def test_a_changed_tool_list_is_announced_over_http(tmp_path: Path) -> None:
     with running(sdk_command("http")) as process:
         url = f"http://127.0.0.1:{port_of(process)}/mcp"
-        async with Broker(settings(tmp_path, {"remote": {"url": url}})) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"remote": {"url": url}})) as broker:
             version = broker.catalog.version
             grow = 'import { grow } from "@codemode/servers/remote"; await grow({ name: "added_later" });'
             succeeded(await within(broker.run(grow)))
@@ -190,8 +187,7 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
     with running(sdk_command("http")) as process:
         url = f"http://127.0.0.1:{port_of(process)}/mcp"
         bounds = {"call_timeout_ms": 3000}
-        async with Broker(settings(tmp_path, {"remote": {"url": url}}, upstream=bounds)) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"remote": {"url": url}}, upstream=bounds)) as broker:
             observer = Observer(on_log=lambda entry: process.kill())
             result = succeeded(await within(broker.run(code, observer=observer)))
     assert result == {"name": "ToolCallError", "certainty": "may_have_run"}
@@ -201,8 +197,7 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
 async def test_a_url_where_nobody_listens_is_retried_until_somebody_does(tmp_path: Path) -> None:
     port = free_port()
     servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with Broker(settings(tmp_path, servers)) as broker:
-        await within(broker.settled())
+    async with ready(settings(tmp_path, servers)) as broker:
         assert broker.catalog.unavailable["remote"]
         entry = node_entry("server-everything", "streamableHttp")
         with running([entry["command"], *entry["args"]], PORT=str(port)):
@@ -231,8 +226,7 @@ async def test_server_everything_over_http(tmp_path: Path, mode: str, path: str)
     started = time.monotonic()
     with running([server["command"], *server["args"]], PORT=str(port)):
         await until(lambda: accepts(port), "server-everything listens")
-        async with Broker(settings(tmp_path, {"remote": entry})) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"remote": entry})) as broker:
             assert "remote" in broker.catalog.servers, broker.catalog.unavailable
             result = succeeded(await within(broker.run(code)))
     assert "3" in result["sum"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from support.brokers import ready
 from support.entries import plain_server, sdk_server, settings
 from support.public_servers import node_entry
 from support.responses import succeeded
@@ -26,8 +27,7 @@ async def everything(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         "everything": node_entry("server-everything", "stdio"),
         "plain": plain_server(env={"UPSTREAM_TOKEN": SECRET}),
     }
-    async with Broker(settings(tmp_path_factory.mktemp("everything"), servers)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path_factory.mktemp("everything"), servers)) as broker:
         assert set(broker.catalog.servers) == {"everything", "plain"}, broker.catalog.unavailable
         yield broker
 
@@ -46,8 +46,7 @@ async def test_servers_connect_in_parallel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tools", "page"), [(25, 10), (7, 1), (10, 10)])
 async def test_tools_are_listed_to_the_last_page(tmp_path: Path, tools: int, page: int) -> None:
     entry = sdk_server("stdio", "--tools", tools, "--page", page)
-    async with Broker(settings(tmp_path, {"paged": entry})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"paged": entry})) as broker:
         names = {tool.tool_name for tool in broker.catalog.servers["paged"].tools}
         assert names == {f"numbered_{number:03}" for number in range(tools)} | {"grow", "headers", "sleep"}
         last = f"numbered_{tools - 1:03}"
@@ -61,8 +60,7 @@ async def test_tools_are_listed_to_the_last_page(tmp_path: Path, tools: int, pag
 @pytest.mark.parametrize("entry", [plain_server(), sdk_server()], ids=["handshake era", "2026-07-28"])
 async def test_a_changed_tool_list_is_there_for_the_next_run(tmp_path: Path, entry: dict[str, Any]) -> None:
     """Sections 8.1 and 8.2: the next run sees the new tool, the one in flight keeps the set it started with."""
-    async with Broker(settings(tmp_path, {"growing": entry})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"growing": entry})) as broker:
         code = """
             import * as growing from "@codemode/servers/growing";
             import { listTools } from "@codemode/discovery";
