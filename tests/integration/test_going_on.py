@@ -28,7 +28,7 @@ from support.entries import ledger, plain_server, settings
 from support.params import mostly
 from support.processes import kill_family, workers_of
 from support.responses import error_of
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 PLAIN = 'import { echo, give, never } from "@codemode/servers/plain";\n'
 DRAWS = f"""{PLAIN}
@@ -370,11 +370,11 @@ async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path:
         run = await begun(broker, DRAWS.replace("rounds < 5", "rounds < 30"), "waits", durable=True)
     await within(asyncio.wait([run]))
     async with Broker(made_of(tmp_path)) as broker:
-        response = None
-        async with asyncio.timeout(60):
-            while response is None:
-                (head,) = await broker.keeper.recent()
-                response = await broker.parked_runs.outcome(head["id"])
-                await asyncio.sleep(0.05)
+
+        async def outcome() -> RunResponse | None:
+            (head,) = await broker.keeper.recent()
+            return await broker.parked_runs.outcome(head["id"])
+
+        response = await until_found(outcome, "it has ended")
     assert response.ok, response.diagnostics
     assert_once(tmp_path, response)
