@@ -233,7 +233,6 @@ def run_context(
     caller: Registry,
     *,
     calls: int = 5,
-    concurrent_calls: int = 1,
     max_message_bytes: int = 100_000,
     schemas: ValidatorCache | None = None,
     watch: RunWatch | None = None,
@@ -249,9 +248,8 @@ def run_context(
         share=share_of_one(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),
-        concurrent_calls=concurrent_calls,
         max_message_bytes=max_message_bytes,
-        watch=watch,
+        watch=watch or RunEvents().open("tests", code),
         learner=learner,
     )
 

@@ -16,7 +16,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore, Store, opened_file
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES

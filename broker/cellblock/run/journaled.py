@@ -17,7 +17,7 @@ from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 
 DIVERGED: Final = "REPLAY_DIVERGED"
 STOPPED: Final = "REPLAY_STOPPED"
@@ -48,7 +48,7 @@ class Journaled:
         journal: RunJournal,
         calls: ToolCalls,
         reply: Callable[[int, bool, bytes], None],
-        kill: Callable[[Diagnostic], None],
+        kill: Callable[[Diagnostic], object],
         breach: Callable[[str], None],
     ) -> None:
         self._script = context.plan.script
@@ -187,7 +187,7 @@ def journaled(
     context: RunContext,
     calls: ToolCalls,
     reply: Callable[[int, bool, bytes], None],
-    kill: Callable[[Diagnostic], None],
+    kill: Callable[[Diagnostic], object],
     breach: Callable[[str], None],
 ) -> Journaled | NotJournaled:
     """Returns what a run has of its journal; the arguments are as for `Journaled`."""

@@ -49,12 +49,12 @@ class Calls:
             upstreams.catalog,
             upstreams,
             calls=most,
-            concurrent_calls=concurrent,
             max_message_bytes=max_reply_bytes,
             watch=events.open("tests", ""),
             learner=self,
         )
         self.calls = ToolCalls(context, self._reply, always, free_clock())
+        self.calls._turns = asyncio.Semaphore(concurrent)  # pyright: ignore[reportPrivateUsage]
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
         """Takes a result, as a learner does."""
@@ -131,9 +131,9 @@ async def test_mcp_results_are_unwrapped() -> None:
     [
         (b"[]", "array"),
         (b"null", "null"),
-        (b'"x"', "str"),
+        (b'"x"', "string"),
         (b"1", "number"),
-        (b"true", "bool"),
+        (b"true", "boolean"),
         (b"nonsense", None),
         (b"[" * 300, None),
     ],

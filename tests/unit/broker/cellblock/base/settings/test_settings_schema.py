@@ -16,8 +16,8 @@ from cellblock.app.cli.checkups import fix_of
 from cellblock.app.cli.config_check import check_config
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings, parse_settings
-from cellblock.app.config.removed import REMOVED, without_removed
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.older import REMOVED, without_removed
 from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.settings.syntax import parse
