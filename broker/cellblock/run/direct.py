@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-import mcp_types as types
-
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.run import payload
 from cellblock.run.call_inputs import CallInputs
@@ -22,6 +20,7 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.results import ToolResult
 from cellblock.types.learning.learner import Learner
 
 
@@ -61,7 +60,7 @@ class DirectCall:
         self._facts = CallFacts(server.server_id, tool.tool_name, time.monotonic(), export=tool.export_name)
 
     async def make(self, upstreams: Registry, arguments: Any, origin: CallOrigin) -> Any:
-        """Makes the call: gives what the tool gave, a `CallToolResult` or plain data.
+        """Makes the call: gives what the tool gave, a `ToolResult` or plain data.
 
         Args:
             upstreams: Reaches the tool.
@@ -86,7 +85,7 @@ class DirectCall:
                 await self._rules.admit(self._server, self._tool, value, _NoClock())
             facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
             result = await _in_own_task(function(value))
-            failed = isinstance(result, types.CallToolResult) and bool(result.is_error)
+            failed = isinstance(result, ToolResult) and result.is_error
             facts.ok, facts.certainty = not failed, Certainty.COMPLETED
             facts.error, facts.over = ToolCallError.summary if failed else None, True
             return result
@@ -106,7 +105,7 @@ class DirectCall:
         if (
             learner is None
             or isinstance(self._tool, RequestEntry)
-            or (isinstance(result, types.CallToolResult) and result.is_error)
+            or (isinstance(result, ToolResult) and result.is_error)
         ):
             return
         with contextlib.suppress(ScriptError):

@@ -19,7 +19,7 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
-from cellblock.types.learning.looks import Looks, LooksApart
+from cellblock.types.learning.looks import Looks
 from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers
@@ -87,10 +87,6 @@ class Learner:
     def dropped(self) -> int:
         """Counts the results that there was no room for."""
         return self._offers.dropped
-
-    def look_apart(self, apart: LooksApart) -> None:
-        """Sets what looks at large results."""
-        self._looks.apart = apart
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
