@@ -122,13 +122,16 @@ async def _agreed(
         session = await opening.enter_async_context(make_session(connection))
         try:
             await _agree(session, handshake=handshake)
-        except ConnectionLost:
-            if handshake:
-                raise
-            raise ProbeEnded from None
-        connection.version = session.protocol_version
-        stack.push_async_exit(opening.pop_all())
-    return session, connection
+        except MCPError as error:
+            # Not from within the block: the session's tasks would make a group of it.
+            failed = error
+        else:
+            connection.version = session.protocol_version
+            stack.push_async_exit(opening.pop_all())
+            return session, connection
+    if isinstance(failed, ConnectionLost) and not handshake:
+        raise ProbeEnded from None
+    raise failed
 
 
 async def _agree(session: ClientSession, *, handshake: bool) -> None:

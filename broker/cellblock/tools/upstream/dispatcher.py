@@ -50,9 +50,6 @@ ABANDON_SECONDS: Final = 5.0
 
 TOO_LARGE: Final = "This request is larger than Cellblock takes from a server."
 
-MAX_HANDLED: Final = 64
-"""Bounds the requests and notifications of a server that are handled at the same time."""
-
 sent_input: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("cellblock_input")
 """Holds the input of the tool call that is sent in this context: it passes the SDK's models by."""
 
@@ -82,8 +79,9 @@ class SessionForgotten(HttpRefused):
 class AnswerUnreadable(MCPError):
     """Tells that the answer came, and could not be read; the message says why."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, too_large: bool = False) -> None:
         super().__init__(types.INTERNAL_ERROR, why)
+        self.too_large = too_large
 
 
 @dataclass(eq=False, slots=True)
@@ -183,7 +181,6 @@ class Connection(Dispatcher[TransportContext]):
         self._pending: dict[messages.Id, Pending] = {}
         self._handled: dict[messages.Id, anyio.CancelScope] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._handling = 0
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
         self._intercept: OnNotifyIntercept | None = None
@@ -317,7 +314,7 @@ class Connection(Dispatcher[TransportContext]):
         elif isinstance(message, Failure):
             pending.fail(MCPError(message.code, message.message, message.data))
         else:
-            pending.fail(AnswerUnreadable(message.why))
+            pending.fail(AnswerUnreadable(message.why, too_large=message.too_large))
         return True
 
     def _only_one(self, message: Message) -> Pending | None:
@@ -366,7 +363,9 @@ class Connection(Dispatcher[TransportContext]):
             if method in repair.PASSED_ON and len(body) > messages.SMALL_BYTES:
                 return repair.stub(repair.PASSED_ON[method], body, body)
             if len(body) > messages.SMALL_BYTES:
-                raise AnswerUnreadable(f"it has {len(body)} bytes, more than it may have for what was asked")
+                raise AnswerUnreadable(
+                    f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
+                )
             result: dict[str, Any] = messages.decoded(body)
         except RecursionError:
             raise AnswerUnreadable("it is nested too deeply") from None
@@ -383,7 +382,7 @@ class Connection(Dispatcher[TransportContext]):
         result = ToolResult(found.body, notes, null_is_value=self.version in MODERN_PROTOCOL_VERSIONS)
         if result.field("resultType") == b'"input_required"':
             if len(found.body) > messages.SMALL_BYTES:
-                raise AnswerUnreadable("it asks for input, and is too large to be passed on")
+                raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
             return messages.decoded(found.body)
         return repair.stub("content", result, found.body)
 
@@ -427,9 +426,8 @@ class Connection(Dispatcher[TransportContext]):
         )
 
     def _spawn(self, origin: Pending | None, work: Callable[..., Any], *args: object) -> None:
-        if self._group is None or self._handling >= MAX_HANDLED:
+        if self._group is None:
             return
-        self._handling += 1
         run = self._group.start_soon
         if origin is None:
             run(self._contained, work, args)
@@ -441,8 +439,6 @@ class Connection(Dispatcher[TransportContext]):
             await work(*args)
         except Exception:
             logger.exception("the handling of a server's message failed")
-        finally:
-            self._handling -= 1
 
     async def _tell(self, message: Notification) -> None:
         assert self._on_notify is not None

@@ -104,6 +104,7 @@ def refused(
     that a person can give."""
     status, said = error.status, _quoted(error, redactor)
     if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+        said = "" if login is not None else said
         problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
         failure: ToolCallError = AuthenticationFailed(
             f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}{said}.",
@@ -128,11 +129,11 @@ def refused(
 
 def refused_connection(error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor) -> str:
     """Words an HTTP status instead of a connection."""
-    why = f"the server refused the connection: HTTP {error.status}{_quoted(error, redactor)}"
+    why = f"the server refused the connection: HTTP {error.status}"
     if login is not None and (error.status == 401 or (error.status == 403 and login[0] is not None)):
         problem, hint = login
-        why += f"{f'; {problem}' if problem else ''}; {hint}"
-    return why
+        return f"{why}{f'; {problem}' if problem else ''}; {hint}"
+    return f"{why}{_quoted(error, redactor)}"
 
 
 def _quoted(error: HttpRefused, redactor: Redactor) -> str:
@@ -150,10 +151,10 @@ def _details(error: MCPError, redactor: Redactor) -> dict[str, object]:
     return details
 
 
-def no_result(server: str, tool: str) -> ToolCallError:
+def no_result(server: str, tool: str, why: str = "") -> ToolCallError:
     """Words an answer that is no tool result."""
     return ToolCallError(
-        f"{server} answered {tool} with something that is no tool result.",
+        f"{server} answered {tool} with something that is no tool result{why}.",
         hint="The tool has probably run; report this to the server's authors.",
         summary="the answer is no tool result",
     )
@@ -162,10 +163,13 @@ def no_result(server: str, tool: str) -> ToolCallError:
 def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> ToolCallError:
     """Words a JSON-RPC error instead of a result."""
     if isinstance(error, AnswerUnreadable):
+        why = redactor.text(error.message)
+        if not error.too_large:
+            return no_result(server, tool, f": {why}")
         return ToolCallError(
-            f"The answer of {server} to {tool} could not be read: {redactor.text(error.message)}.",
-            hint="The tool has probably run; if the answer is large, ask for less at a time.",
-            summary="the answer could not be read",
+            f"The answer of {server} to {tool} is too large: {why}.",
+            hint="Ask for less at a time; the tool has probably run.",
+            summary="the answer is too large",
         )
     said = f"{redactor.text(error.message)} (JSON-RPC error {error.code})"
     if _UNAUTHORIZED.search(error.message[:MAX_SEARCHED_CHARS]):

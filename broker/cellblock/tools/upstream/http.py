@@ -169,7 +169,7 @@ class HttpWire:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             pending.fail(ConnectionLost(_said(error), sent=True))
         except OverBudget as error:
-            pending.fail(AnswerUnreadable(str(error)))
+            pending.fail(AnswerUnreadable(str(error), too_large=True))
         except Flooding as error:
             self.connection.end(str(error))
         except MCPError as error:
@@ -187,7 +187,7 @@ class HttpWire:
         if response.status_code == 202:
             pending.fail(AnswerUnreadable("the server answered the request with 202 Accepted"))
             return
-        body = await self._whole(response)
+        body = await self.whole(response)
         if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
             pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
             return
@@ -290,14 +290,15 @@ class HttpWire:
         async with sent_within_origin(self.client, method, self.url, body, {**given, **headers}) as response:
             yield response
 
-    async def _whole(self, response: httpx2.Response) -> bytes:
+    async def whole(self, response: httpx2.Response) -> bytes:
+        """Reads a body within the cap. Raises AnswerUnreadable, OverBudget."""
         parts: list[bytes] = []
         size = 0
         with self._holding.counting() as count:
             async for chunk in response.aiter_bytes():
                 size += len(chunk)
                 if size > self._cap:
-                    raise AnswerUnreadable(over_cap(size, self._cap))
+                    raise AnswerUnreadable(over_cap(size, self._cap), too_large=True)
                 count(size)
                 parts.append(chunk)
         return b"".join(parts)
@@ -312,7 +313,7 @@ class HttpWire:
                     yield event
                 del events
                 if splitter.held > self._cap:
-                    raise AnswerUnreadable(over_cap(splitter.held, self._cap))
+                    raise AnswerUnreadable(over_cap(splitter.held, self._cap), too_large=True)
                 count(splitter.held)
 
 

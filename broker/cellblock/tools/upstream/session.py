@@ -74,8 +74,10 @@ AT_ONCE_SECONDS: Final = 0.5
 RELIST_SECONDS: Final = 1.0
 """Sets the least time from one list of tools to the next, however often the server announces changes."""
 
+MOST_IDLE_LISTS: Final = 3
 QUIET_SECONDS: Final = 30.0
-"""Sets for how long after a list that had changed nothing no run waits for the next one."""
+"""Sets how many lists in a row may have changed nothing until no run waits for the next one, and the pause after which
+they are forgotten."""
 
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""
@@ -151,7 +153,7 @@ class UpstreamSession:
         self._failed_at = 0.0
         self._notes: set[str] = set()
         self._listed_at = 0.0
-        self._unchanged_at: float | None = None
+        self._idle_lists = 0
         self._said = ""
         self._has_answered = False
         self._ready_at: float | None = None
@@ -522,10 +524,10 @@ class UpstreamSession:
             logger.warning("upstream %s: its changed tool list cannot be read: %s", self.name, why)
             return
         if facts != self.facts:
-            self.facts, self._unchanged_at = facts, None
+            self.facts, self._idle_lists = facts, 0
             tell(self._on_change)
         else:
-            self._unchanged_at = asyncio.get_running_loop().time()
+            self._idle_lists += 1
 
     async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
         self._listed_at = asyncio.get_running_loop().time()
@@ -563,7 +565,9 @@ class UpstreamSession:
 
     def _note_change(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._unchanged_at is None or now - self._unchanged_at > QUIET_SECONDS:
+        if now - self._listed_at > QUIET_SECONDS:
+            self._idle_lists = 0
+        if self._idle_lists < MOST_IDLE_LISTS:
             self._fresh.clear()
         self._tools_changed.set()
 

@@ -93,12 +93,12 @@ class LineSplitter:
             return line
         answers = answered_id(self._head, self._tail)
         self._head = self._tail = b""
-        return TooLong(size, Unreadable(answers, why or over_cap(size, most)))
+        return TooLong(size, Unreadable(answers, why or over_cap(size, most), too_large=True))
 
 
 def over_cap(size: int, cap: int) -> str:
     """Says that a message is over the cap."""
-    return f"it has {size} bytes or more, over the maximum of {cap}"
+    return f"it has {size} bytes or more, over the maximum of {cap} (twice max_message_bytes, at most 16 MiB)"
 
 
 class Event(NamedTuple):

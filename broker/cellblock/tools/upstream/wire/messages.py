@@ -79,6 +79,7 @@ class Unreadable:
     id: Id | None
     why: str
     is_message: bool = True
+    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def _read(data: bytes) -> Message:
         return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
     if len(data) > MANY_CONTAINERS_BYTES and data.count(b"[") + data.count(b"{") > MANY_CONTAINERS:
         why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
-        return Unreadable(answered_id(data, data), why)
+        return Unreadable(answered_id(data, data), why, too_large=True)
     mended = None
     try:
         envelope = _envelope.decode(data)

@@ -84,8 +84,7 @@ class ToolResult:
         }
         if self.structured == NULL:
             kept["structuredContent"] = Raw(NULL)
-        if "content" not in kept:
-            kept = {"content": Raw(b"[]"), **kept}
+        kept = {"content": Raw(b"[]"), "isError": Raw(b"false")} | kept
         return msgspec.json.encode(kept)
 
     def plain(self) -> dict[str, Any]:
