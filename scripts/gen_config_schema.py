@@ -21,6 +21,8 @@ from pydantic import BaseModel
 
 from cellblock.app.config.formats import URL_KEYS
 from cellblock.app.reload import LIVE
+from cellblock.base.json import is_object
+from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -73,6 +75,8 @@ def make_schema() -> Schema:
             if "$ref" in entry:
                 # The section's own fields say theirs.
                 entry.pop("default", None)
+            if isinstance(default := entry.get("default"), dict) and [*default] == [ALL]:
+                entry["default"] = default[ALL]
             if field_name in docs:
                 entry["description"] = docs[field_name]
         target.pop("title", None)
@@ -139,6 +143,8 @@ def shown(value: Any) -> str:
     """A default for a table."""
     if isinstance(value, BaseModel):
         return ", ".join(f"{name} {number:,}" for name, number in value.model_dump().items())
+    if is_object(value) and [*value] == [ALL]:
+        value = value[ALL]
     if value is None or value in ([], {}):
         return "–"
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cellblock_worker.confinement import bubblewrap, seccomp, syscall_lists
-from cellblock_worker.confinement.syscalls import NUMBERS
+from cellblock_worker.confinement.syscall_lists import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEFAULT: Final = [

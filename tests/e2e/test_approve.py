@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock.app.cli.main import main
+from support.commands import Said, cellblock, in_this_process
 from support.entries import CELLBLOCK, plain_server, write_config
 
-Command = Callable[..., "Outcome"]
+Command = Callable[..., Said]
 
 SECRET = "canary-approve-3f1c"
 
@@ -38,15 +37,6 @@ def definitions(tmp_path: Path) -> Callable[..., None]:
     return set_to
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command did."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """A configuration that quarantines."""
@@ -56,15 +46,9 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(config: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `cellblock approve ARGUMENTS` in this process, which saves seconds a time."""
-
-    def run(*arguments: str) -> Outcome:
-        capsys.readouterr()
-        code = main(["approve", *arguments, "--config", str(config)])
-        return Outcome(code, *capsys.readouterr())
-
-    return run
+def command(config: Path) -> Command:
+    """Runs `cellblock approve ARGUMENTS`."""
+    return lambda *arguments: in_this_process("approve", *arguments, "--config", config)
 
 
 READ = tool("read_file", "Reads a file and gives its text back.", path={"type": "string"})
@@ -78,63 +62,58 @@ def test_from_first_use_to_approval(
 ) -> None:
     definitions(READ, tool("gone", "Will vanish"))
     # A whole command in its own process.
-    first = subprocess.run(
-        [str(CELLBLOCK), "approve", "files", "--all", "--config", str(config)],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert first.returncode == 0, first.stderr
-    assert "approved: read_file, gone" in first.stdout
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    words = ("approve", "files", "--all", "--config", config)
+    first = asyncio.run(cellblock(*words, program=CELLBLOCK, env=environment))
+    assert (first.code, "approved: read_file, gone" in first.out) == (0, True), first
 
     definitions(TRAP, tool("steal", "Is new"))
     shown = command("files", "--show")
-    assert shown.returncode == 1, shown.stderr
-    assert "2 of 2 tools" in shown.stdout
-    lines = shown.stdout.splitlines()
+    assert shown.code == 1, shown.err
+    assert "2 of 2 tools" in shown.out
+    lines = shown.out.splitlines()
     assert "~ read_file (changed)" in lines and "+ steal (new)" in lines
     assert any(line.lstrip().startswith("- ") and "gives its text back" in line for line in lines)
     assert any(line.lstrip().startswith("+ ") and "SENDS its text away" in line for line in lines)
     assert "    inputSchema.properties.path.type" in lines
-    assert "gone is pinned and not listed now" in shown.stdout
+    assert "gone is pinned and not listed now" in shown.out
     # What a terminal would act on is spelled out.
-    assert "\x1b" not in shown.stdout and "\u202e" not in shown.stdout
-    assert "\\x1b[2K\\u202e" in shown.stdout
+    assert "\x1b" not in shown.out and "\u202e" not in shown.out
+    assert "\\x1b[2K\\u202e" in shown.out
 
     unnamed = command("files")
-    assert unnamed.returncode == 1
-    assert "nothing is approved" in unnamed.stdout
+    assert unnamed.code == 1
+    assert "nothing is approved" in unnamed.out
 
     one = command("files", "read_file")
-    assert one.returncode == 0, one.stderr
-    assert "approved: read_file" in one.stdout
-    assert "1 of 2 tools" in command("files", "--show").stdout
+    assert one.code == 0, one.err
+    assert "approved: read_file" in one.out
+    assert "1 of 2 tools" in command("files", "--show").out
 
     rest = command("files", "--all")
-    assert rest.returncode == 0 and "approved: steal" in rest.stdout
+    assert rest.code == 0 and "approved: steal" in rest.out
     again = command("files", "--all")
-    assert again.returncode == 0 and "all 2 tools are as they were pinned" in again.stdout
+    assert again.code == 0 and "all 2 tools are as they were pinned" in again.out
 
     for file in (tmp_path / "state" / "pins").iterdir():
         assert SECRET not in file.read_text()
-    assert all(SECRET not in outcome.stdout + outcome.stderr for outcome in (shown, one, rest))
+    assert all(SECRET not in outcome.out + outcome.err for outcome in (shown, one, rest))
 
 
 def test_a_damaged_pin_file_is_made_anew_only_on_request(
     tmp_path: Path, command: Command, definitions: Callable[..., None]
 ) -> None:
     definitions(READ)
-    assert command("files", "--all").returncode == 0
+    assert command("files", "--all").code == 0
     [file] = (tmp_path / "state" / "pins").iterdir()
     file.write_text("{")
     for arguments in ((), ("--show",), ("read_file",)):
         refused = command("files", *arguments)
-        assert refused.returncode == 3, refused
-        assert str(file) in refused.stderr and "--all" in refused.stderr
+        assert refused.code == 3, refused
+        assert str(file) in refused.err and "--all" in refused.err
     assert file.read_text() == "{"
-    assert command("files", "--all").returncode == 0
-    assert "all 1 tools are as they were pinned" in command("files", "--show").stdout
+    assert command("files", "--all").code == 0
+    assert "all 1 tools are as they were pinned" in command("files", "--show").out
 
 
 def test_what_cannot_be_approved_is_a_usage_error(command: Command, definitions: Callable[..., None]) -> None:
@@ -145,6 +124,6 @@ def test_what_cannot_be_approved_is_a_usage_error(command: Command, definitions:
         (("files", "read_file", "--all"), "name tools, or give --all"),
     ]:
         refused = command(*arguments)
-        assert refused.returncode == 2, refused
-        assert said in refused.stderr
-        assert refused.stdout == ""
+        assert refused.code == 2, refused
+        assert said in refused.err
+        assert refused.out == ""

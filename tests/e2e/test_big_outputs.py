@@ -19,7 +19,8 @@ import pytest
 from mcp import Client, MCPError
 
 from support.asking_client import connect, stdio
-from support.cellblock_zygote import forked_cellblock
+from support.cellblock_zygote import with_constants
+from support.commands import cellblock
 from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
@@ -31,11 +32,14 @@ MIB = 1024 * KIB
 
 INLINE = 20_000
 
+TOTAL = 12 * MIB
+
+SMALL = {"cellblock.app.assembly.TOTAL_BYTES": TOTAL}
+
+SOON = {"cellblock.app.assembly.EXPIRE_MS": 1_500}
+
 SECTION: dict[str, Any] = {
-    "outputs": {
-        "inline_bytes": INLINE,
-        "total_bytes": 12 * MIB,
-    },
+    "frontend": {"inline_bytes": INLINE},
     "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
     "max_message_bytes": MIB,
     "pool": {"warm": 2},
@@ -80,7 +84,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     folder = tmp_path_factory.mktemp("outputs")
     (folder / "daemon").mkdir()
     config = write_config(folder, {}, **SECTION)
-    async with daemon(folder / "daemon", **SECTION) as running:
+    async with daemon(folder / "daemon", constants=SMALL, **SECTION) as running:
         yield running, config
 
 
@@ -245,9 +249,9 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         for _ in range(6):
             links += links_of(await run(client, sized(MIB - 100)))
             sizes = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(sizes) <= SECTION["outputs"]["total_bytes"] // 4
+            assert sum(sizes) <= TOTAL // 4
             files = list(state_dir.glob("outputs.sqlite3*"))
-            assert sum(file.stat().st_size for file in files) <= 4 * SECTION["outputs"]["total_bytes"]
+            assert sum(file.stat().st_size for file in files) <= 4 * TOTAL
         assert len(links) == 6
         assert "the oldest go first" in await gone(client, links[0].uri)
         assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
@@ -258,14 +262,15 @@ async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> 
     """Two editors that each start `serve --stdio` share one cap, and the oldest output has gone."""
     config = write_config(tmp_path, {}, **SECTION)
     state = tmp_path / "s"
-    async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
+    env = with_constants(SMALL)
+    async with Client(stdio(config, state, env=env)) as one, Client(stdio(config, state, env=env)) as other:
         made = [
             links_of(await run(client, sized(900 * KIB)))[0].uri
             for client in (one, other, one, other, one, other)
         ]
         sizes = on_disk(state)
         # To policies both are one client.
-        assert len(sizes) == 3 and sum(sizes) <= SECTION["outputs"]["total_bytes"] // 4
+        assert len(sizes) == 3 and sum(sizes) <= TOTAL // 4
         for client, uri in ((one, made[0]), (other, made[1])):
             with pytest.raises(MCPError, match="is not kept"):
                 await client.read_resource(uri)
@@ -273,9 +278,8 @@ async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> 
 
 
 async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
-    section = {**SECTION, "outputs": {**SECTION["outputs"], "expire_ms": 1_500}}
     state_dir = tmp_path / "s"
-    async with daemon(tmp_path, **section) as running, running.client() as client:
+    async with daemon(tmp_path, constants=SOON, **SECTION) as running, running.client() as client:
         (link,) = links_of(await run(client, LARGE))
         await until(lambda: not on_disk(state_dir), "it is removed when it has expired")
         assert "kept for 1.5 s" in await gone(client, link.uri)
@@ -285,10 +289,9 @@ async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
 
 
 async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -> None:
-    state_dir, soon = tmp_path / "s", {"expire_ms": 1_500}
-    outputs = {**SECTION["outputs"], **soon}
+    state_dir = tmp_path / "s"
     async with (
-        daemon(tmp_path, **{**SECTION, "outputs": outputs}) as running,
+        daemon(tmp_path, constants=SOON, **SECTION) as running,
         running.client("legacy") as client,
     ):
         (link,) = links_of(await run(client, LARGE))
@@ -298,7 +301,7 @@ async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -
         await within(running.process.wait())
     assert on_disk(state_dir) == [link.size]
     # Also when nothing is kept any more.
-    async with daemon(tmp_path, outputs=soon) as running:
+    async with daemon(tmp_path) as running:
         await until(lambda: not on_disk(state_dir), "it is removed")
         async with running.client() as client:
             result = await run(client, LARGE)
@@ -322,18 +325,6 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, **SECTION)
     script = tmp_path / "large.js"
     script.write_text(LARGE, encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(
-            str(forked_cellblock()),
-            "run",
-            str(script),
-            "--config",
-            str(config),
-            "--state-dir",
-            str(tmp_path / "s"),
-        ),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await within(process.communicate(), 60)
-    assert f'"id": {ROWS - 1}' in output.decode() or f'"id":{ROWS - 1}' in output.decode()
+    done = await cellblock("run", script, "--config", config, "--state-dir", tmp_path / "s")
+    assert json.loads(done.out)["result"][-1]["id"] == ROWS - 1
     assert not (tmp_path / "s" / "outputs.sqlite3").exists()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from cellblock import __version__
-from cellblock.app.cli.main import main
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
 
@@ -192,62 +191,6 @@ def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(
     assert found["code"] == "UNCAUGHT_EXCEPTION"
     assert "on purpose" in found["message"]
     assert found["path"].startswith(f"{file if from_file else 'script.js'}:2:")
-
-
-def test_an_invalid_limit_is_wrong_usage(command: Any) -> None:
-    fails(command("run", "-", "--timeout-ms", 0, code=ONE), 2, "timeoutMs", "Give limits.timeoutMs")
-    fails(command("run", "-", "--timeout-ms", "soon", code=ONE), 2, "--timeout-ms")
-
-
-def test_wrong_usage_exits_with_2(command: Any, tmp_path: Path) -> None:
-    fails(command(), 2, "usage:")
-    fails(command("fly"), 2, "fly")
-    fails(command("run"), 2, "SCRIPT")
-    fails(command("run", tmp_path / "absent.js"), 2, "absent.js")
-    binary = tmp_path / "binary.js"
-    binary.write_bytes(b"\xff\xfe\x00")
-    fails(command("run", binary), 2, "UTF-8")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "not valid"),
-        ("[]", "holds no object"),
-        ('{"mcpServers": {"a": {}}}', "mcpServers.a"),
-        ('{"mcpServers": {"a": {"command": "x", "url": "http://y"}}}', "exactly one"),
-        ('{"mcpServers": {"a": {"command": 5}}}', "mcpServers.a.command"),
-        ('{"cellblock": {"pol": {}}}', "cellblock.pol"),
-        ('{"cellblock": {"pool": {"capacity": 0}}}', "cellblock.pool.capacity"),
-        ('{"cellblock": {"limits": {"timeout_ms": {"default": 9, "maximum": 1}}}}', "over maximum"),
-        ('{"cellblock": {"tools": ["no_such_module_anywhere"]}}', "no_such_module_anywhere"),
-        ('{"cellblock": {"tools": ["json"]}}', "@tool()"),
-    ],
-)
-def test_a_wrong_configuration_is_named_with_its_place(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
-) -> None:
-    """In this process: ten more starts would show nothing else."""
-    config = tmp_path / "wrong.json"
-    config.write_text(text)
-    script = tmp_path / "script.js"
-    script.write_text(ONE)
-    assert main(["run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s")]) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.startswith("cellblock: ")
-    assert errors.count("\n") == 1
-    assert said in errors
-
-
-def test_a_configuration_that_is_not_there_is_named(command: Any, tmp_path: Path) -> None:
-    fails(command("run", "-", "--config", tmp_path / "absent.json", code=ONE), 2, "absent.json")
-    fails(command("serve", "--config", tmp_path / "absent.json"), 2, "absent.json")
-
-
-def test_a_state_directory_that_cannot_be_made_is_named(command: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    fails(command("run", "-", "--state-dir", tmp_path / "file" / "s", code=ONE), 2, "file/s", "--state-dir")
 
 
 def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:

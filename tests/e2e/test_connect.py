@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock, piped
 from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support.waits import until, within
 
@@ -72,29 +71,6 @@ async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
     assert served.recorded("event", "start") <= 1
 
 
-@asynccontextmanager
-async def at_its_pipes(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        str(forked_cellblock()), *args, stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    return json.loads(await within(process.stdout.readline(), 60))
-
-
-def write(process: asyncio.subprocess.Process, *messages: dict[str, Any]) -> None:
-    assert process.stdin is not None
-    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-
 def call(request_id: int, code: str) -> dict[str, Any]:
     params = {"name": TOOL, "arguments": {"code": code}}
     return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
@@ -104,49 +80,47 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 async def test_a_client_that_sends_everything_at_once_and_closes_gets_its_answers(served: Daemon) -> None:
-    async with at_its_pipes(*arguments(served)) as process:
-        write(process, INITIALIZE, INITIALIZED, call(2, "globalThis.__codemode_result__ = 7;"))
-        assert process.stdin is not None
-        process.stdin.write(b"this is no JSON\n")
-        process.stdin.close()
-        answers = {found["id"]: found for found in [await answer(process) for _ in range(3)]}
+    async with piped(*arguments(served)) as relay:
+        seven = call(2, "globalThis.__codemode_result__ = 7;")
+        relay.send(INITIALIZE, INITIALIZED, seven, b"this is no JSON\n")
+        relay.close()
+        answers = {found["id"]: found for found in [await relay.answer() for _ in range(3)]}
         assert answers[INITIALIZE["id"]]["result"]["serverInfo"]["name"] == "cellblock"
         assert answers[2]["result"]["structuredContent"]["result"] == 7
         assert answers[None]["error"]["code"] == -32700
-        assert await within(process.wait(), 60) == 0
+        assert await relay.end() == 0
 
 
 async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_path: Path) -> None:
     async with (
         daemon(tmp_path, http={"drain_ms": 0}) as running,
-        at_its_pipes(*arguments(running)) as process,
+        piped(*arguments(running)) as relay,
     ):
-        write(process, INITIALIZE)
-        assert "result" in await answer(process)
-        write(process, INITIALIZED, call(2, NEVER))
+        relay.send(INITIALIZE)
+        assert "result" in await relay.answer()
+        relay.send(INITIALIZED, call(2, NEVER))
         await until(lambda: running.recorded("tool", "never"), "the script is in its call")
         running.process.kill()
-        assert (await answer(process))["id"] == 2
-        write(process, call(3, "1;"))
-        last = await answer(process)
+        assert (await relay.answer())["id"] == 2
+        relay.send(call(3, "1;"))
+        last = await relay.answer()
         assert last["id"] == 3
         assert "No daemon answers" in last["error"]["message"]
-        assert await within(process.wait(), 60) == 3
-        assert process.stderr is not None
-        assert "cellblock serve --http" in (await process.stderr.read()).decode()
+        _, said = await within(relay.process.communicate(), 60)
+        assert relay.process.returncode == 3 and b"cellblock serve --http" in said
 
 
 async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_away(tmp_path: Path) -> None:
     async with (
         daemon(tmp_path, http={"drain_ms": 100}) as running,
-        at_its_pipes(*arguments(running)) as process,
+        piped(*arguments(running)) as relay,
     ):
-        write(process, INITIALIZE, INITIALIZED)
-        assert "result" in await answer(process)
-        write(process, call(2, NEVER))
+        relay.send(INITIALIZE, INITIALIZED)
+        assert "result" in await relay.answer()
+        relay.send(call(2, NEVER))
         await until(lambda: running.recorded("tool", "never"), "the script is in its call")
         running.process.terminate()
-        told = await answer(process)
+        told = await relay.answer()
         assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
         await within(running.process.wait())
         assert list((tmp_path / "s" / "daemons").iterdir()) == []
@@ -193,20 +167,14 @@ async def test_without_the_right_token_it_says_so(served: Daemon, tmp_path: Path
     else:
         file.touch(0o600 if token == "wrong" else 0o644)
         file.write_text("w" * 43)
-    async with at_its_pipes("connect", "--url", served.url, *options) as process:
-        _, error = await within(process.communicate(), 60)
-        assert process.returncode == (2 if token == "unreadable" else 3)
-        assert "token" in error.decode()
+    done = await cellblock("connect", "--url", served.url, *options, given=b"")
+    assert (done.code, "token" in done.err) == (2 if token == "unreadable" else 3, True)
 
 
 async def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
-    async with at_its_pipes(
-        "connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(tmp_path), "--no-start"
-    ) as process:
-        output, error = await within(process.communicate(), 60)
-        assert process.returncode == 3
-        assert output == b""
-        assert "cellblock serve --http" in error.decode()
+    words = ("connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", tmp_path, "--no-start")
+    done = await cellblock(*words, given=b"")
+    assert (done.code, done.out, "cellblock serve --http" in done.err) == (3, "", True)
 
 
 async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daemon, tmp_path: Path) -> None:
@@ -229,21 +197,6 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
     assert "warning" in said and "cellblock.pool.warm" in said and "NOT_SET_ANYWHERE" not in said
 
 
-async def test_its_first_answer_waits_for_no_import_that_is_slow(served: Daemon) -> None:
-    """Seen from outside, of the whole command."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "importtime", "-m", "cellblock.cli", *arguments(served)),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    output, told = await within(process.communicate(json.dumps(INITIALIZE).encode() + b"\n"), 60)
-    assert json.loads(output)["result"]["serverInfo"]["name"] == "cellblock"
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.decode().splitlines()}
-    assert "cellblock" in imported
-    assert not imported & {"mcp", "mcp_types", "pydantic", "pydantic_core", "httpx2"}
-
-
 async def test_to_and_from_files(served: Daemon, tmp_path: Path) -> None:
     asked, answered = tmp_path / "asked", tmp_path / "answered"
     lines = (INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
@@ -260,11 +213,11 @@ async def test_to_and_from_files(served: Daemon, tmp_path: Path) -> None:
 
 async def test_a_client_that_reads_nothing_more_keeps_nobody(served: Daemon) -> None:
     """Its pipe is full of an answer when it goes."""
-    async with at_its_pipes(*arguments(served)) as process:
-        write(process, INITIALIZE, INITIALIZED, call(2, "globalThis.__codemode_result__ = 'x'.repeat(4e6);"))
-        assert "result" in await answer(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    async with piped(*arguments(served)) as relay:
+        relay.send(INITIALIZE, INITIALIZED, call(2, "globalThis.__codemode_result__ = 'x'.repeat(4e6);"))
+        assert "result" in await relay.answer()
+        relay.close()
+        process = relay.process
         # `wait` would wait for the pipe's end, which is behind what is in it.
         await until(lambda: process.returncode is not None, "the relay ends", bound=60)
         assert process.returncode == 0

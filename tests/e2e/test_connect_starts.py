@@ -9,14 +9,14 @@ import json
 import os
 import signal
 import socket
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from support.commands import Piped, cellblock, piped
 from support.entries import CELLBLOCK
 from support.http_daemon import INITIALIZE, daemon
 from support.processes import alive, command_line, gone
@@ -76,35 +76,24 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await gone(left)
 
 
-@contextlib.asynccontextmanager
-async def relay(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def relay(*words: str) -> contextlib.AbstractAsyncContextManager[Piped]:
+    return piped(*words, program=CELLBLOCK, start_new_session=True)
 
 
-async def ask(process: asyncio.subprocess.Process, *messages: dict[str, Any]) -> dict[str, Any]:
+async def ask(relay: Piped, *messages: dict[str, Any]) -> dict[str, Any]:
     """The answer to the first of the messages."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-    while (found := json.loads(await within(process.stdout.readline()))).get("id") != messages[0]["id"]:
+    relay.send(*messages)
+    while (found := await relay.answer()).get("id") != messages[0]["id"]:
         pass
     return found
 
 
 async def refused(*words: str) -> tuple[int, str, str]:
     """The exit code, the error of the first request, and what is on stderr."""
-    async with relay(*words) as process:
-        found = await ask(process, INITIALIZE)
-        _, said = await within(process.communicate())
-        assert process.returncode is not None
-        return process.returncode, found["error"]["message"], said.decode()
+    done = await cellblock(
+        *words, given=json.dumps(INITIALIZE).encode() + b"\n", program=CELLBLOCK, start_new_session=True
+    )
+    return done.code, json.loads(done.out)["error"]["message"], done.err
 
 
 def listing(request_id: int) -> dict[str, Any]:
@@ -128,10 +117,10 @@ async def test_editors_share_one_daemon_that_outlives_them_and_comes_again(place
             assert found.get("result", found)["serverInfo"]["name"] == "cellblock", found
         (one,) = place.daemons()
         # Neither what is killed with an editor's process group nor with its children reaches it.
-        assert os.getsid(one.pid) not in {os.getsid(editor.pid) for editor in editors}
-        assert one.ppid() not in {editor.pid for editor in editors}
+        pids = [editor.process.pid for editor in editors]
+        assert os.getsid(one.pid) not in map(os.getsid, pids) and one.ppid() not in pids
         assert place.log.stat().st_mode & 0o777 == 0o600
-        os.killpg(editors[0].pid, signal.SIGKILL)
+        os.killpg(pids[0], signal.SIGKILL)
         assert "tools" in (await ask(editors[1], listing(2)))["result"]
 
         # It is killed under its editors: what they ask next is answered by one that is started again.
@@ -225,10 +214,7 @@ async def test_a_daemon_without_a_socket_is_not_shown_the_token(place: Place) ->
         code, told, _ = await refused(*place.words("--config", place.config()))
         assert code == 3 and "has no socket" in told and "earlier version" in told and "--token-file" in told
         for command in ("dashboard", "top"):
-            process = await asyncio.create_subprocess_exec(
-                str(CELLBLOCK), command, *place.words()[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-            )
-            _, said = await within(process.communicate())
-            assert process.returncode == 3 and b"has no socket" in said
+            done = await cellblock(command, *place.words()[1:], program=CELLBLOCK)
+            assert done.code == 3 and "has no socket" in done.err
     assert not any(b"tttt" in one for one in came)
     assert not place.daemons()

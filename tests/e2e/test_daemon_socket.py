@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -16,14 +15,14 @@ import psutil
 import pytest
 
 from cellblock import __version__
-from cellblock.base.daemon_socket import ListeningSocket, connected
-from cellblock.serve.stdio.hello import hello
-from support.cellblock_zygote import forked_cellblock
+from cellblock.base.daemon_socket import ListeningSocket, connected, hello
+from support.commands import Piped, piped
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import until, within
 
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
+CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
 GREETED = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "2025-06-18"}}
 MUCH = 1024**3
 
@@ -105,7 +104,7 @@ async def test_a_line_without_end_takes_no_more_memory_than_a_message_may(served
 
 
 @asynccontextmanager
-async def relayed(folder: Path, *speak: Speak) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def relayed(folder: Path, *speak: Speak) -> AsyncGenerator[Piped]:
     """A real `connect`, and what is at the other end of its connections, one after the other."""
     left = list(speak)
 
@@ -117,16 +116,10 @@ async def relayed(folder: Path, *speak: Speak) -> AsyncGenerator[asyncio.subproc
 
     listening = ListeningSocket(folder, "127.0.0.1:1")
     async with await asyncio.start_unix_server(said, sock=listening.socket):
-        words = ("connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(folder), "--no-start")
-        process = await asyncio.create_subprocess_exec(
-            str(forked_cellblock()), *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=2**20
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        words = ("connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", folder, "--no-start")
+        async with piped(*words) as relay:
+            relay.send(INITIALIZE)
+            yield relay
     listening.close()
 
 
@@ -135,16 +128,6 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **fa
     asked = json.loads(await reader.readline())
     writer.write(json.dumps({**GREETED, "id": asked["id"]}).encode() + b"\n")
     return asked
-
-
-def ask(process: asyncio.subprocess.Process, *messages: Any) -> None:
-    assert process.stdin is not None
-    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-
-async def answer(process: asyncio.subprocess.Process) -> Any:
-    assert process.stdout is not None
-    return json.loads(await within(process.stdout.readline()))
 
 
 async def test_half_an_answer_is_not_shown_and_the_next_daemon_is_asked(tmp_path: Path) -> None:
@@ -163,18 +146,15 @@ async def test_half_an_answer_is_not_shown_and_the_next_daemon_is_asked(tmp_path
         writer.write(b'{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}\n')
         await reader.read()
 
-    async with relayed(tmp_path, dies, goes_on) as process:
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
+    async with relayed(tmp_path, dies, goes_on) as relay:
+        assert await relay.answer() == GREETED
         listing = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
-        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}, listing)
-        told = await answer(process)
+        relay.send(CALL, listing)
+        told = await relay.answer()
         assert told["id"] == 2 and "may have been done" in told["error"]["message"]
-        assert (await answer(process))["result"] == {"tools": []}
+        assert (await relay.answer())["result"] == {"tools": []}
         assert again[0]["params"] == INITIALIZE["params"] and again[1] == listing
-        assert process.stdin is not None
-        process.stdin.close()
-        assert await within(process.wait()) == 0
+        assert await relay.end() == 0
 
 
 async def test_a_daemon_that_greets_differently_ends_it(tmp_path: Path) -> None:
@@ -189,13 +169,12 @@ async def test_a_daemon_that_greets_differently_ends_it(tmp_path: Path) -> None:
         writer.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode() + b"\n")
         await reader.read()
 
-    async with relayed(tmp_path, dies, refuses) as process:
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
-        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "ping"})
-        told = await answer(process)
+    async with relayed(tmp_path, dies, refuses) as relay:
+        assert await relay.answer() == GREETED
+        relay.send({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+        told = await relay.answer()
         assert told["id"] == 2 and "not this version" in told["error"]["message"]
-        assert await within(process.wait()) == 3
+        assert await within(relay.process.wait()) == 3
 
 
 async def test_bytes_of_a_daemon_are_copied_whatever_they_are(tmp_path: Path) -> None:
@@ -206,11 +185,10 @@ async def test_bytes_of_a_daemon_are_copied_whatever_they_are(tmp_path: Path) ->
         writer.write(sent)
         await reader.read()
 
-    async with relayed(tmp_path, speaks) as process:
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
-        assert process.stdout is not None
-        assert await within(process.stdout.readexactly(len(sent))) == sent
+    async with relayed(tmp_path, speaks) as relay:
+        assert await relay.answer() == GREETED
+        assert relay.process.stdout is not None
+        assert await within(relay.process.stdout.readexactly(len(sent))) == sent
 
 
 async def test_a_daemons_line_without_end_is_read_up_to_a_bound(tmp_path: Path) -> None:
@@ -222,13 +200,12 @@ async def test_a_daemons_line_without_end_is_read_up_to_a_bound(tmp_path: Path) 
                 writer.write(piece)
                 await writer.drain()
 
-    async with relayed(tmp_path, speaks) as process:
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
-        ask(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call"})
-        told = await answer(process)
+    async with relayed(tmp_path, speaks) as relay:
+        assert await relay.answer() == GREETED
+        relay.send(CALL)
+        told = await relay.answer()
         assert told["id"] == 2 and "a message has over" in told["error"]["message"]
-        assert await within(process.wait()) == 3
+        assert await within(relay.process.wait()) == 3
 
 
 async def test_another_version_is_told_and_its_servers_that_do_not_start(tmp_path: Path) -> None:
@@ -236,11 +213,10 @@ async def test_another_version_is_told_and_its_servers_that_do_not_start(tmp_pat
         await greet(reader, writer, version="0.0.9", not_started={"a": "B is not set"})
         await reader.read()
 
-    async with relayed(tmp_path, older) as process:
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
-        _, told = await within(process.communicate(b""))
-        assert process.returncode == 0
+    async with relayed(tmp_path, older) as relay:
+        assert await relay.answer() == GREETED
+        _, told = await within(relay.process.communicate(b""))
+        assert relay.process.returncode == 0
         assert b"is of version 0.0.9" in told and b"does not start the server a: B is not set" in told
 
 
@@ -258,10 +234,9 @@ async def test_a_daemon_that_begins_in_another_way_is_told_of(tmp_path: Path, sa
     async def speaks(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
 
-    async with relayed(tmp_path, speaks) as process:
-        ask(process, INITIALIZE)
-        assert why in (await answer(process))["error"]["message"]
-        assert await within(process.wait()) == 3
+    async with relayed(tmp_path, speaks) as relay:
+        assert why in (await relay.answer())["error"]["message"]
+        assert await within(relay.process.wait()) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -323,19 +298,13 @@ async def test_over_http_a_session_that_the_daemon_has_forgotten_is_begun_again(
 
     async with await asyncio.start_server(quiet(answered), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        process = await asyncio.create_subprocess_exec(
-            *(str(forked_cellblock()), "connect", "--url", url, "--state-dir", str(tmp_path / "none")),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-        )
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        ask(process, INITIALIZE)
-        assert await answer(process) == GREETED
-        ask(process, {"jsonrpc": "2.0", "method": "notifications/initialized"}, listing)
-        assert await answer(process) == {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}
-        await within(process.communicate(b""))
-        assert process.returncode == 0
+        async with piped("connect", "--url", url, "--state-dir", tmp_path / "none") as relay:
+            relay.send(INITIALIZE)
+            assert await relay.answer() == GREETED
+            relay.send({"jsonrpc": "2.0", "method": "notifications/initialized"}, listing)
+            assert await relay.answer() == {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}
+            assert await relay.end() == 0
     assert (
         said.count("initialize") == said.count("notifications/initialized") == said.count("tools/list") == 2
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import plain_server
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import within
@@ -61,15 +60,10 @@ async def page(chromium: Any) -> AsyncIterator[Any]:
 
 async def printed_url(served: Daemon) -> str:
     """What `cellblock dashboard` prints."""
-    process = await asyncio.create_subprocess_exec(
-        str(forked_cellblock()),
-        *("dashboard", "--no-open", "--url", served.url, "--state-dir", str(served.folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == 0, err
-    return out.decode().strip()
+    words = ("dashboard", "--no-open", "--url", served.url, "--state-dir", served.folder / "s")
+    done = await cellblock(*words)
+    assert done.code == 0, done.err
+    return done.out.strip()
 
 
 async def signed_in(served: Daemon, page: Any) -> None:

@@ -31,7 +31,7 @@ import httpx2
 import pytest
 
 from cellblock import Broker
-from cellblock.app.cli.demo.team import capacity, finish_date
+from cellblock.app.cli.demo.show import capacity, finish_date
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import CellblockSettings
@@ -39,6 +39,7 @@ from cellblock.run.request import read_request
 from support.cellblock_zygote import forked_python
 from support.documents import PAGES, Example, examples
 from support.entries import settings, tracker, write_config
+from support.params import mostly
 from support.processes import descendants, gone
 from support.ray_cluster import NO_RAY
 from support.responses import succeeded
@@ -68,9 +69,12 @@ PLACEHOLDER = re.compile(r"<[a-z ]+>")
 ALL = examples()
 
 
-def of(*languages: str) -> Any:
-    """Parametrizes a test with the examples of these languages."""
-    chosen = [one for one in ALL if one.language in languages]
+PROGRAMS = [one for one in ALL if one.language == "python"]
+
+
+def of(language: str) -> Any:
+    """Parametrizes a test with the examples of a language."""
+    chosen = [one for one in ALL if one.language == language]
     assert chosen
     return pytest.mark.parametrize("example", chosen, ids=str)
 
@@ -134,7 +138,11 @@ async def test_a_script_runs(example: Example, broker: Broker) -> None:
     assert bool(WRITTEN) == ("write_file" in code)
 
 
-@of("python")
+@pytest.mark.parametrize(
+    "example",
+    mostly([one for one in PROGRAMS if one.page == PAGES[0] or "app.py" in one.text], PROGRAMS),
+    ids=str,
+)
 async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # `cellblock` for the client that starts it; what it keeps stays here.

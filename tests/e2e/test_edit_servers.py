@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,8 +10,8 @@ from typing import Any
 import pytest
 
 from cellblock.app.cli.arguments import default_file
-from cellblock.app.cli.main import main
 from cellblock.base.settings.syntax import parse
+from support.commands import in_this_process as cellblock
 
 COMMENTED = """{
   // what I work with
@@ -49,17 +45,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def cellblock(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command in this process: a start of Python for each would take long."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(words)
-        except SystemExit as error:
-            code = int(error.code or 0)
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
 def servers(file: Path) -> dict[str, Any]:
     text = file.read_text()
     return (tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False))["mcpServers"]
@@ -76,16 +61,16 @@ def test_one_entry_changes_and_nothing_else(home: Path, name: str, text: str) ->
     file.chmod(0o640)
     config = ["--config", str(file)]
     done = cellblock("add", "new", *config, "--env", "A=b=c", "--", "true", "-y", "--", "x y")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert servers(file)["new"] == {"command": "true", "args": ["-y", "--", "x y"], "env": {"A": "b=c"}}
     assert set(text.splitlines()) <= set(file.read_text().splitlines())
     assert copies(file) == [text]
     assert file.stat().st_mode & 0o777 == 0o640
-    assert cellblock("disable", "files", *config).returncode == 0
+    assert cellblock("disable", "files", *config).code == 0
     assert servers(file)["files"]["disabled"] is True
-    assert "already" in cellblock("disable", "files", *config).stdout
-    assert cellblock("enable", "files", *config).returncode == 0
-    assert cellblock("remove", "new", *config).returncode == 0
+    assert "already" in cellblock("disable", "files", *config).out
+    assert cellblock("enable", "files", *config).code == 0
+    assert cellblock("remove", "new", *config).code == 0
     # Only the comma behind the last entry has gone.
     assert file.read_text().replace(",", "") == text.replace(",", "")
 
@@ -135,8 +120,8 @@ def test_what_the_section_says_of_a_server_goes_with_it(home: Path, name: str, t
     file = home / name
     file.write_text(text)
     done = cellblock("remove", "b", "--config", str(file))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Removed: b, and ") and "cellblock.auth.servers.b" in done.stdout
+    assert done.code == 0, done.err
+    assert done.out.startswith("Removed: b, and ") and "cellblock.auth.servers.b" in done.out
     left = parse(file.read_text(), toml=name.endswith("toml"))
     assert servers(file) == {"a": {"command": "true"}}
     section = left["cellblock"]
@@ -144,16 +129,16 @@ def test_what_the_section_says_of_a_server_goes_with_it(home: Path, name: str, t
     assert not any(section.get(part, {}).get("servers") for part in ("pins", "auth", "schemas"))
     for comment in ("servers", "the first", "slow"):
         assert comment in file.read_text()
-    assert cellblock("remove", "a", "--config", str(file)).returncode == 0
-    assert cellblock("config", "check", "--config", str(file)).returncode == 0
+    assert cellblock("remove", "a", "--config", str(file)).code == 0
+    assert cellblock("config", "check", "--config", str(file)).code == 0
 
 
 def test_a_server_that_was_imported_with_times_can_be_removed(home: Path) -> None:
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text('[mcp_servers.a]\ncommand = "true"\ntool_timeout_sec = 90\n')
-    assert cellblock("import", "--yes", "--from", "codex").returncode == 0
+    assert cellblock("import", "--yes", "--from", "codex").code == 0
     done = cellblock("remove", "a")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
 
 
 def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
@@ -162,8 +147,8 @@ def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
         '{"mcpServers": {"a": {"command": "true"}}, "cellblock": {"policy": {"default": {"tools": ["a.x"]}}}}'
     )
     done = cellblock("remove", "a", "--config", str(file))
-    assert done.returncode == 2
-    assert "policy.default.tools" in done.stderr and "Take a out of these patterns first" in done.stderr
+    assert done.code == 2
+    assert "policy.default.tools" in done.err and "Take a out of these patterns first" in done.err
     assert "a" in servers(file)
 
 
@@ -173,17 +158,17 @@ def test_what_other_servers_lack_is_told(home: Path) -> None:
     file.write_text(f'{{"mcpServers": {{"a": {{"command": "true"}}, "b": {lacking}}}}}')
     for words in (["disable", "a"], ["enable", "a"], ["add", "c", "--", "true"], ["remove", "a"]):
         done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
-        assert done.returncode == 0 and "NOT_SET_HERE_AT_ALL" in done.stderr, done.stderr
+        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" in done.err, done.err
 
 
 def test_the_default_file_is_made(home: Path) -> None:
     done = cellblock("add", "wiki", "https://wiki.example/mcp", "--header", "X-Team: a b")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert servers(default_file()) == {
         "wiki": {"url": "https://wiki.example/mcp", "headers": {"X-Team": "a b"}}
     }
     assert default_file().stat().st_mode & 0o777 == 0o600
-    assert "secret" not in done.stderr
+    assert "secret" not in done.err
 
 
 def test_a_name_controls_no_terminal(home: Path) -> None:
@@ -196,8 +181,8 @@ def test_a_name_controls_no_terminal(home: Path) -> None:
         ("remove", name),
     ):
         done = cellblock(*words)
-        assert done.returncode == 0, done.stderr
-        assert "[31mb" in done.stdout and "\x1b" not in done.stdout + done.stderr
+        assert done.code == 0, done.err
+        assert "[31mb" in done.out and "\x1b" not in done.out + done.err
 
 
 def test_a_server_that_is_there_is_replaced_only_when_told(home: Path) -> None:
@@ -205,14 +190,14 @@ def test_a_server_that_is_there_is_replaced_only_when_told(home: Path) -> None:
     file.write_text(COMMENTED)
     words = ["add", "wiki", "https://other.example/mcp", "--config", str(file)]
     done = cellblock(*words)
-    assert done.returncode == 2
-    assert '-      "url": "https://wiki.example/mcp"' in done.stderr
-    assert '+      "url": "https://other.example/mcp"' in done.stderr
-    assert "--replace" in done.stderr
+    assert done.code == 2
+    assert '-      "url": "https://wiki.example/mcp"' in done.err
+    assert '+      "url": "https://other.example/mcp"' in done.err
+    assert "--replace" in done.err
     assert file.read_text() == COMMENTED and not copies(file)
-    assert cellblock(*words, "--replace").returncode == 0
+    assert cellblock(*words, "--replace").code == 0
     assert servers(file)["wiki"] == {"url": "https://other.example/mcp"}
-    assert "already" in cellblock(*words).stdout
+    assert "already" in cellblock(*words).out
 
 
 def test_a_secret_is_written_as_told_and_said_once_without_being_shown(home: Path) -> None:
@@ -221,24 +206,24 @@ def test_a_secret_is_written_as_told_and_said_once_without_being_shown(home: Pat
     file.chmod(0o644)
     words = ["add", "api", "https://api.example/mcp", "--header", f"Authorization: Bearer {TOKEN}"]
     done = cellblock(*words, "--header", f"X-Api-Key: {TOKEN}", "--config", str(file))
-    assert done.returncode == 0
+    assert done.code == 0
     assert servers(file)["api"]["headers"]["Authorization"] == f"Bearer {TOKEN}"
-    assert done.stderr.count("${env:NAME}") == 1
-    assert TOKEN not in done.stderr + done.stdout
+    assert done.err.count("${env:NAME}") == 1
+    assert TOKEN not in done.err + done.out
     # What others could read is the user's alone now.
     assert file.stat().st_mode & 0o777 == 0o600
     other = cellblock(
         "add", "api", "https://b.example/mcp", "--header", f"X-Api-Key: b{TOKEN}", "--config", str(file)
     )
-    assert other.returncode == 2 and TOKEN not in other.stderr
+    assert other.code == 2 and TOKEN not in other.err
 
 
 def test_what_config_check_finds_is_not_written(home: Path) -> None:
     file = home / "c.json"
     file.write_text(COMMENTED)
     done = cellblock("add", "new", "https://", "--config", str(file))
-    assert done.returncode == 2
-    assert f"{file}:9:" in done.stderr and "mcpServers.new.url" in done.stderr
+    assert done.code == 2
+    assert f"{file}:9:" in done.err and "mcpServers.new.url" in done.err
     assert file.read_text() == COMMENTED and not copies(file)
     # The daemon's environment is not this one.
     words = [
@@ -251,21 +236,21 @@ def test_what_config_check_finds_is_not_written(home: Path) -> None:
         str(file),
     ]
     done = cellblock(*words)
-    assert done.returncode == 0 and "NOT_SET_HERE is not set" in done.stderr
+    assert done.code == 0 and "NOT_SET_HERE is not set" in done.err
     # What was wrong before is told, and keeps nobody from taking out one thing after the other.
     file.write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"comand": "y"}}}')
     done = cellblock("remove", "a", "--config", str(file))
-    assert done.returncode == 0 and "mcpServers.b.comand" in done.stderr
+    assert done.code == 0 and "mcpServers.b.comand" in done.err
     assert servers(file) == {"b": {"comand": "y"}}
     file.write_text("{")
-    assert cellblock("remove", "b", "--config", str(file)).returncode == 2
+    assert cellblock("remove", "b", "--config", str(file)).code == 2
     assert file.read_text() == "{"
 
 
 def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
     file = home / "mcp.json"
     file.write_text('{\n\t"inputs": [],\n\t"servers": {\n\t\t"a": {"command": "true"}\n\t}\n}\n')
-    assert cellblock("add", "b", "--config", str(file), "--", "true").returncode == 0
+    assert cellblock("add", "b", "--config", str(file), "--", "true").code == 0
     assert parse(file.read_text(), toml=False)["servers"] == {
         "a": {"command": "true"},
         "b": {"command": "true"},
@@ -295,27 +280,27 @@ def test_wrong_words_are_told(words: list[str], said: str) -> None:
     default_file().write_text('{"mcpServers": {"files": {"command": "true"}}}')
     before = default_file().read_text()
     done = cellblock(*words)
-    assert done.returncode in (2, 3)
-    assert said in done.stderr and TOKEN not in done.stderr
+    assert done.code in (2, 3)
+    assert said in done.err and TOKEN not in done.err
     assert default_file().read_text() == before
 
 
 def test_a_program_that_is_not_there_is_told(home: Path) -> None:
     done = cellblock("add", "x", "--", "no-such-program")
-    assert done.returncode == 0 and "no program no-such-program" in done.stderr
+    assert done.code == 0 and "no program no-such-program" in done.err
     program = home / "server.sh"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     done = cellblock("add", "y", "--", f".{os.sep}server.sh")
     # The daemon has another folder.
     assert servers(default_file())["y"] == {"command": str(program)}
-    assert not done.stderr, sys.stderr
+    assert not done.err
 
 
 def test_whatever_key_switched_a_server_off_it_is_switched_on(home: Path) -> None:
     file = home / "c.json"
     file.write_text('{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": 5}}')
     done = cellblock("enable", "a", "--config", str(file))
-    assert done.returncode == 0 and servers(file)["a"] == {"command": "x"}, done.stderr
+    assert done.code == 0 and servers(file)["a"] == {"command": "x"}, done.err
     done = cellblock("disable", "b", "--config", str(file))
-    assert done.returncode == 2 and "no object" in done.stderr
+    assert done.code == 2 and "no object" in done.err

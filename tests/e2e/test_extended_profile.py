@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from cellblock.types.check import compiler
 from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import plain_server, write_config
 from support.public_servers import ServerEntry
 from support.waits import within
@@ -155,13 +154,6 @@ async def test_the_command_line_says_the_same(tmp_path: Path) -> None:
         )
     assert discovered["result"] == json.loads(inspected)["observedOutputSchema"]
 
-    async def cellblock(*arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            str(forked_cellblock()), *arguments, *common, stdout=PIPE
-        )
-        out, _ = await within(process.communicate())
-        assert process.returncode == 0
-        return out.decode()
-
-    assert await cellblock("search", "give input back", "--limit", "2", "--types") == searched
-    assert await cellblock("inspect", "mcp__plain__give") == inspected + "\n"
+    found = await cellblock("search", "give input back", "--limit", "2", "--types", *common)
+    assert found[:2] == (0, searched)
+    assert (await cellblock("inspect", "mcp__plain__give", *common))[:2] == (0, inspected + "\n")

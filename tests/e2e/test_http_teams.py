@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cellblock_zygote import forked_cellblock
 from support.certificates import certificate
+from support.commands import cellblock
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import within
@@ -64,23 +63,10 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         token_file.touch(0o600)
         token_file.write_text(issuer.token())
         for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
-            process = await asyncio.create_subprocess_exec(
-                *(
-                    str(forked_cellblock()),
-                    "connect",
-                    "--url",
-                    running.url,
-                    "--token-file",
-                    str(token_file),
-                    *trusted,
-                ),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
             listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
             lines = f"{json.dumps(INITIALIZE)}\n{json.dumps(listing)}\n".encode()
-            output, error = await within(process.communicate(lines), 60)
-            assert process.returncode == code, error.decode()
-            answers = [json.loads(line) for line in output.splitlines()]
+            words = ("connect", "--url", running.url, "--token-file", token_file, *trusted)
+            done = await cellblock(*words, given=lines)
+            assert done.code == code, done.err
+            answers = [json.loads(line) for line in done.out.splitlines()]
             assert [answer["id"] for answer in answers if "result" in answer] == ([] if code else [1, 2])

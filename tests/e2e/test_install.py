@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -16,11 +15,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cellblock.app.cli.install.clients import CLIENTS
-from cellblock.app.cli.main import main
+from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
 from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
+from support.commands import Said, cellblock, in_this_process
 from support.entries import CELLBLOCK
 
 pytestmark = pytest.mark.skipif(
@@ -87,20 +86,14 @@ def read(file: Path) -> dict[str, Any]:
     return tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False)
 
 
-def install(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command as its program does, in this process: a start of Python for each would take half a minute."""
+def install(home: Path, *words: str) -> Said:
+    """Runs the command as its program does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", environment(home))
         patch.chdir(home)
         patch.setattr(sys, "argv", [str(CELLBLOCK), "install", *words])
         patch.setattr(sys, "stdin", io.StringIO())
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main(["install", *words])
-            except SystemExit as error:
-                code = int(error.code or 0)
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+        return in_this_process("install", *words)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -127,7 +120,7 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     file = with_file(tmp_path, client) if there else tmp_path / name
     before = read(file) if there else {}
     done = install(tmp_path, client, "--yes")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     entry = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
@@ -142,9 +135,9 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     backups = list(file.parent.glob(f"{file.name}.*.bak"))
     assert [one.read_text() for one in backups] == ([text] if there else [])
     again = install(tmp_path, client, "--yes")
-    assert again.returncode == 0 and "as it should be" in again.stdout
+    assert again.code == 0 and "as it should be" in again.out
     out = install(tmp_path, client, "--uninstall", "--yes", "--json")
-    assert out.returncode == 0 and json.loads(out.stdout)["clients"][0]["written"], out.stderr
+    assert out.code == 0 and json.loads(out.out)["clients"][0]["written"], out.err
     after = read(file) or {}
     if servers[0] not in before:
         assert not after.pop(servers[0], None)
@@ -156,25 +149,23 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
 def test_out_where_it_is_not_in_changes_nothing(client: str, there: bool, tmp_path: Path) -> None:
     file = with_file(tmp_path, client) if there else tmp_path / FILES[client][0]
     done = install(tmp_path, client, "--uninstall", "--yes")
-    assert done.returncode == 0 and "has no Cellblock" in done.stdout, done.stderr
+    assert done.code == 0 and "has no Cellblock" in done.out, done.err
     assert file.read_text() == FILES[client][1] if there else not any(tmp_path.iterdir())
     both = install(tmp_path, client, "--uninstall", "--print")
-    assert both.returncode == 2 and "--print or --uninstall" in both.stderr and not both.stdout
+    assert both.code == 2 and "--print or --uninstall" in both.err and not both.out
 
 
-def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
+async def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
     for client in ("cursor", "codex"):
         with_file(tmp_path, client)
     env = environment(tmp_path) | {"PATH": "/usr/bin:/bin"}
-    command = [str(forked_cellblock()), "install", "--all-detected", "--yes", "--json"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
-    assert {one["client"] for one in json.loads(done.stdout)["clients"]} == {"cursor", "codex"}
+    words = ("install", "--all-detected", "--yes", "--json")
+    done = await cellblock(*words, env=env)
+    assert {one["client"] for one in json.loads(done.out)["clients"]} == {"cursor", "codex"}
     nobody = tmp_path / "nobody"
     nobody.mkdir()
-    none = subprocess.run(
-        command, env=env | {"HOME": str(nobody)}, capture_output=True, text=True, timeout=120
-    )
-    assert none.returncode == 2 and "No client was found" in none.stderr and not list(nobody.iterdir())
+    none = await cellblock(*words, env=env | {"HOME": str(nobody)})
+    assert none.code == 2 and "No client was found" in none.err and not list(nobody.iterdir())
 
 
 def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:
@@ -183,19 +174,19 @@ def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:
     (project / "cb.json").write_text("{}")
     words = ("--project", str(project), "--config", str(project / "cb.json"))
     done = install(tmp_path, "vscode", "codex", "--yes", *words)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     args = ["serve", "--stdio", "--config", str(project / "cb.json")]
     assert read(project / ".vscode/mcp.json")["servers"]["cellblock"]["args"] == args
     assert read(project / ".codex/config.toml")["mcp_servers"]["cellblock"]["args"] == args
     refused = install(tmp_path, "goose", "--yes", "--project", str(project))
-    assert refused.returncode == 2 and "no file in projects" in refused.stderr
+    assert refused.code == 2 and "no file in projects" in refused.err
 
 
 def test_its_servers_are_taken_over(tmp_path: Path) -> None:
     file = with_file(tmp_path, "vscode")
     done = install(tmp_path, "vscode", "--take-over", "--yes", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["clients"][0]["taken_over"] == ["fs"]
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["clients"][0]["taken_over"] == ["fs"]
     assert set(read(file)["servers"]) == {"cellblock"} and "// asked once" in file.read_text()
     ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
     assert ours["mcpServers"]["fs"]["command"] == "npx"
@@ -209,8 +200,8 @@ def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
     (tmp_path / ".claude/settings.json").write_text(json.dumps({"permissions": rules}))
     shown = install(tmp_path, "claude-code", "--take-over", "--yes")
     place = "in ~/.claude/settings.json)"
-    assert f"gh: restricted as there: without delete (permissions.deny {place}" in shown.stdout
-    assert f"db: restricted as there: asked about before each call (permissions.ask {place}" in shown.stdout
+    assert f"gh: restricted as there: without delete (permissions.deny {place}" in shown.out
+    assert f"db: restricted as there: asked about before each call (permissions.ask {place}" in shown.out
     ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
     assert ours["mcpServers"] == {
         "gh": {"command": "gh", "disabledTools": ["delete"]},
@@ -229,7 +220,7 @@ def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
         )
     )
     done = install(tmp_path, "cursor", "--yes")
-    assert done.returncode == 0 and secret not in done.stdout and "horse" not in done.stdout
+    assert done.code == 0 and secret not in done.out and "horse" not in done.out
     assert secret in file.read_text() and "horse" in file.read_text()
 
 
@@ -249,17 +240,17 @@ def test_what_cannot_be_changed_stays(text: str, why: str, tmp_path: Path) -> No
     file.parent.mkdir()
     file.write_bytes(text.encode(errors="surrogateescape"))
     done = install(tmp_path, "cursor", "--yes")
-    assert done.returncode == 2 and why in done.stderr and "Traceback" not in done.stderr
+    assert done.code == 2 and why in done.err and "Traceback" not in done.err
     assert file.read_bytes() == text.encode(errors="surrogateescape")
     assert [one.name for one in file.parent.iterdir()] == ["mcp.json"]
 
 
 def test_a_pipe_or_a_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / ".cursor/mcp.json").mkdir(parents=True)
-    assert "directory" in install(tmp_path, "cursor", "--yes").stderr
+    assert "directory" in install(tmp_path, "cursor", "--yes").err
     (tmp_path / ".codex").mkdir()
     os.mkfifo(tmp_path / ".codex/config.toml")
-    assert "is no file" in install(tmp_path, "codex", "--yes").stderr
+    assert "is no file" in install(tmp_path, "codex", "--yes").err
 
 
 @pytest.mark.parametrize("more", [[], ["--take-over"]])
@@ -268,7 +259,7 @@ def test_a_link_that_leads_to_itself_is_told(more: list[str], tmp_path: Path) ->
     file.parent.mkdir()
     file.symlink_to(file.name)
     done = install(tmp_path, "cursor", "--yes", *more)
-    assert done.returncode == 2 and "Too many levels of symbolic links" in done.stderr
+    assert done.code == 2 and "Too many levels of symbolic links" in done.err
     assert file.is_symlink()
 
 
@@ -277,7 +268,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     real.write_text("{}")
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor/mcp.json").symlink_to(real)
-    assert install(tmp_path, "cursor", "--yes").returncode == 0
+    assert install(tmp_path, "cursor", "--yes").code == 0
     assert (tmp_path / ".cursor/mcp.json").is_symlink() and "cellblock" in real.read_text()
 
 
@@ -286,13 +277,13 @@ def test_a_byte_order_mark_stays_and_is_not_shown_as_a_change(tmp_path: Path) ->
     before = file.read_bytes()
     file.write_bytes(b"\xef\xbb\xbf{\r\n" + before.removeprefix(b"{"))
     done = install(tmp_path, "cursor", "--yes")
-    assert "\n   {\n" in done.stdout and "\n  +{\n" not in done.stdout, done.stdout
+    assert "\n   {\n" in done.out and "\n  +{\n" not in done.out, done.out
     assert file.read_bytes().startswith(b"\xef\xbb\xbf{\r\n")
 
 
 def test_print_writes_nothing(tmp_path: Path) -> None:
     done = install(tmp_path, "codex", "goose", "--print")
-    assert done.returncode == 0 and "[mcp_servers.cellblock]" in done.stdout and "cmd:" in done.stdout
+    assert done.code == 0 and "[mcp_servers.cellblock]" in done.out and "cmd:" in done.out
     assert not list(tmp_path.iterdir())
 
 
@@ -310,20 +301,20 @@ def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
 
 def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
     done = install(tmp_path, "cursor")
-    assert done.returncode == 2 and "--yes" in done.stderr and not list(tmp_path.iterdir())
+    assert done.code == 2 and "--yes" in done.err and not list(tmp_path.iterdir())
 
 
 def test_wrong_words_are_told(tmp_path: Path) -> None:
-    assert "there is no client emacs" in install(tmp_path, "emacs").stderr
-    assert "Name a client" in install(tmp_path).stderr
+    assert "there is no client emacs" in install(tmp_path, "emacs").err
+    assert "Name a client" in install(tmp_path).err
 
 
 def test_what_the_user_has_set_in_the_entry_stays(tmp_path: Path) -> None:
     file = with_file(tmp_path, "zed")
-    assert install(tmp_path, "zed", "--yes").returncode == 0
+    assert install(tmp_path, "zed", "--yes").code == 0
     own = json.dumps(read(file)["context_servers"]["cellblock"] | {"env": {"TOKEN": "t"}, "timeout": 5})
     file.write_text('{"context_servers": {"cellblock": %s}}' % own.replace('"connect"', '"serve", "--stdio"'))  # noqa: UP031
-    assert install(tmp_path, "zed", "--yes").returncode == 0
+    assert install(tmp_path, "zed", "--yes").code == 0
     entry = read(file)["context_servers"]["cellblock"]
     assert (entry["env"], entry["timeout"], entry["args"]) == ({"TOKEN": "t"}, 5, ["connect"])
 
@@ -333,7 +324,7 @@ def test_an_entry_by_address_becomes_a_program(tmp_path: Path) -> None:
     headers = {"Authorization": "Bearer t"}
     ours = {"type": "http", "url": "http://127.0.0.1:7433/mcp", "headers": headers, "alwaysLoad": True}
     file.write_text(json.dumps({"mcpServers": {"cellblock": ours}}))
-    assert install(tmp_path, "claude-code", "--yes").returncode == 0
+    assert install(tmp_path, "claude-code", "--yes").code == 0
     entry = read(file)["mcpServers"]["cellblock"]
     assert set(entry) == {"type", "command", "args", "alwaysLoad"} and entry["type"] == "stdio"
 
@@ -344,7 +335,7 @@ def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> 
     text = '{"mcpServers": {"a": {"command": "a", "env": {"API_KEY": "sk-abcdefghijklmnopqrst123456"}}}}'
     file.write_text(text)
     done = install(tmp_path, "cursor", "--take-over", "--yes")
-    assert done.returncode == 2 and "--secrets" in done.stderr
+    assert done.code == 2 and "--secrets" in done.err
     assert file.read_text() == text and [one.name for one in file.parent.iterdir()] == ["mcp.json"]
-    assert install(tmp_path, "cursor", "--take-over", "--yes", "--secrets", "environment").returncode == 0
+    assert install(tmp_path, "cursor", "--take-over", "--yes", "--secrets", "environment").code == 0
     assert "${env:API_KEY}" in (tmp_path / ".config/cellblock/cellblock.json").read_text()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import until, within
@@ -24,15 +23,9 @@ await Promise.all([never({ text: "under way" }), give({ text: "answered" })]);
 
 async def said_by(folder: Path, *words: str, code: int = 0) -> Any:
     """What a command says, beside a daemon or without one."""
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), *words),
-        *("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == code, err
-    return json.loads(out) if out else err.decode()
+    done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
+    assert done.code == code, done.err
+    return json.loads(done.out) if done.out else done.err
 
 
 async def command(folder: Path, *words: str) -> Any:

@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 import pytest
 
+from support.commands import Said, cellblock, piped
 from support.entries import CELLBLOCK, plain_server
 from support.oauth_world import world
 from support.secret_service import needs_secret_service, secret_service
@@ -59,16 +59,8 @@ async def test_a_secret_is_set_used_taken_over_when_it_changes_and_removed(tmp_p
     async with secret_service(ring) as environment:
         environment |= {"XDG_STATE_HOME": str(ring / "state"), "XDG_CONFIG_HOME": str(ring / "config")}
 
-        async def run(*words: str, given: bytes | None = None) -> tuple[int, str, str]:
-            process = await asyncio.create_subprocess_exec(
-                *(str(CELLBLOCK), *words),
-                stdin=DEVNULL if given is None else PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env={**os.environ, **environment},
-            )
-            out, err = await within(process.communicate(given), 60)
-            return process.returncode or 0, out.decode(), err.decode()
+        async def run(*words: str, given: bytes | None = None) -> Said:
+            return await cellblock(*words, given=given, program=CELLBLOCK, env={**os.environ, **environment})
 
         code, _, err = await run("run", str(script), "--config", str(file), "--require", "plain")
         assert (code, "the keyring has no secret MY_TOKEN" in err) == (2, True), err
@@ -79,24 +71,16 @@ async def test_a_secret_is_set_used_taken_over_when_it_changes_and_removed(tmp_p
         assert not [one for one in ring.rglob("*") if one.is_file() and b"hunter2" in one.read_bytes()]
 
         # A daemon that runs follows the secret, and is ended by nothing that happens to it.
-        daemon = await asyncio.create_subprocess_exec(
-            *(str(CELLBLOCK), "serve", "--http", "127.0.0.1:0", "--no-auth", "--config", str(file)),
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
-            env={**os.environ, **environment},
-        )
-        assert daemon.stderr is not None
-        try:
-            await _said(daemon.stderr, "serving")
+        words = ("serve", "--http", "127.0.0.1:0", "--no-auth", "--config", file)
+        async with piped(*words, program=CELLBLOCK, env={**os.environ, **environment}) as daemon:
+            told = daemon.process.stderr
+            assert told is not None
+            await _said(told, "serving")
             assert (await run("secret", "set", "MY_TOKEN", given=b"another"))[0] == 0
-            await _said(daemon.stderr, "server plain has changed")
+            await _said(told, "server plain has changed")
             code, _, err = await run("secret", "remove", "MY_TOKEN", "--config", str(file))
             assert (code, "still refers to MY_TOKEN: mcpServers.plain.env.TOKEN" in err) == (0, True), err
-            await _said(daemon.stderr, "server plain goes on as it was: the keyring has no secret MY_TOKEN")
-        finally:
-            daemon.kill()
-            await daemon.wait()
+            await _said(told, "server plain goes on as it was: the keyring has no secret MY_TOKEN")
     # Without any keyring it is said what to do.
     environment |= {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path}/none"}
     code, _, err = await run("secret", "set", "MY_TOKEN", given=b"x")

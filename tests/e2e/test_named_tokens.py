@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from asyncio.subprocess import PIPE
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cellblock.app.cli.main import main
-from support.cellblock_zygote import forked_cellblock
+from support.commands import Said, cellblock, in_this_process, piped
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon, opened
 from support.waits import within
 
@@ -21,21 +18,17 @@ ECHO = (
 )
 
 
-def made(capfd: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> str:
-    config = ("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "s"))
-    assert main(["token", *arguments, *config]) == 0
-    return capfd.readouterr().out
+def token(folder: Path, *arguments: object) -> Said:
+    place = ("--config", folder / "cellblock.json", "--state-dir", folder / "s")
+    return in_this_process("token", *arguments, *place)
 
 
-async def test_each_is_a_principal_of_its_own_until_it_is_revoked(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path) -> None:
     only = '{"tools": ["plain.fail"]}'
     async with daemon(tmp_path, audit={"enabled": True}, http={"max_sessions": 2}) as owner:
 
         def create(*arguments: str) -> Any:
-            token = made(capfd, tmp_path, "create", *arguments).strip()
-            return replace(owner, token=token)
+            return replace(owner, token=token(tmp_path, "create", *arguments).out.strip())
 
         ann, bob = (
             await asyncio.to_thread(create, "ann"),
@@ -78,45 +71,31 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(
         file = tmp_path / "mine"
         file.touch(0o600)
         file.write_text(ann.token or "")
-        top = await asyncio.create_subprocess_exec(
-            *(str(forked_cellblock()), "top", "--once", "--url", owner.url, "--token-file", str(file)),
-            stdout=PIPE,
-            stderr=PIPE,
-        )
-        _, error = await within(top.communicate(), 60)
-        assert top.returncode == 3 and b"a named one does not open it" in error
+        top = await cellblock("top", "--once", "--url", owner.url, "--token-file", file)
+        assert top.code == 3 and "a named one does not open it" in top.err
 
         # A session that is open ends with its token.
-        await asyncio.to_thread(made, capfd, tmp_path, "revoke", "ann")
+        await asyncio.to_thread(token, tmp_path, "revoke", "ann")
         assert (await ann.ask(headers=session, body=ping)).status == 401
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
     lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
     assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
 
 
-async def test_connect_shows_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_connect_shows_one(tmp_path: Path) -> None:
     async with daemon(tmp_path) as running:
         file = tmp_path / "mine"
         file.touch(0o600)
-        file.write_text(await asyncio.to_thread(made, capfd, tmp_path, "create", "ci", "--expires", "1h"))
-        process = await asyncio.create_subprocess_exec(
-            *(str(forked_cellblock()), "connect", "--url", running.url, "--token-file", str(file)),
-            stdin=PIPE,
-            stdout=PIPE,
-        )
-        output, _ = await within(process.communicate(json.dumps(INITIALIZE).encode() + b"\n"), 60)
-        assert process.returncode == 0 and json.loads(output)["result"]["serverInfo"]["name"] == "cellblock"
+        file.write_text((await asyncio.to_thread(token, tmp_path, "create", "ci", "--expires", "1h")).out)
+        async with piped("connect", "--url", running.url, "--token-file", file) as relay:
+            relay.send(INITIALIZE)
+            assert (await relay.answer())["result"]["serverInfo"]["name"] == "cellblock"
+            assert await relay.end() == 0
 
 
-def test_what_is_said_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_of_them(tmp_path: Path) -> None:
     (tmp_path / "cellblock.json").write_text('{"mcpServers": {}}')
-    place = ("--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s"))
-
-    def said(*arguments: str) -> tuple[int, str, str]:
-        code = main(["token", *arguments, *place])
-        out, err = capfd.readouterr()
-        return code, out, err
-
+    said = partial(token, tmp_path)
     assert said("list") == (0, "There are no named tokens.\n", "")
     for wrong, why in (
         (("create", "ci", "--expires", "tomorrow"), "write a span such as"),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 
+from support.commands import Said, cellblock
 from support.entries import CELLBLOCK, plain_server
 from support.http_daemon import INITIALIZE, Daemon, daemon
-from support.waits import within
 
 pytestmark = pytest.mark.thorough
 
@@ -29,14 +27,9 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
         yield running
 
 
-async def said(served: Daemon, *words: str, given: bytes | None = None) -> tuple[int | None, str, str]:
-    options = ["--state-dir", str(served.folder / "s"), "--url", served.url]
-    stdin = None if given is None else PIPE
-    process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), *words, *options), stdin=stdin, stdout=PIPE, stderr=PIPE
-    )
-    out, err = await within(process.communicate(given))
-    return process.returncode, out.decode(), err.decode()
+async def said(served: Daemon, *words: str, given: bytes | None = None) -> Said:
+    options = ("--state-dir", served.folder / "s", "--url", served.url)
+    return await cellblock(*words, *options, given=given, program=CELLBLOCK)
 
 
 @pytest.mark.parametrize(

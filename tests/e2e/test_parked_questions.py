@@ -3,27 +3,22 @@ hand; the call stays with its broker."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import entry, forked_server, ledger
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
-from support.processes import workers_of
-from support.waits import until, within
+from support.http_daemon import Daemon, daemon
+from support.modern_client import FORMS, TASKS, ModernClient
+from support.parked_runs import no_process, until_parked
+from support.waits import within
 
-VERSION = "2026-07-28"
-PREFIX = "io.modelcontextprotocol/"
-FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
-TASKS: dict[str, Any] = {**FORMS, "extensions": {f"{PREFIX}tasks": {}}}
 ALL: dict[str, Any] = {**TASKS, "sampling": {}, "roots": {}}
 
 SECTION: dict[str, Any] = {
@@ -33,7 +28,6 @@ SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
     "pool": {"warm": 1},
 }
-PAUSE = 0.2
 
 
 def code(tool: str = "elicit", **arguments: Any) -> str:
@@ -44,59 +38,6 @@ def code(tool: str = "elicit", **arguments: Any) -> str:
         const said = await {tool}({json.dumps(arguments)}).catch((error) => error.certainty);
         globalThis.__codemode_result__ = said;
     """
-
-
-@dataclass
-class Client:
-    """A client of 2026-07-28, each of whose requests has a connection of its own."""
-
-    served: Daemon
-    able: dict[str, Any]
-    auth: dict[str, str] | None = None
-
-    async def ask(self, method: str, header: str, **params: Any) -> dict[str, Any]:
-        meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": self.able}
-        whole = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        auth = self.served.auth if self.auth is None else self.auth
-        headers = {**MCP_HEADERS, **auth, "MCP-Protocol-Version": VERSION, "Mcp-Method": method}
-        request = self.served.request(
-            "POST", "/mcp", headers={**headers, "Mcp-Name": header}, body=json.dumps(whole).encode()
-        )
-        return (await said(self.served, request))[1]
-
-    async def run(self, script: str, **more: Any) -> dict[str, Any]:
-        return await self.ask("tools/call", TOOL, name=TOOL, arguments={"code": script}, **more)
-
-    async def asked(self, script: str) -> tuple[str, dict[str, Any]]:
-        """The word and the questions of a run that asks."""
-        found = (await self.run(script))["result"]
-        assert found["resultType"] == "input_required", found
-        return found["requestState"], found["inputRequests"]
-
-    async def back(self, word: str, given: dict[str, Any], script: str) -> dict[str, Any]:
-        return await self.run(script, requestState=word, inputResponses=given)
-
-    async def task(self, script: str) -> str:
-        """A task of a run that asks."""
-        task = (await self.run(script))["result"]
-        assert task["resultType"] == "task", task
-        return task["taskId"]
-
-    async def about(self, task: str, what: str = "get", **params: Any) -> dict[str, Any]:
-        return await self.ask(f"tasks/{what}", task, taskId=task, **params)
-
-    async def until(self, task: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        async with asyncio.timeout(60):
-            while True:
-                if holds(found := (await self.about(task))["result"]):
-                    return found
-                await asyncio.sleep(PAUSE)
-
-    async def until_status(self, task: str, status: str) -> dict[str, Any]:
-        return await self.until(task, lambda found: found["status"] == status)
-
-    async def questions(self, task: str) -> dict[str, Any]:
-        return (await self.until_status(task, "input_required"))["inputRequests"]
 
 
 @asynccontextmanager
@@ -111,38 +52,13 @@ def events(served: Daemon, event: str) -> list[Any]:
 
 
 async def command(folder: Path, *words: str, code: int = 0) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), *words, "--config", str(folder / "cellblock.json")),
-        *("--state-dir", str(folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == code, (out, err)
-    return (out if code == 0 else err).decode()
+    done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
 
 
-async def parked(served: Daemon) -> list[str]:
-    """The runs that wait for somebody, as the dashboard lists them."""
-    listed = await served.ask("GET", "/dashboard/parked", headers=served.auth)
-    return [run["id"] for run in json.loads(listed.body)["runs"]]
-
-
-async def until_parked(served: Daemon) -> str:
-    async with asyncio.timeout(60):
-        while True:
-            if found := await parked(served):
-                return found[0]
-            await asyncio.sleep(PAUSE)
-
-
-async def no_process(served: Daemon) -> None:
-    hosts = [
-        one
-        for one in psutil.Process(served.process.pid).children()
-        if "cellblock_worker" in str(one.cmdline())
-    ]
-    await until(lambda: all(len(workers_of(host.pid)) <= 1 for host in hosts), "only the warm worker is left")
+async def questions_of(client: ModernClient, task: str) -> dict[str, Any]:
+    return (await client.until_status(task, "input_required"))["inputRequests"]
 
 
 def accepted(questions: dict[str, Any], name: str) -> dict[str, Any]:
@@ -151,12 +67,12 @@ def accepted(questions: dict[str, Any], name: str) -> dict[str, Any]:
 
 async def test_a_question_parks_its_run_and_is_answered_over_another_connection(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        ann, script = Client(served, FORMS), code()
+        ann, script = ModernClient(served, FORMS), code()
         word, questions = await ann.asked(script)
         (form,) = questions.values()
         assert form["params"]["message"] == "asking: Who are you?"
         assert form["params"]["requestedSchema"]["required"] == ["name"]
-        run_id = await until_parked(served)
+        (run_id,) = await until_parked(served)
         await no_process(served)
         shown = await command(tmp_path, "runs", "show", run_id)
         assert "asking.elicit" in shown and "Who are you?" in shown, shown
@@ -178,11 +94,11 @@ async def test_a_question_parks_its_run_and_is_answered_over_another_connection(
 async def test_a_task_asks_again_and_again_until_its_call_has_ended(tmp_path: Path) -> None:
     """Also what is asked when the run is parked; what its client says to it twice, or too late, is no answer."""
     async with serving(tmp_path) as served:
-        ann, script = Client(served, TASKS), code("many", times=3)
-        task = await ann.task(script)
+        ann, script = ModernClient(served, TASKS), code("many", times=3)
+        task = (await ann.task(script))["taskId"]
         seen: list[str] = []
         for name in ("Ann", "Bob", "Cid"):
-            (key,) = questions = await ann.questions(task)
+            (key,) = questions = await questions_of(ann, task)
             seen.append(key)
             assert questions[key]["params"]["requestedSchema"]["required"] == ["name"]
             late = {old: {"action": "accept", "content": {"name": "Eve"}} for old in seen[:-1]}
@@ -203,15 +119,15 @@ async def test_what_is_declined_or_dismissed_is_told_to_the_server_and_who_cance
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as served:
-        ann = Client(served, TASKS)
+        ann = ModernClient(served, TASKS)
         for action in ("decline", "cancel"):
-            task = await ann.task(code())
-            questions = await ann.questions(task)
+            task = (await ann.task(code()))["taskId"]
+            questions = await questions_of(ann, task)
             await ann.about(task, "update", inputResponses={key: {"action": action} for key in questions})
             done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
             assert done["result"] == f"{action} None", done
         # By hand, in another process.
-        task = await ann.task(code())
+        task = (await ann.task(code()))["taskId"]
         run_id = task.partition(".")[0]
         assert "name" in await command(tmp_path, "runs", "approve", run_id, code=2)
         refused = await command(tmp_path, "runs", "approve", run_id, "--answer", '{"name": 5}', code=2)
@@ -223,7 +139,7 @@ async def test_what_is_declined_or_dismissed_is_told_to_the_server_and_who_cance
         done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
         assert done["result"] == "accept Dan", done
         # For a while nothing over stdio says whether a question is of a call that was cancelled: this comes last.
-        task = await ann.task(code())
+        task = (await ann.task(code()))["taskId"]
         await ann.about(task, "cancel")
         assert (await ann.until_status(task, "cancelled"))["taskId"] == task
         assert len(events(served, "call")) == 4
@@ -231,15 +147,15 @@ async def test_what_is_declined_or_dismissed_is_told_to_the_server_and_who_cance
 
 async def test_a_broker_that_is_killed_takes_the_call_with_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        ann = Client(served, TASKS)
-        task = await ann.task(code())
-        questions = await ann.questions(task)
+        ann = ModernClient(served, TASKS)
+        task = (await ann.task(code()))["taskId"]
+        questions = await questions_of(ann, task)
         for process in served.family():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         await within(served.process.wait())
     async with serving(tmp_path) as served:
-        ann = Client(served, TASKS)
+        ann = ModernClient(served, TASKS)
         done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
         assert done["result"] == "may_have_run", done
         # Nobody is asked any more, and nothing is made again.
@@ -252,10 +168,10 @@ async def test_answers_that_are_forged_or_of_another_kind(
 ) -> None:
     async with serving(tmp_path) as served:
         named = json.loads(await command(tmp_path, "token", "create", "eve", "--json"))
-        ann = Client(served, TASKS)
-        eve = Client(served, TASKS, {"Authorization": f"Bearer {named['token']}"})
-        task = await ann.task(code())
-        (key,) = questions = await ann.questions(task)
+        ann = ModernClient(served, TASKS)
+        eve = ModernClient(replace(served, token=named["token"]), TASKS)
+        task = (await ann.task(code()))["taskId"]
+        (key,) = questions = await questions_of(ann, task)
         refused = await eve.about(task, "update", inputResponses=accepted(questions, "Eve"))
         assert refused["error"]["code"] == -32602
         call = key.removeprefix("question-").partition(".")[0]
@@ -271,7 +187,7 @@ async def test_answers_that_are_forged_or_of_another_kind(
         ):
             refused = await ann.about(task, "update", inputResponses={key: wrong})
             assert refused["error"]["code"] == -32602, refused
-        assert await ann.questions(task) == questions and events(served, "answer") == []
+        assert await questions_of(ann, task) == questions and events(served, "answer") == []
         await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
         done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
         assert done["result"] == "accept Ann"
@@ -282,27 +198,27 @@ async def test_models_and_roots_are_asked_where_the_client_has_them(tmp_path: Pa
     given: dict[str, Any] = {"sample": said, "roots": {"roots": [{"uri": "file:///a"}]}}
     async with serving(tmp_path) as served:
         for tool, wanted in (("sample", "hi"), ("roots", "file:///a")):
-            ann = Client(served, ALL)
-            task = await ann.task(code(tool))
-            (key,) = await ann.questions(task)
+            ann = ModernClient(served, ALL)
+            task = (await ann.task(code(tool)))["taskId"]
+            (key,) = await questions_of(ann, task)
             # Who has none of it is asked nothing.
-            other = (await Client(served, TASKS).about(task))["result"]
+            other = (await ModernClient(served, TASKS).about(task))["result"]
             assert other["status"] == "working" and "inputRequests" not in other
             refused = await command(tmp_path, "runs", "approve", task.partition(".")[0], code=2)
             assert "answered by the client itself" in refused
             await ann.about(task, "update", inputResponses={key: given[tool]})
             done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
             assert done["result"] == wanted, done
-            refused = (await Client(served, FORMS).run(code(tool)))["result"]["structuredContent"]
+            refused = (await ModernClient(served, FORMS).run(code(tool)))["result"]["structuredContent"]
             assert "refused" in refused["result"] or refused["result"] == "", refused
 
 
 async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        ann = Client(served, TASKS)
+        ann = ModernClient(served, TASKS)
         # 100 at once: as many as one server may ask at the same time are asked, and no more when the run is parked.
-        task = await ann.task(code("many", times=100, at_once=True))
-        questions = await ann.questions(task)
+        task = (await ann.task(code("many", times=100, at_once=True)))["taskId"]
+        questions = await questions_of(ann, task)
         assert len(questions) <= 8
         await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
         done = (await ann.until_status(task, "completed"))["result"]["structuredContent"]
@@ -310,7 +226,7 @@ async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
         assert counts.pop("accept Ann") == len(questions) and sum(counts.values()) == 100 - len(questions)
         assert all(said.startswith("refused") for said in counts), counts
         # A form that is too large to be written down is not asked.
-        done = (await Client(served, FORMS).run(code("many", times=1, size=100_000)))["result"]
+        done = (await ModernClient(served, FORMS).run(code("many", times=1, size=100_000)))["result"]
         (said,) = json.loads(done["structuredContent"]["result"])
         assert "more than 65536 bytes" in said, done
 
@@ -318,7 +234,7 @@ async def test_a_server_that_asks_too_often_or_too_much(tmp_path: Path) -> None:
 async def test_a_client_comes_back_for_a_run_whose_tool_asks_when_it_is_parked(tmp_path: Path) -> None:
     """What its server asks next, in the same session, is its client's next question."""
     async with serving(tmp_path) as served:
-        ann, script = Client(served, FORMS), code("many", times=2, ms=1_000)
+        ann, script = ModernClient(served, FORMS), code("many", times=2, ms=1_000)
         second = (await ann.run(script))["result"]
         keys: set[str] = set()
         for name in ("Ann", "Bob"):

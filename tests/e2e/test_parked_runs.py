@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import signal
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from cellblock.base.state_dir import JOURNALS
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import ledger
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, said
-from support.processes import workers_of
+from support.http_daemon import Daemon, daemon
+from support.modern_client import ModernClient
+from support.parked_runs import no_process, until_parked
+from support.processes import kill_family
 from support.waits import until, within
 
-VERSION = "2026-07-28"
-PREFIX = "io.modelcontextprotocol/"
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
     "auth": {"keyring": "off"},
@@ -44,63 +40,21 @@ globalThis.__codemode_result__ = settled.map((one) => one.status === "fulfilled"
 """Where one call is refused and another allowed: the script waits for both, and so does its run."""
 
 
-async def call(
-    served: Daemon, auth: dict[str, str] | None = None, script: str = SCRIPT, **more: Any
-) -> dict[str, Any]:
-    """One `tools/call` of a client without sessions, on a connection of its own."""
-    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": {"elicitation": {"form": {}}}}
-    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": TOOL}
-    params = {"name": TOOL, "arguments": {"code": script}, "_meta": meta, **more}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    headers = {**MCP_HEADERS, **(served.auth if auth is None else auth), **routing}
-    return (await said(served, served.request("POST", "/mcp", headers=headers, body=body)))[1]
-
-
-async def asked(served: Daemon, script: str = SCRIPT) -> tuple[str, dict[str, Any]]:
-    """Runs a script until it asks; gives the word to come back with, and the questions."""
-    found = (await call(served, script=script))["result"]
-    assert found["resultType"] == "input_required", found
-    return found["requestState"], found["inputRequests"]
-
-
 def answers(questions: dict[str, Any], action: str = "accept") -> dict[str, Any]:
     return {key: {"action": action, "content": {}} for key in questions}
 
 
-async def back(
-    served: Daemon, word: str, given: dict[str, Any], auth: Any = None, script: str = SCRIPT
-) -> dict[str, Any]:
-    return await call(served, auth, script, requestState=word, inputResponses=given)
-
-
 async def command(folder: Path, *words: str, code: int = 0, config: bool = True) -> str:
-    process = await asyncio.create_subprocess_exec(
-        str(forked_cellblock()),
-        *words,
-        *(("--config", str(folder / "cellblock.json")) if config else ()),
-        *("--state-dir", str(folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == code, (out, err)
-    return (out if code == 0 else err).decode()
+    options = ("--config", folder / "cellblock.json") if config else ()
+    done = await cellblock(*words, *options, "--state-dir", folder / "s")
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
 
 
 async def parked(folder: Path) -> list[dict[str, Any]]:
     if not (folder / "s" / JOURNALS).exists():
         return []
     return json.loads(await command(folder, "runs", "list", "--parked", "--json"))
-
-
-async def until_parked(folder: Path, count: int = 1) -> list[str]:
-    """Waits until so many runs are parked; gives their ids."""
-    found: list[dict[str, Any]] = []
-    async with asyncio.timeout(60):
-        # Each look is a process of its own, which takes long enough.
-        while len(found) != count:
-            found = await parked(folder)
-    return [run["id"] for run in found]
 
 
 def texts(served: Daemon, tool: str) -> list[str]:
@@ -114,14 +68,9 @@ async def killed(
     """A daemon on the state of one that was killed, host and all, while a run of its was parked; and the word, the
     questions and the id of that run."""
     async with daemon(folder, **SECTION) as served:
-        word, questions = await asked(served, script)
-        (run_id,) = await until_parked(folder)
-        for process in (
-            psutil.Process(served.process.pid),
-            *psutil.Process(served.process.pid).children(True),
-        ):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
+        word, questions = await ModernClient(served).asked(script)
+        (run_id,) = await until_parked(served)
+        kill_family(served.process.pid)
         await within(served.process.wait())
     async with daemon(folder, **SECTION) as again:
         yield again, word, questions, run_id
@@ -131,13 +80,15 @@ async def test_an_approval_survives_the_death_of_everything(tmp_path: Path) -> N
     async with killed(tmp_path) as (served, word, questions, run_id):
         assert len(questions) == 2, "calls that are made at once are asked about together"
         assert texts(served, "echo") == ["before"] and texts(served, "give") == []
-        done = (await back(served, word, answers(questions)))["result"]["structuredContent"]
+        done = (await ModernClient(served).back(word, answers(questions), SCRIPT))["result"][
+            "structuredContent"
+        ]
         assert done["result"] == ["one", "two"], done
         assert done["usage"]["resumed"] == 1 and done["usage"]["runId"] == run_id
         assert [entry["message"].startswith("drawn 0.") for entry in done["logs"]] == [True]
         assert len(done["toolTrace"]) == 4
         assert texts(served, "echo") == ["after", "before"] and texts(served, "give") == ["one", "two"]
-        again = await back(served, word, answers(questions))
+        again = await ModernClient(served).back(word, answers(questions), SCRIPT)
         assert "no run that waits" in again["error"]["message"], "a word is good once"
         assert texts(served, "give") == ["one", "two"]
         assert await parked(tmp_path) == []
@@ -147,7 +98,7 @@ async def test_words_that_are_refused(tmp_path: Path) -> None:
     """Forged, another principal's, of an earlier round."""
     async with killed(tmp_path, EACH_SETTLES) as (served, word, questions, _):
         named = json.loads(await command(tmp_path, "token", "create", "eve", "--json", config=False))
-        eve = {"Authorization": f"Bearer {named['token']}"}
+        ann, eve = ModernClient(served), ModernClient(replace(served, token=named["token"]))
         version, body, tag = word.split(".")
         forged = (
             f"{version}.{body}.{tag[::-1]}",
@@ -158,13 +109,13 @@ async def test_words_that_are_refused(tmp_path: Path) -> None:
             "",
         )
         for wrong in forged:
-            refused = await back(served, wrong, answers(questions))
+            refused = await ann.back(wrong, answers(questions), SCRIPT)
             assert "no run that waits" in refused["error"]["message"], (wrong, refused)
-        refused = await back(served, word, answers(questions), eve)
+        refused = await eve.back(word, answers(questions), SCRIPT)
         assert "no run that waits" in refused["error"]["message"]
         # Answered in part: what has no answer was dismissed, and the script is told so.
         first = next(iter(questions))
-        done = await back(served, word, answers({first: None}), script=EACH_SETTLES)
+        done = await ann.back(word, answers({first: None}), EACH_SETTLES)
         came = done["result"]["structuredContent"]["result"]
         assert sum("the user has not chosen" in one for one in came) == 1, done
         assert texts(served, "give") == [one for one in came if one in ("one", "two")]
@@ -173,16 +124,9 @@ async def test_words_that_are_refused(tmp_path: Path) -> None:
 
 async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsewhere(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        word, questions = await asked(served, EACH_SETTLES)
-        (run_id,) = await until_parked(tmp_path)
-        hosts = [
-            one
-            for one in psutil.Process(served.process.pid).children()
-            if "cellblock_worker" in str(one.cmdline())
-        ]
-        await until(
-            lambda: all(len(workers_of(host.pid)) <= 1 for host in hosts), "only the warm worker is left"
-        )
+        word, questions = await ModernClient(served).asked(EACH_SETTLES)
+        (run_id,) = await until_parked(served)
+        await no_process(served)
         shown = await command(tmp_path, "runs", "show", run_id)
         assert shown.count("waits until you allow call") == 2 and "plain.give" in shown
         first = next(iter(questions)).removeprefix("question-")
@@ -192,11 +136,14 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
         decided = [(line["verdict"], line["by"]) for line in audit if line["event"] == "decision"]
         assert decided == [("accepted", "cli"), ("declined", "cli")]
         # The client comes back with its own answer, too late: it gets what became of the run.
-        done = await back(served, word, answers(questions), script=EACH_SETTLES)
+        done = await ModernClient(served).back(word, answers(questions), EACH_SETTLES)
         allowed, denied = done["result"]["structuredContent"]["result"]
         assert allowed == "one" and "the user has said no" in denied, done
         assert texts(served, "give") == ["one"]
-        assert "no run that waits" in (await back(served, word, answers(questions)))["error"]["message"]
+        assert (
+            "no run that waits"
+            in (await ModernClient(served).back(word, answers(questions), SCRIPT))["error"]["message"]
+        )
         assert f"No run {run_id} waits" in await command(tmp_path, "runs", "approve", run_id, code=2)
         assert json.loads(await command(tmp_path, "runs", "show", run_id, "--json"))["state"] == "ended"
 
@@ -204,8 +151,8 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
 async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
         for _ in range(2):
-            await asked(served)
-        one, other = await until_parked(tmp_path, 2)
+            await ModernClient(served).asked(SCRIPT)
+        one, other = await until_parked(served, 2)
     assert "waits for answers" in await command(tmp_path, "runs", "resume", one, code=2)
     # How much it has logged is known; what, a replay says.
     assert "(1 earlier entries)" in await command(tmp_path, "runs", "show", one)
@@ -228,11 +175,13 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
 
 async def test_the_policy_of_the_time_of_the_answer_counts(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        word, questions = await asked(served)
-        await until_parked(tmp_path)
+        word, questions = await ModernClient(served).asked(SCRIPT)
+        await until_parked(served)
     stricter = {**SECTION, "policy": {"default": {"tools": ["plain.echo"]}}}
     async with daemon(tmp_path, **stricter) as served:
-        done = (await back(served, word, answers(questions)))["result"]["structuredContent"]
+        done = (await ModernClient(served).back(word, answers(questions), SCRIPT))["result"][
+            "structuredContent"
+        ]
         assert done["result"] is None and "give" in done["diagnostics"][0]["message"], done
         assert texts(served, "give") == []
 

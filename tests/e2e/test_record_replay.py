@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +28,38 @@ SECRET = "c0rrect-horse-battery"
 Outcome = subprocess.CompletedProcess[str]
 
 
+def ran(folder: Path, *arguments: object) -> Outcome:
+    """Runs `cellblock` in a folder that is its home, too."""
+    return subprocess.run(
+        [str(forked_cellblock()), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+    )
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Any:
-    """Runs `cellblock` in a folder that is its home, too."""
+    return partial(ran, tmp_path)
 
-    def run(*arguments: object) -> Outcome:
-        return subprocess.run(
-            [str(forked_cellblock()), *map(str, arguments)],
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=BOUND_SECONDS,
-        )
 
-    return run
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("recorded")
+    config = write_config(folder, {"plain": plain_server()})
+    (folder / "script.js").write_text(SCRIPT)
+    done = ran(folder, "record", "script.js", "-o", "run.cellrun", "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert "recorded: run.cellrun (2 requests)" in done.stderr
+    return folder / "run.cellrun", json.loads(done.stdout)
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, command: Any) -> tuple[Path, dict[str, Any]]:
+def recorded(tmp_path: Path, made: tuple[Path, dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
     """A recording, and the response of the run."""
-    config = write_config(tmp_path, {"plain": plain_server()})
-    (tmp_path / "script.js").write_text(SCRIPT)
-    done = command("record", "script.js", "-o", "run.cellrun", "--config", config)
-    assert done.returncode == 0, done.stderr
-    assert "recorded: run.cellrun (2 requests)" in done.stderr
-    return tmp_path / "run.cellrun", json.loads(done.stdout)
+    return Path(shutil.copy2(made[0], tmp_path)), made[1]
 
 
 def test_a_recording_is_replayed_without_the_server(

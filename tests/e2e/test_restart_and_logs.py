@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import httpx2
 import psutil
 
 from cellblock.tools.upstream.stderr_log import CAP_BYTES
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock, piped
 from support.entries import SERVERS
 from support.http_daemon import daemon
 from support.processes import alive, gone
@@ -34,12 +32,6 @@ while True:
 """
 
 
-async def cellblock(*words: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(str(forked_cellblock()), *words, stdout=PIPE, stderr=PIPE)
-    out, err = await within(process.communicate())
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_path: Path) -> None:
     program = tmp_path / "hangs.py"
     program.write_text(HANGS)
@@ -55,11 +47,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
         hanging = psutil.Process(int(began.read_text()))
         options = ["--state-dir", str(tmp_path / "s"), "--url", running.url]
 
-        follower = await asyncio.create_subprocess_exec(
-            str(forked_cellblock()), "logs", "hangs", "-f", *options, stdout=PIPE, stderr=PIPE
-        )
-        stack.push_async_callback(follower.communicate)
-        stack.callback(follower.kill)
+        follower = (await stack.enter_async_context(piped("logs", "hangs", "-f", *options))).process
         assert follower.stdout is not None
         # What a terminal would obey is not passed on.
         assert b"I hang" in (line := await within(follower.stdout.readline())) and b"\x1b" not in line

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.cellblock_zygote import started
+from support.commands import cellblock
 from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.pseudo_terminal import Terminal, in_terminal
 from support.waits import until, within
@@ -83,12 +83,6 @@ async def test_nobody_is_asked_where_nobody_sits(tmp_path: Path, script: str) ->
     assert "Allow it?" not in terminal.text
 
 
-async def run(*arguments: str) -> tuple[int, str, str]:
-    process = await started(*arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    out, err = await within(process.communicate(), 60)
-    return process.returncode or 0, out.decode(), err.decode()
-
-
 @pytest.mark.parametrize("how", ["json", "file"])
 async def test_grants_narrow_a_run(tmp_path: Path, how: str) -> None:
     grants = '{"tools": ["plain.echo"]}'
@@ -96,7 +90,7 @@ async def test_grants_narrow_a_run(tmp_path: Path, how: str) -> None:
         file = tmp_path / "grants.json"
         file.write_text(grants)
         grants = str(file)
-    code, out, _ = await run(*command(tmp_path, "--grants", grants))
+    code, out, _ = await cellblock(*command(tmp_path, "--grants", grants))
     (found, *_) = json.loads(out)["diagnostics"]
     assert (code, found["code"]) == (1, "IMPORT_FAILURE")
     assert "grant" in found["message"] + found["hint"]
@@ -114,7 +108,7 @@ async def test_grants_narrow_a_run(tmp_path: Path, how: str) -> None:
     ],
 )
 async def test_grants_that_cannot_be_used_run_nothing(tmp_path: Path, grants: str, said: str) -> None:
-    code, out, err = await run(*command(tmp_path, "--grants", grants))
+    code, out, err = await cellblock(*command(tmp_path, "--grants", grants))
     assert (code, out) == (2, "")
     assert said in err and len(err.splitlines()) == 1, err
     assert not (tmp_path / "s").exists(), "nothing was started for it"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import plain_server, write_config
 from support.pseudo_terminal import in_terminal
 from support.waits import until, within
@@ -54,9 +54,5 @@ async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
 
 
 async def test_a_pipe_sees_nothing(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *command(tmp_path), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
-    out, err = await within(process.communicate(), 60)
-    assert json.loads(out)["result"] == 7
-    assert err == b""
+    done = await cellblock(*command(tmp_path)[1:])
+    assert (json.loads(done.out)["result"], done.err) == (7, "")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import ledger
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import ended, parked
 from support.postgresql import Postgres
-from support.waits import within
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 SCRIPT = """import { give } from "@codemode/servers/plain";
@@ -26,13 +24,10 @@ globalThis.__codemode_result__ = (await give({ text: "one" })).text;
 
 async def command(folder: Path, *words: str) -> str:
     """What a command says, on a state directory of its own."""
-    options = ("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "elsewhere"))
-    process = await asyncio.create_subprocess_exec(
-        str(forked_cellblock()), *words, *options, stdout=PIPE, stderr=PIPE
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == 0, (out, err)
-    return out.decode()
+    options = ("--config", folder / "cellblock.json", "--state-dir", folder / "elsewhere")
+    done = await cellblock(*words, *options)
+    assert done.code == 0, done
+    return done.out
 
 
 async def until_ready(served: Daemon, text: bytes, status: int = 200) -> None:

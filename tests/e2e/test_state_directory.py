@@ -9,8 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random, randrange
 from typing import Any
@@ -18,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock.app.cli.main import main
 from cellblock.base.state_dir import prepare_state_dir
 from support.cellblock_zygote import forked_cellblock
+from support.commands import in_this_process
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours
 from support.http_daemon import INITIALIZE, TOOL, daemon
@@ -30,11 +29,13 @@ from support.waits import WAIT_BOUND_SECONDS, until, within
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
 SECTION: dict[str, Any] = {
-    "outputs": {"inline_bytes": 1024, "expire_ms": 700},
+    "frontend": {"inline_bytes": 1024},
     "pool": {"warm": 1},
     "auth": {"keyring": "off"},
     "policy": {"default": {"approve": ["plain.echo"]}},
 }
+
+SOON = {"cellblock.app.assembly.EXPIRE_MS": 700}
 
 NEEDED = {
     *(
@@ -51,23 +52,20 @@ THINGS = 60
 
 
 @pytest.fixture
-def top() -> Iterator[Path]:
-    """A path that leaves room for a socket's name."""
-    with tempfile.TemporaryDirectory(prefix="cb-", dir="/tmp") as folder:
-        yield Path(folder)
+def top(short_path: Path) -> Path:
+    return short_path
 
 
 Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def command(top: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `cellblock` in this process, which saves a second a time: its exit code, and what it said."""
+def command(top: Path) -> Command:
+    """Runs `cellblock`: its exit code, and all that it said."""
 
     def run(*arguments: str | Path) -> tuple[int, str]:
-        capsys.readouterr()
-        code = main([*map(str, arguments)])
-        return code, "".join(capsys.readouterr())
+        done = in_this_process(*arguments)
+        return done.code, done.out + done.err
 
     (top / "one.js").write_text("globalThis.__codemode_result__ = 1;")
     (top / "asks.js").write_text('import { echo } from "@codemode/servers/plain"; await echo({ text: "x" });')
@@ -211,7 +209,7 @@ async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
     Returns:
         What was planted meanwhile.
     """
-    async with daemon(top, **SECTION) as running, running.client("legacy") as client:
+    async with daemon(top, constants=SOON, **SECTION) as running, running.client("legacy") as client:
         await within(client.call_tool(TOOL, {"code": LARGE}))
         seed = randrange(2**32)
         print(f"planted by Random({seed})")
@@ -221,7 +219,7 @@ async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
         running.process.send_signal(signal.SIGKILL)
         await within(running.process.wait())
     assert foreign.seen() == before
-    async with daemon(top, **SECTION) as running, running.client() as client:
+    async with daemon(top, constants=SOON, **SECTION) as running, running.client() as client:
         result = await within(client.call_tool(TOOL, {"code": LARGE}))
         assert any(getattr(block, "uri", "").startswith("cellblock://outputs/") for block in result.content)
         await until(lambda: not kept(top / "s"), "what was kept has expired")

@@ -5,29 +5,32 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock.app.cli.main import main
-from support.cellblock_zygote import forked_cellblock
+from support.commands import in_this_process, piped
 from support.entries import ledger
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, said
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message
+from support.modern_client import (
+    FORMS,
+    PAUSE_SECONDS,
+    PREFIX,
+    TASKS,
+    VERSION,
+    ModernClient,
+    request,
+)
 from support.waits import until, within
 
 pytestmark = pytest.mark.timeout(180)
 
-VERSION = "2026-07-28"
-PREFIX = "io.modelcontextprotocol/"
 EXTENSION = f"{PREFIX}tasks"
-FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
-TASKS: dict[str, Any] = {**FORMS, "extensions": {EXTENSION: {}}}
 
 GIVES = """
 import { give, echo } from "@codemode/servers/plain";
@@ -42,9 +45,6 @@ await give({ path: "a" });
 throw new Error("on purpose");
 """
 
-PAUSE = 0.2
-"""Passes between two looks: who asks all the time is refused for that."""
-
 UNKNOWN = (-32602, "There is no task of this id, or it has expired.")
 
 SECTION: dict[str, Any] = {
@@ -55,64 +55,20 @@ SECTION: dict[str, Any] = {
 
 
 @dataclass
-class Caller:
-    """A client that is at no time connected: each of its requests has a connection of its own."""
+class Caller(ModernClient):
+    """One who says what is to become of the calls of a task."""
 
-    served: Daemon
-    able: Mapping[str, Any]
-
-    def body(self, method: str, params: Mapping[str, Any]) -> bytes:
-        meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": self.able}
-        whole = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        return json.dumps(whole).encode()
-
-    def request(self, method: str, params: Mapping[str, Any], name: str | None = None) -> bytes:
-        headers = {**MCP_HEADERS, **self.served.auth, "MCP-Protocol-Version": VERSION, "Mcp-Method": method}
-        if name is not None:
-            headers["Mcp-Name"] = name
-        return self.served.request("POST", "/mcp", headers=headers, body=self.body(method, params))
-
-    async def ask(self, method: str, header: str | None = None, **params: Any) -> dict[str, Any]:
-        """The answer to one request."""
-        return (await said(self.served, self.request(method, params, header)))[1]
-
-    async def run(self, code: str, **more: Any) -> dict[str, Any]:
-        answer = await self.ask("tools/call", TOOL, name=TOOL, arguments={"code": code}, **more)
-        assert "result" in answer, answer
-        return answer["result"]
-
-    async def about(self, task: str, what: str = "get", **params: Any) -> dict[str, Any]:
-        """The result of `tasks/get`, or another request of that kind."""
-        answer = await self.ask(f"tasks/{what}", task, taskId=task, **params)
-        assert "result" in answer, answer
-        assert answer["result"]["resultType"] == "complete"
-        return answer["result"]
+    able: Mapping[str, Any] = field(default_factory=lambda: TASKS)
 
     async def says(self, task: str, **answers: str) -> None:
         responses = {key.replace("_", "-"): {"action": said} for key, said in answers.items()}
-        ack = await self.about(task, "update", inputResponses=responses)
+        ack = await self.told(task, "update", inputResponses=responses)
         assert ack.keys() == {"resultType", "_meta"}
 
     async def error(self, task: str, what: str = "get", **params: Any) -> tuple[int, str, Any]:
         params = {"inputResponses": {}} if what == "update" and not params else params
-        found = (await self.ask(f"tasks/{what}", task, taskId=task, **params))["error"]
+        found = (await self.about(task, what, **params))["error"]
         return found["code"], found["message"], found.get("data")
-
-    async def until_status(self, task: str, status: str) -> dict[str, Any]:
-        while (found := await within(self.about(task)))["status"] != status:
-            assert found["status"] in ("working", "input_required"), found
-            await asyncio.sleep(PAUSE)
-        return found
-
-    async def task_id(self, code: str) -> str:
-        """The id of the task of a script that asks."""
-        return (await self.task(code))["taskId"]
-
-    async def task(self, code: str) -> dict[str, Any]:
-        """The task of a script that asks."""
-        task = await self.run(code)
-        assert task["resultType"] == "task", task
-        return task
 
 
 def gives(served: Daemon) -> int:
@@ -126,11 +82,11 @@ async def kill(served: Daemon) -> None:
 
 async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
+        ann = Caller(served)
         found = await ann.ask("server/discover")
         assert found["result"]["capabilities"]["extensions"] == {EXTENSION: {}}
         # A client without tasks is not given one, however long it is away.
-        asked = await Caller(served, FORMS).run(GIVES)
+        asked = (await Caller(served, FORMS).run(GIVES))["result"]
         assert asked["resultType"] == "input_required" and set(asked["inputRequests"]) == {
             "question-2",
             "question-3",
@@ -141,8 +97,8 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         name = task["taskId"]
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
-        waits = await ann.about(name)
+        ann = Caller(served)
+        waits = await ann.told(name)
         assert {**waits, "inputRequests": 0, "resultType": 0, "_meta": 0} == {
             **task,
             "inputRequests": 0,
@@ -156,15 +112,15 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         assert created <= updated
         assert waits["ttlMs"] > 6 * 24 * 3_600_000 and waits["pollIntervalMs"] > 0
         # A client without forms is asked nothing that it cannot ask.
-        formless = await Caller(served, {"extensions": {EXTENSION: {}}}).about(name)
+        formless = await Caller(served, {"extensions": {EXTENSION: {}}}).told(name)
         assert formless["status"] == "working" and "inputRequests" not in formless
         await ann.says(name, question_2="accept", question_77="accept", other="accept")
         await ann.says(name, question_2="decline")
-        assert (await ann.about(name))["inputRequests"].keys() == {"question-3"}
+        assert (await ann.told(name))["inputRequests"].keys() == {"question-3"}
         assert gives(served) == 0
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
+        ann = Caller(served)
         await ann.says(name, question_3="accept")
         done = await ann.until_status(name, "completed")
         assert done["result"]["structuredContent"]["result"] == ["object", "object"], done
@@ -173,22 +129,22 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         assert gives(served) == 2
         # What comes late is no answer, and undoes nothing.
         await ann.says(name, question_3="decline")
-        assert (await ann.about(name, "cancel")).keys() == {"resultType", "_meta"}
-        assert (await ann.about(name))["status"] == "completed"
+        assert (await ann.told(name, "cancel")).keys() == {"resultType", "_meta"}
+        assert (await ann.told(name))["status"] == "completed"
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
-        again = await Caller(served, TASKS).about(name)
+        again = await Caller(served).told(name)
         assert again["result"]["structuredContent"] == done["result"]["structuredContent"]
         assert gives(served) == 2
 
 
-async def test_who_may_not_know_of_a_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_who_may_not_know_of_a_task(tmp_path: Path) -> None:
     """One sentence for all that is no task of this principal; another error for who has no tasks at all."""
     async with daemon(tmp_path, **SECTION) as served:
-        place = ("--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s"))
-        assert await asyncio.to_thread(main, ["token", "create", "eve", *place]) == 0
-        ann = Caller(served, TASKS)
-        eve = Caller(replace(served, token=capfd.readouterr().out.strip()), TASKS)
+        place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
+        made = await asyncio.to_thread(in_this_process, "token", "create", "eve", *place)
+        ann = Caller(served)
+        eve = Caller(replace(served, token=made.out.strip()))
         name = (await ann.task(GIVES))["taskId"]
         run, _, tag = name.partition(".")
         hers = (await eve.task(GIVES))["taskId"]
@@ -214,19 +170,19 @@ async def test_who_may_not_know_of_a_task(tmp_path: Path, capfd: pytest.CaptureF
                 wrong = await ann.ask(f"tasks/{what}", header, taskId=name, inputResponses={})
                 assert wrong["error"]["code"] == -32020, wrong
         assert refused == {UNKNOWN}
-        assert (await ann.about(name))["inputRequests"].keys() == {"question-2", "question-3"}
+        assert (await ann.told(name))["inputRequests"].keys() == {"question-2", "question-3"}
         assert gives(served) == 0
 
 
 async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) -> None:
     section: dict[str, Any] = {**SECTION, "journal": {"expire_ms": 4_000}}
     async with daemon(tmp_path, **section) as served:
-        ann = Caller(served, TASKS)
-        name = await ann.task_id(GIVES)
+        ann = Caller(served)
+        name = (await ann.task(GIVES))["taskId"]
         async with asyncio.timeout(60):
             while "result" in (found := await ann.ask("tasks/get", name, taskId=name)):
                 assert found["result"]["status"] == "input_required", found
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(PAUSE_SECONDS)
         assert (found["error"]["code"], found["error"]["message"]) == UNKNOWN
         assert (await ann.error(name, "update"))[:2] == (await ann.error(name, "cancel"))[:2] == UNKNOWN
         assert gives(served) == 0
@@ -234,10 +190,9 @@ async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) ->
 
 async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothing(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
+        ann = Caller(served)
         # Where nothing is waited for, the first answer is the task.
-        failing, cancelled = await ann.run(FAILS), await ann.run(GIVES)
-        assert failing["resultType"] == cancelled["resultType"] == "task"
+        failing, cancelled = await ann.task(FAILS), await ann.task(GIVES)
         stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         headers = {**MCP_HEADERS, **served.auth, "MCP-Protocol-Version": VERSION}
         assert (await served.ask(headers=headers, body=json.dumps(stop).encode())).status == 202
@@ -245,11 +200,11 @@ async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothi
         done = await ann.until_status(failing["taskId"], "completed")
         assert "error" not in done
         assert "on purpose" in done["result"]["structuredContent"]["diagnostics"][0]["message"]
-        assert (await ann.about(cancelled["taskId"]))["status"] == "input_required"
-        await ann.about(cancelled["taskId"], "cancel")
-        assert (await ann.about(cancelled["taskId"]))["status"] == "cancelled"
+        assert (await ann.told(cancelled["taskId"]))["status"] == "input_required"
+        await ann.told(cancelled["taskId"], "cancel")
+        assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
         await ann.says(cancelled["taskId"], question_2="accept", question_3="accept")
-        assert (await ann.about(cancelled["taskId"]))["status"] == "cancelled"
+        assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
         assert gives(served) == 1
 
 
@@ -260,32 +215,33 @@ await give({ path: "a" });
 await never({ text: "under way" });
 """
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
-        name = await ann.task_id(code)
+        ann = Caller(served)
+        name = (await ann.task(code))["taskId"]
         await ann.says(name, question_1="accept")
         await until(lambda: any(one.get("tool") == "never" for one in ledger(served.ledger)), "it goes on")
-        assert (await ann.about(name))["status"] == "working"
-        await ann.about(name, "cancel")
+        assert (await ann.told(name))["status"] == "working"
+        await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
 
 
 async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
-        name = await ann.task_id(GIVES)
+        ann = Caller(served)
+        name = (await ann.task(GIVES))["taskId"]
         wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
         lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
         assert lacking["error"]["code"] == -32021
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         try:
-            writer.write(ann.request("subscriptions/listen", wanted))
+            headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
+            writer.write(served.request("POST", "/mcp", headers=headers, body=body))
             _, first = await first_message(reader)
             assert first["method"] == "notifications/subscriptions/acknowledged"
             assert first["params"]["notifications"] == {"taskIds": [name], "toolsListChanged": True}
             told = await next_message(reader)
             assert told["method"] == "notifications/tasks"
             assert told["params"].pop("_meta") == {f"{PREFIX}subscriptionId": 1}
-            shown = await ann.about(name)
+            shown = await ann.told(name)
             assert told["params"] == {key: shown[key] for key in shown if key not in ("resultType", "_meta")}
             await ann.says(name, question_2="accept", question_3="decline")
             while (told := (await next_message(reader))["params"])["status"] != "completed":
@@ -299,28 +255,19 @@ async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:
 async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path) -> None:
     """Through `connect`, which gives the daemon the headers that its client need not know."""
     async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served, TASKS)
-        relay = await asyncio.create_subprocess_exec(
-            *(str(forked_cellblock()), "connect", "--url", served.url, "--state-dir", str(tmp_path / "s")),
-            *("--config", str(tmp_path / "cellblock.json")),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-        )
-        assert relay.stdin is not None and relay.stdout is not None
-        try:
+        words = ("connect", "--url", served.url, "--state-dir", tmp_path / "s")
+        async with piped(*words, "--config", tmp_path / "cellblock.json") as relay:
 
             async def ask(method: str, **params: Any) -> dict[str, Any]:
-                assert relay.stdin is not None and relay.stdout is not None
-                relay.stdin.write(ann.body(method, params) + b"\n")
-                answer = json.loads(await within(relay.stdout.readline()))
+                relay.send(request(served, method, None, TASKS, **params)[1] + b"\n")
+                answer = await relay.answer()
                 assert "result" in answer, answer
                 return answer["result"]
 
             task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
             assert task["resultType"] == "task"
             stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-            relay.stdin.write(json.dumps(stop).encode() + b"\n")
+            relay.send(stop)
             name = task["taskId"]
             assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
             await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
@@ -328,22 +275,19 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path
             assert waits["inputRequests"].keys() == {"question-3"}
             await ask("tasks/cancel", taskId=name)
             assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
-        finally:
-            relay.stdin.close()
-            await within(relay.wait())
 
 
 async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
-        ann, formless = Caller(served, TASKS), Caller(served, {"extensions": {EXTENSION: {}}})
+        ann, formless = Caller(served), Caller(served, {"extensions": {EXTENSION: {}}})
         answer = await formless.ask("tools/call", TOOL, name=TOOL, arguments={"code": GIVES, "plan": True})
         task = answer["result"]
         assert (task["resultType"], task.get("status")) == ("task", "working"), json.dumps(task)
-        while (found := await formless.about(task["taskId"]))["status"] != "completed":
+        while (found := await formless.told(task["taskId"]))["status"] != "completed":
             # Each call that is not known to be read-only is asked about.
-            more = (await ann.about(task["taskId"])).get("inputRequests", {})
+            more = (await ann.told(task["taskId"])).get("inputRequests", {})
             if more:
                 await ann.says(task["taskId"], **{key.replace("-", "_"): "accept" for key in more})
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE_SECONDS)
         assert found["result"]["structuredContent"]["result"] == ["object", "object"]
         assert gives(served) == 2

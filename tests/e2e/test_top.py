@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import json
 import signal
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from support.commands import Said, cellblock
 from support.entries import CELLBLOCK
 from support.http_daemon import TOOL, Daemon, daemon
 from support.pseudo_terminal import in_terminal
@@ -33,17 +33,16 @@ def command(served: Daemon, *options: str) -> list[str]:
     return [str(CELLBLOCK), "top", "--url", served.url, "--state-dir", str(served.folder / "s"), *options]
 
 
-async def output_of(*arguments: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(*arguments, stdout=PIPE, stderr=PIPE)
-    out, err = await within(process.communicate(), 60)
-    return process.returncode, out.decode(), err.decode()
+async def once(*options: object) -> Said:
+    return await cellblock("top", "--once", *options, program=CELLBLOCK)
 
 
 async def test_once_for_people_and_for_machines(served: Daemon) -> None:
-    code, out, _ = await output_of(*command(served, "--once"))
+    its_own = ("--url", served.url, "--state-dir", served.folder / "s")
+    code, out, _ = await once(*its_own)
     assert code == 0 and "\x1b" not in out
     assert "places" in out and "plain" in out and "ENDED" in out
-    code, out, _ = await output_of(*command(served, "--once", "--json"))
+    code, out, _ = await once("--json", *its_own)
     state = json.loads(out)
     assert code == 0
     assert (state["pool"]["capacity"], state["runs"]["byOutcome"]) == (16, {"ok": 1})
@@ -92,23 +91,11 @@ async def answer_in_html(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 async def test_no_daemon_and_no_token(served: Daemon) -> None:
-    code, _, err = await output_of(
-        str(CELLBLOCK),
-        "top",
-        "--once",
-        "--url",
-        "http://127.0.0.1:9/mcp",
-        "--state-dir",
-        str(served.folder / "s"),
-    )
+    code, _, err = await once("--url", "http://127.0.0.1:9/mcp", "--state-dir", served.folder / "s")
     assert code == 3 and "No daemon answers" in err and "serve --http" in err
     async with await asyncio.start_server(answer_in_html, "127.0.0.1", 0) as other_program:
         url = f"http://127.0.0.1:{other_program.sockets[0].getsockname()[1]}/mcp"
-        state_dir = str(served.folder / "s")
-        code, _, err = await output_of(
-            str(CELLBLOCK), "top", "--once", "--url", url, "--state-dir", state_dir
-        )
+        code, _, err = await once("--url", url, "--state-dir", served.folder / "s")
     assert code == 3 and "no Cellblock daemon" in err and "Traceback" not in err
-    other = str(served.folder / "other")
-    code, _, err = await output_of(str(CELLBLOCK), "top", "--once", "--url", served.url, "--state-dir", other)
+    code, _, err = await once("--url", served.url, "--state-dir", served.folder / "other")
     assert code == 3 and "refuses the token" in err

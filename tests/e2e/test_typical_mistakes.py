@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.cli.main import main
+from support.commands import in_this_process
 from support.entries import for_tests, plain_server
 
 USAGE, UNAVAILABLE = 2, 3
@@ -50,6 +50,12 @@ FILES = {
     "milliseconds.json": section(limits={"timeout_ms": "5000"}),
     "seconds.json": section(limits={"timeout": 5}),
     "module.json": section(tools=["my_tools_of_nowhere"]),
+    "plain_list.json": "[]",
+    "number.json": servers(command=5),
+    "capacity.json": section(pool={"capacity": 0}),
+    "over.json": section(limits={"timeout_ms": {"default": 9, "maximum": 1}}),
+    "json.json": section(tools=["json"]),
+    "binary.js": "\udcff\udcfe\0",
     "script.js": "1",
     "token": "x" * 40,
     "file": "",
@@ -147,6 +153,11 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         USAGE,
         "cellblock.limits.timeout: unknown key. Did you mean timeout_ms?",
     ),
+    "a list": ((*RUN, "plain_list.json"), USAGE, "plain_list.json:1:1: the file holds no object"),
+    "a number as a command": ((*RUN, "number.json"), USAGE, "mcpServers.files.command"),
+    "no place at all": ((*RUN, "capacity.json"), USAGE, "cellblock.pool.capacity"),
+    "a default over its maximum": ((*RUN, "over.json"), USAGE, "over maximum"),
+    "a Python module without tools": ((*RUN, "json.json"), USAGE, "@tool()"),
     "a Python module that is not there": (
         (*RUN, "module.json"),
         USAGE,
@@ -178,6 +189,10 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         USAGE,
         "argument --timeout-ms: a whole number is needed, not '5s'",
     ),
+    "no command": ((), USAGE, "usage:"),
+    "no time": (("run", "script.js", "--timeout-ms", "0"), USAGE, "Give limits.timeoutMs"),
+    "a script that is no text": (("run", "binary.js"), USAGE, "UTF-8"),
+    "a daemon without its file": (("serve", "--config", "absent.json"), USAGE, "absent.json"),
     "no script": (("run",), USAGE, "cellblock run: error: the following arguments are required: SCRIPT"),
     "a script that is not there": (
         ("run", "absent.js"),
@@ -359,7 +374,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     """What stands for the words in braces; the folder has all files."""
     folder = tmp_path_factory.mktemp("mistakes")
     for name, text in FILES.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_bytes(text.encode(errors="surrogateescape"))
     (folder / "token").chmod(0o644)
     (folder / "folder").mkdir()
     (folder / "open").mkdir()
@@ -383,62 +398,41 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     web.server_close()
 
 
-def told(
-    words: tuple[str, ...],
-    places: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command in this process."""
+@pytest.fixture(autouse=True)
+def here(places: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(places["folder"])
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(places["folder"] / "home"))
-    try:
-        code: Any = main(words)
-    except SystemExit as ended:
-        code = ended.code
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 @pytest.mark.parametrize("mistake", TABLE)
-def test_a_mistake_gets_its_sentence(
-    mistake: str,
-    places: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_mistake_gets_its_sentence(mistake: str, places: dict[str, Any]) -> None:
     words, expected, sentence = TABLE[mistake]
     # Not `format`: there is JSON among the words.
     for name, value in places.items():
         words = tuple(word.replace(f"{{{name}}}", str(value)) for word in words)
         sentence = sentence.replace(f"{{{name}}}", str(value))
-    code, output, errors = told(words, places, monkeypatch, capsys)
+    code, output, errors = in_this_process(*words)
     assert (code, output) == (expected, ""), errors
     assert sentence in errors
     assert "Traceback" not in errors and "[Errno" not in errors
 
 
-def test_a_command_line_as_a_command_is_told_with_the_entry_to_write(
-    places: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_line_as_a_command_is_told_with_the_entry_to_write(places: dict[str, Any]) -> None:
     (places["folder"] / "line.json").write_text(servers(command="npx -y foo"), encoding="utf-8")
-    code, output, _ = told(("config", "check", "--config", "line.json"), places, monkeypatch, capsys)
+    code, output, _ = in_this_process("config", "check", "--config", "line.json")
     assert code == 0
     assert 'no shell reads this. Write "command": "npx", "args": ["-y", "foo"].' in output
 
 
-def test_servers_that_cannot_be_connected_say_why(
-    places: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_servers_that_cannot_be_connected_say_why(places: dict[str, Any]) -> None:
     def filled(text: str) -> str:
         return text.replace("{web}", str(places["web"])).replace("{folder}", str(places["folder"]))
 
     entries = {name: json.loads(filled(json.dumps(entry))) for name, (entry, _) in UNCONNECTED.items()}
     given = {"mcpServers": entries, "cellblock": for_tests({})}
     (places["folder"] / "unconnected.json").write_text(json.dumps(given), encoding="utf-8")
-    words = ("types", "--config", "unconnected.json", "--state-dir", "s")
-    code, _, errors = told(words, places, monkeypatch, capsys)
+    code, _, errors = in_this_process("types", "--config", "unconnected.json", "--state-dir", "s")
     assert code == 0
     lines = errors.splitlines()
     for name, (_, why) in UNCONNECTED.items():

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer, tool
-from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX, MIB
-from cellblock_worker.confinement.cgroup.cgroup_files import read_memberships
+from cellblock_worker.confinement.cgroup import HOST_PREFIX, MIB
+from cellblock_worker.confinement.cgroup_files import read_memberships
 from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
 from support.entries import settings
 from support.processes import alive, workers_of

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cellblock.app.cli.main import main
+from support.commands import in_this_process
 from support.entries import plain_server, write_config
 
 OVERLAY = """\
@@ -31,19 +30,19 @@ output = '{"type": "array"}'
 """
 
 
-def test_what_an_overlay_says_that_is_not_so_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = str(write_config(tmp_path, {"plain": plain_server()}))
+def said(folder: Path, *words: str, code: int = 0) -> str:
+    """What a command says of a configuration with one server."""
+    config = write_config(folder, {"plain": plain_server()})
+    done = in_this_process(*words, "--config", config, "--state-dir", folder / "state")
+    assert done.code == code, done
+    return done.err if code == 2 else done.out
+
+
+def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     state = tmp_path / "state"
     folder = state / "overlays"
 
-    def cellblock(*arguments: str, code: int = 0) -> str:
-        found = main([*arguments, "--config", config, "--state-dir", str(state)])
-        out, err = capsys.readouterr()
-        assert found == code, out + err
-        return out
-
+    cellblock = partial(said, tmp_path)
     folder.mkdir(parents=True, mode=0o700)
     state.chmod(0o700)
     file = folder / "plain.toml"
@@ -91,16 +90,8 @@ def test_what_an_overlay_says_that_is_not_so_is_told(
     assert f"{file}:2:2: error: unknown key 'clas'" in cellblock("config", "check", code=1)
 
 
-def test_overlay_and_store_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = str(write_config(tmp_path, {"plain": plain_server()}))
-    state = str(tmp_path / "state")
-
-    def cellblock(*arguments: str, code: int = 0) -> str:
-        found = main([*arguments, "--config", config, "--state-dir", state])
-        out, err = capsys.readouterr()
-        assert found == code, err
-        return out if code == 0 else err
-
+def test_overlay_and_store_from_the_command_line(tmp_path: Path) -> None:
+    cellblock = partial(said, tmp_path)
     assert "Nothing was observed yet" in cellblock("schemas", "clear", code=2)
     script = tmp_path / "script.js"
     script.write_text('import { echo } from "@codemode/servers/plain"; await echo({ id: 1 });', "utf-8")
@@ -128,17 +119,8 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, capsys: pytest.
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}
 
 
-def test_what_was_observed_goes_out_in_every_format(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = str(write_config(tmp_path, {"plain": plain_server()}))
-
-    def cellblock(*arguments: str) -> str:
-        found = main([*arguments, "--config", config, "--state-dir", str(tmp_path / "state")])
-        out, err = capsys.readouterr()
-        assert found == 0, out + err
-        return out
-
+def test_what_was_observed_goes_out_in_every_format(tmp_path: Path) -> None:
+    cellblock = partial(said, tmp_path)
     script = tmp_path / "script.js"
     script.write_text('import { echo } from "@codemode/servers/plain"; await echo({ id: 1 });', "utf-8")
     cellblock("run", str(script))

@@ -43,7 +43,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         pool={"capacity": CAPACITY, "warm": 4, "queue_size": 64},
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cellblock.run.executor.CONCURRENT_CALLS", 4)
+        patch.setattr("cellblock.run.calls.CONCURRENT_CALLS", 4)
         async with Broker(config, tools=[wait_here, block_here]) as started:
             await started.settled()
             yield started

@@ -17,9 +17,9 @@ from cellblock.base.errors import Certainty
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording, UnreadableRecording
 from cellblock.run.caller import Caller
+from cellblock.run.hook import pieces
 from cellblock.run.policy.asking import Question, Verdict
 from cellblock.run.response import RunResponse
-from cellblock.run.script_events import pieces
 from cellblock.testing import read_recording
 from support.entries import ledger, plain_server, settings
 from support.replaying import Tally, World, changed, cuts, prove, world

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, ConfigError, Grantee
-from cellblock.app.cli.main import main
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.state_dir import JOURNALS
 from cellblock.run.caller import Caller
 from cellblock.run.response import RunResponse
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock, in_this_process
 from support.entries import plain_server, settings, write_config
 from support.waits import within
 
@@ -57,19 +54,15 @@ async def run(broker: Broker, code: str, grantee: Grantee) -> RunResponse:
     return await within(broker.run(code, grantee=grantee))
 
 
-def command(
-    folder: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0, first: str = "runs"
-) -> str:
+def command(folder: Path, *words: str, code: int = 0, first: str = "runs") -> str:
     """What `cellblock runs` prints, as the user of this machine."""
     config = folder / "cellblock.json"
     if not config.exists():
         made = made_of(folder)
         write_config(folder, made.pop("servers"), **made)
-    capfd.readouterr()
-    done = main([first, *words, "--config", str(config), "--state-dir", str(folder / "state")])
-    out, err = capfd.readouterr()
-    assert done == code, err
-    return out if code == 0 else err
+    done = in_this_process(first, *words, "--config", config, "--state-dir", folder / "state")
+    assert done.code == code, done.err
+    return done.out if code == 0 else done.err
 
 
 async def test_which_runs_are_kept_is_their_clients_to_say(broker: Broker) -> None:
@@ -94,28 +87,26 @@ async def test_what_was_refused_before_it_began_is_not_kept(broker: Broker) -> N
     assert "runId" not in response.as_json()["usage"]
 
 
-async def test_a_kept_run_is_listed_shown_and_deleted(
-    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_kept_run_is_listed_shown_and_deleted(broker: Broker, folder: Path) -> None:
     await run(broker, WORKS, ALL)
     response = await run(broker, FAILS, FAILED)
     run_id = response.as_json()["usage"]["runId"]
-    (newest, *_) = json.loads(command(folder, capfd, "list", "--json"))
+    (newest, *_) = json.loads(command(folder, "list", "--json"))
     assert (newest["id"], newest["principal"], newest["outcome"]) == (
         run_id,
         "stdio:failed",
         "UNCAUGHT_EXCEPTION",
     )
-    listed = command(folder, capfd, "list", "--client", "stdio:all")
+    listed = command(folder, "list", "--client", "stdio:all")
     assert run_id not in listed and "stdio:all" in listed and "stdio:failed" not in listed
-    shown = command(folder, capfd, "show", run_id)
+    shown = command(folder, "show", run_id)
     assert "plain.echo" in shown and "UNCAUGHT_EXCEPTION" in shown and "(1 earlier entries)" in shown
-    assert SEEN not in shown and "script" not in json.loads(command(folder, capfd, "show", run_id, "--json"))
-    whole = command(folder, capfd, "show", run_id, "--values")
+    assert SEEN not in shown and "script" not in json.loads(command(folder, "show", run_id, "--json"))
+    whole = command(folder, "show", run_id, "--values")
     assert SEEN in whole and SECRET not in whole and "[redacted]" in whole
-    assert command(folder, capfd, "delete", run_id) == f"deleted {run_id}\n"
+    assert command(folder, "delete", run_id) == f"deleted {run_id}\n"
     for words in (("show", run_id), ("delete", run_id)):
-        assert f"No run {run_id} is kept" in command(folder, capfd, *words, code=2)
+        assert f"No run {run_id} is kept" in command(folder, *words, code=2)
 
 
 async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broker, folder: Path) -> None:
@@ -126,7 +117,7 @@ async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broke
 
 
 async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
-    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = (await run(broker, FAILS, ALL)).usage.run_id
     monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", 20)
@@ -135,11 +126,11 @@ async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
     without_utf_8 = (await run(broker, f"{FAILS} // \ud800", ALL)).usage.run_id
     for run_id in (too_large, without_utf_8):
         assert run_id is not None
-        assert "plain.echo" in command(folder, capfd, "show", run_id, "--values")
-        said = command(folder, capfd, run_id, code=2, first="replay")
+        assert "plain.echo" in command(folder, "show", run_id, "--values")
+        said = command(folder, run_id, code=2, first="replay")
         assert "kept without a recording" in said
     assert whole is not None
-    shown = json.loads(command(folder, capfd, "show", whole, "--values", "--json"))
+    shown = json.loads(command(folder, "show", whole, "--values", "--json"))
     assert [call["input"] for call in shown["values"]] == [{"text": SEEN}]
 
 
@@ -150,18 +141,14 @@ async def test_a_replay_hides_the_secrets_of_the_configuration(tmp_path: Path) -
     assert run_id is not None
     made = made_of(tmp_path)
     config = write_config(tmp_path, made.pop("servers"), **made)
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), "replay", run_id, "--values"),
-        *("--config", str(config), "--state-dir", str(tmp_path / "state")),
-        stdout=PIPE,
-    )
-    said = (await within(process.communicate(), 60))[0].decode()
+    words = ("replay", run_id, "--values", "--config", config, "--state-dir", tmp_path / "state")
+    said = (await cellblock(*words)).out
     assert json.loads(said)["replay"]["same"] is True
     assert SEEN in said and SECRET not in said and "[redacted]" in said
 
 
 async def test_a_large_result_is_kept_without_being_decoded(
-    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decoded(raw: RawJson) -> None:
         raise AssertionError("a large result was decoded in the broker")
@@ -173,28 +160,24 @@ async def test_a_large_result_is_kept_without_being_decoded(
     response = await within(broker.run_request(request, Caller(grantee=ALL)))
     monkeypatch.undo()
     assert isinstance(response.result, RawJson) and response.usage.run_id is not None
-    shown = json.loads(command(folder, capfd, "show", response.usage.run_id, "--values", "--json"))
+    shown = json.loads(command(folder, "show", response.usage.run_id, "--values", "--json"))
     assert len(shown["result"]) == 60_000 and shown["result"][59_999] == "item 59999"
 
 
-async def test_nothing_in_a_run_can_act_on_the_terminal(
-    broker: Broker, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_nothing_in_a_run_can_act_on_the_terminal(broker: Broker, folder: Path) -> None:
     code = f"{PLAIN}const evil = '\\x1b[2J\\u202e';\nconsole.log(evil); await plain.echo({{ [evil]: evil }});"
     run_id = (await run(broker, code, ALL)).usage.run_id
     assert run_id is not None
     for words in (("show", run_id), ("show", run_id, "--values"), ("list",)):
-        said = command(folder, capfd, *words)
+        said = command(folder, *words)
         assert "\x1b" not in said and "\u202e" not in said
 
 
-def test_a_look_at_a_damaged_file_says_so_and_leaves_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_look_at_a_damaged_file_says_so_and_leaves_it(tmp_path: Path) -> None:
     file = tmp_path / "state" / JOURNALS
     file.parent.mkdir(0o700)
     file.write_bytes(b"no database" * 1000)
-    assert "is damaged" in command(tmp_path, capfd, "list", code=2)
+    assert "is damaged" in command(tmp_path, "list", code=2)
     assert file.read_bytes().startswith(b"no database")
 
 

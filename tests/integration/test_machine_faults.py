@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
-from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX
+from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded

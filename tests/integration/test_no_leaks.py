@@ -17,7 +17,7 @@ import pytest
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
-from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE
+from cellblock_worker.host.warm import MAX_WARM_SHARE
 from support.entries import CELLBLOCK, plain_server, settings, write_config
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within

@@ -18,12 +18,13 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.offload.budget import CLIENT_BYTES
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on, journal, keeper
+from cellblock.record import going_on, journal
+from cellblock.record import kept as keeping
+from cellblock.record.journal import JournalRoom, NoRoom
 from cellblock.record.journals import Journals, open_store
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
-from cellblock.record.room import JournalRoom, NoRoom
 from cellblock.record.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
 from support.processes import workers_of
@@ -303,6 +304,7 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
     assert MADE == {}
 
 
+@pytest.mark.thorough
 async def test_a_run_that_is_not_allowed_any_more_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +321,7 @@ async def test_a_run_that_is_not_allowed_any_more_ends(
         assert head["outcome"] == "CANNOT_GO_ON"
 
 
+@pytest.mark.thorough
 async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +400,7 @@ async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> 
     return response, parks
 
 
+@pytest.mark.thorough
 async def test_parks_neither_give_a_script_cpu_time_nor_take_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,12 +442,13 @@ async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pyt
         assert threads == {"cellblock-journals": number + (number > 1)}
 
 
+@pytest.mark.thorough
 async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
     room, refused = JournalRoom(), 0
-    for module in (journal, keeper):
+    for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
     monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.01)
     taken = Keeper.taken
@@ -466,6 +471,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     assert (await within(resumed)).result == {"result": 10} and MADE == {"write 1": 1}
 
 
+@pytest.mark.thorough
 async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else_can(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

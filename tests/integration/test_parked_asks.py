@@ -23,6 +23,7 @@ from cellblock.run.questions import MAX_QUESTIONS
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
+from support.params import mostly
 from support.parked_runs import response_of
 from support.processes import kill_family, workers_of
 from support.waits import until, until_found, within
@@ -118,6 +119,7 @@ async def test_a_client_that_waits_is_asked_where_it_waits(tmp_path: Path) -> No
         assert "resumed" not in run.structured_content["usage"]
 
 
+@pytest.mark.thorough
 async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it_likes_before(
     tmp_path: Path,
 ) -> None:
@@ -164,7 +166,7 @@ async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> 
             await broker.resume(run_id, {question: accept("Ann")})
 
 
-@pytest.mark.parametrize("step", ["add_answers", "release"])
+@pytest.mark.parametrize("step", mostly(["add_answers"], ["add_answers", "release"]))
 async def test_what_a_held_call_comes_to_is_written_as_often_as_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -226,7 +228,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("is_answered", mostly([False], [False, True]))
 async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_has_its_answers(
     tmp_path: Path, *, is_answered: bool
 ) -> None:

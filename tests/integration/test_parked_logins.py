@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mcp_types as types
+import pytest
 from mcp import Client
 
 from cellblock import Broker
@@ -86,6 +87,7 @@ async def test_it_goes_on_in_another_broker_and_who_says_no_has_the_call_refused
                 assert succeeded(await response_of(broker, one)) == "ada"
 
 
+@pytest.mark.thorough
 async def test_what_the_user_has_allowed_is_not_asked_again_and_a_yes_to_a_login_allows_nothing(
     tmp_path: Path,
 ) -> None:

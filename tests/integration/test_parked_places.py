@@ -10,9 +10,11 @@ import pytest
 from cellblock import Broker, tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import MIB
-from cellblock.record import journal, keeper
-from cellblock.record.room import JournalRoom
+from cellblock.record import journal
+from cellblock.record import kept as keeping
+from cellblock.record.journal import JournalRoom
 from support.entries import entry, for_tests, forked_server
+from support.params import mostly
 from support.processes import workers_of
 from support.waits import until, until_found, within
 
@@ -38,12 +40,12 @@ def read(text: str) -> int:
     return len(text)
 
 
-@pytest.mark.parametrize("kind", list(CALLS))
+@pytest.mark.parametrize("kind", mostly(["approval"], list(CALLS)))
 async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     room = JournalRoom(MIB, MIB)
-    for module in (journal, keeper):
+    for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},

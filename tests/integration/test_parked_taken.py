@@ -17,14 +17,16 @@ from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.base.questions import QuestionId
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on, moves
+from cellblock.record import going_on
+from cellblock.record import store as store_module
+from cellblock.record.journal import NoRoom
 from cellblock.record.journals import open_store
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import Place
-from cellblock.record.room import NoRoom
 from cellblock.record.store import JournalStore
 from cellblock.run.caller import Caller
 from support.local_tools import MADE, read, write
+from support.params import mostly
 from support.parked_runs import response_of
 from support.waits import until, until_found, within
 
@@ -75,7 +77,7 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     assert not response.diagnostics
 
 
-@pytest.mark.parametrize("who", ["program", "client"])
+@pytest.mark.parametrize("who", mostly(["client"], ["program", "client"]))
 async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
@@ -117,7 +119,7 @@ async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
         assert status.outcome == "CANCELLED" and MADE == {}
 
 
-@pytest.mark.parametrize("left_by", ["a person", "a broker"])
+@pytest.mark.parametrize("left_by", mostly(["a broker"], ["a person", "a broker"]))
 async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
     MADE.clear()
     async with broker_on(tmp_path) as made:
@@ -144,6 +146,7 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     assert response.result == {"result": 10} and MADE == {"write 1": 1}
 
 
+@pytest.mark.thorough
 async def test_runs_without_room_leave_others_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +168,7 @@ async def test_runs_without_room_leave_others_their_turn(
         return taken(self, store, run_id, take)
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)
-    monkeypatch.setattr(moves, "MAX_DUE", 1)
+    monkeypatch.setattr(store_module, "MAX_DUE", 1)
     monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
     async with broker_on(tmp_path) as made:
         assert (await response_of(made, second)).result == {"result": 10}

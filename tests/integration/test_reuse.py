@@ -13,7 +13,6 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
-from cellblock_worker.worker.reuse import ReuseBounds
 from support.entries import plain_server, settings
 from support.processes import workers_of
 from support.responses import error_of, succeeded
@@ -183,15 +182,6 @@ async def test_each_run_has_its_own_cpu_and_memory(broker: Broker) -> None:
         assert response.usage.cpu_ms < 200
         reused.append(response.usage.reused or 0)
     assert max(reused) >= 1, reused
-
-
-async def test_a_process_has_so_many_runs_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cellblock.pool.start.ReuseBounds", lambda: ReuseBounds(max_runs=3))
-    async with Broker(settings(tmp_path, pool=_pool())) as made:
-        reused = [(await made.run(SUM)).usage.reused for _ in range(25)]
-        assert set(reused) <= {0, 1, 2} and max(filter(None, reused)) >= 1, reused
 
 
 async def test_a_failed_script_leaves_a_process_that_serves_on(broker: Broker) -> None:

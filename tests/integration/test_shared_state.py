@@ -123,6 +123,7 @@ async def test_what_one_broker_has_seen_of_a_tool_another_knows(brokers: tuple[B
     await until(lambda: other.observed_of(server, tool) is not None, "the other has read it")
 
 
+@pytest.mark.thorough
 async def test_of_two_that_answer_at_once_one_makes_the_calls(brokers: tuple[Broker, Broker]) -> None:
     response = await within(brokers[0].run(SCRIPT, durable=True))
     run_id = str(response.usage.run_id)
@@ -164,6 +165,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
                     return head
 
 
+@pytest.mark.thorough
 async def test_a_run_whose_broker_is_killed_goes_on_in_another(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +292,7 @@ async def test_a_client_has_one_quota_at_all_brokers(
         await until_found(settled, "it is settled")
 
 
+@pytest.mark.thorough
 async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directory(tmp_path: Path) -> None:
     MADE.clear()
     section: dict[str, Any] = {

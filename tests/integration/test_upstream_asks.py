@@ -186,7 +186,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 
 def under_way(broker: Broker) -> int:
-    session = broker._registry.sessions["asking"]  # type: ignore[union-attr]
+    session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
     return len(session._routing._calls)
 
 
@@ -307,7 +307,7 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
 
 async def test_bounds_of_one_server(narrow: Broker) -> None:
     """Two places for all runs together, and a time of its own."""
-    session = narrow._registry.sessions["asking"]  # type: ignore[union-attr]
+    session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
     busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
     await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
     waited = succeeded(await within(narrow.run(script("roots"))))

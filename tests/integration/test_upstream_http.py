@@ -80,7 +80,11 @@ def free_port() -> int:
     ("transport", "entry"),
     [
         ("http", {"url": "http://127.0.0.1:PORT/mcp"}),
-        ("http", {"url": "http://127.0.0.1:PORT/mcp", "type": "streamable-http"}),
+        pytest.param(
+            "http",
+            {"url": "http://127.0.0.1:PORT/mcp", "type": "streamable-http"},
+            marks=pytest.mark.thorough,
+        ),
         ("sse", {"url": "http://127.0.0.1:PORT/sse", "type": "sse"}),
     ],
     ids=["url alone", "streamable-http", "sse"],
@@ -240,6 +244,7 @@ async def test_a_url_where_nobody_listens_is_retried_until_somebody_does(tmp_pat
 
 
 @pytest.mark.servers
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mode", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
 async def test_server_everything_over_http(tmp_path: Path, mode: str, path: str) -> None:
     port = free_port()

@@ -36,6 +36,7 @@ async def everything(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         yield broker
 
 
+@pytest.mark.thorough
 @pytest.mark.servers
 async def test_one_script_uses_five_public_servers(
     tmp_path: Path,

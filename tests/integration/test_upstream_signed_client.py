@@ -92,7 +92,7 @@ async def test_another_key_is_refused(tmp_path: Path) -> None:
     private, _ = written(other, rsa_key())
     async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
         refused = await why_not(place)
-        assert "no token was granted (invalid_client); correct cellblock.auth.servers.notes" in refused
+        assert "no token was granted (invalid_client: not); correct cellblock.auth.servers.notes" in refused
         assert place.events("assertion refused")[0]["why"] == "InvalidSignatureError"
 
 

@@ -125,7 +125,7 @@ FLOODS: Final = [
          either(error("RESULT_NOT_JSON"), result(None), lambda response: _bounded(response.result))),
     Case("exhaustion/result: a million keys",
          gives("Object.fromEntries(Array.from({ length: 1e6 }, (_, i) => ['key' + i, 'value' + i]))"), TOO_LARGE,
-         {"timeoutMs": 60_000}),
+         {"timeoutMs": 110_000}),
     Case("exhaustion/result: grows by sharing",
          gives("a", "let a = ['xxxxxxxx']; for (let i = 0; i < 28; i++) a = [a, a];"),
          either(TOO_LARGE, limit("timeoutMs")), {"timeoutMs": 2_000}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +11,17 @@ from typing import Any
 import pytest
 
 from support.entries import ledger
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, opened, said
+from support.http_daemon import (
+    MCP_HEADERS,
+    TOOL,
+    Daemon,
+    daemon,
+    first_message,
+    next_message,
+    opened,
+    streaming,
+)
+from support.modern_client import ModernClient, message
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
@@ -23,8 +31,6 @@ let got;
 try { got = await give({ path: "a" }); } catch (error) { got = error.code; }
 globalThis.__codemode_result__ = got;
 """
-
-VERSION = "2026-07-28"
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +65,6 @@ async def team(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Asyn
         yield Team(running, issuer)
 
 
-def message(method: str, request_id: int | None = None, **params: Any) -> bytes:
-    whole: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
-    return json.dumps(whole if request_id is None else {**whole, "id": request_id}).encode()
-
-
 def give(request_id: int) -> bytes:
     return message("tools/call", request_id, name=TOOL, arguments={"code": GIVE})
 
@@ -72,18 +73,6 @@ def says(request_id: object, action: str) -> bytes:
     return json.dumps(
         {"jsonrpc": "2.0", "id": request_id, "result": {"action": action, "content": {}}}
     ).encode()
-
-
-@contextlib.asynccontextmanager
-async def streaming(
-    served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
-) -> AsyncIterator[asyncio.StreamReader]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    try:
-        writer.write(served.request(method, "/mcp", headers=headers, body=body))
-        yield reader
-    finally:
-        writer.transport.abort()
 
 
 async def end(served: Daemon, headers: dict[str, str]) -> None:
@@ -163,20 +152,10 @@ async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -
 async def test_a_run_that_waits_goes_on_for_its_principal_once(team: Team) -> None:
     """2026-07-28: the word that a client comes back with is of no use to another principal, and of none twice."""
     ada, eve = team.member(), team.member(sub="eve")
-    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": TOOL}
-    prefix = "io.modelcontextprotocol/"
-    meta = {f"{prefix}protocolVersion": VERSION, f"{prefix}clientCapabilities": {"elicitation": {"form": {}}}}
-
-    async def call(member: Daemon, **more: Any) -> dict[str, Any]:
-        body = message("tools/call", 1, name=TOOL, arguments={"code": GIVE}, _meta=meta, **more)
-        headers = {**MCP_HEADERS, **member.auth, **routing}
-        return (await said(member, member.request("POST", "/mcp", headers=headers, body=body)))[1]
-
-    first = await call(ada)
-    word, key = first["result"]["requestState"], next(iter(first["result"]["inputRequests"]))
+    word, (key,) = await ModernClient(ada).asked(GIVE)
 
     async def back(member: Daemon, action: str, word: str) -> dict[str, Any]:
-        return await call(member, requestState=word, inputResponses={key: {"action": action, "content": {}}})
+        return await ModernClient(member).back(word, {key: {"action": action, "content": {}}}, GIVE)
 
     for member, state in ((eve, word), (ada, "x" * 43), (ada, word[:-1]), (ada, "")):
         refused = await back(member, "accept", state)

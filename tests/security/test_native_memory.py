@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, Observer, RunResponse
-from cellblock_worker.confinement.cgroup.cgroup_workers import MIB, RUN_ROOM_BYTES
+from cellblock_worker.confinement.cgroup_workers import MIB, RUN_ROOM_BYTES
 from cellblock_worker.confinement.confinement import ADDRESS_ROOM_BYTES
 from security.native.harness import Native, steps
 from security.native.harness import attack as attack_here

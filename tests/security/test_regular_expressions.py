@@ -20,10 +20,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.secrets.configured_secrets import secrets_of
-from cellblock.base.secrets.redaction import Redactor
-from cellblock.base.secrets.safe_text import safe_text
-from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.redaction import Redactor, safe_text
+from cellblock.base.secret_values import looks_secret, secrets_of
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.syntax import without_comments
 from cellblock.base.terminal import harmless

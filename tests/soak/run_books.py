@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from cellblock.record.moves import MAX_ADOPTED
 from cellblock.record.rows import Head
-from cellblock.run.parked import LOST
+from cellblock.record.store import MAX_ADOPTED
+from cellblock.run.hook import LOST
 
 NO_RUN_WAITS: Final = "There is no run that waits for this answer"
 NOT_WRITTEN: Final = "END_NOT_WRITTEN"

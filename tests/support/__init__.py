@@ -5,6 +5,7 @@ Servers, settings and processes
     public_servers      fixtures: the public MCP servers that `scripts/test` installs below `.servers`
     waits               waits for events, each with a bound that a busy machine keeps
     processes           looks at processes that may end at any moment: children, workers, whether all are gone
+    commands            `cellblock` as a user runs it: to its end, in this process, or at its pipes
     responses           the result or the error of a run; fails with the whole response where it is another
     params              parameters of which most say again what a few have shown: those are for `--thorough`
     at_once             threads that begin at the same moment, and what they give or raise
@@ -20,7 +21,7 @@ The daemon from outside
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
     proxy_client        an MCP client of `serve --profile proxy`, over stdio
-    modern_client       requests of MCP 2026-07-28, which has no sessions
+    modern_client       a client of MCP 2026-07-28, which has no sessions
     asking_client       an MCP client with a user who answers questions
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it

@@ -117,10 +117,10 @@ async def asking(
         yield holder[0]
 
 
-def stdio(config: Path, state: Path) -> StdioServerParameters:
+def stdio(config: Path, state: Path, env: dict[str, str] | None = None) -> StdioServerParameters:
     """`cellblock serve --stdio`."""
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(state)]
-    return StdioServerParameters(command=str(forked_cellblock()), args=arguments)
+    return StdioServerParameters(command=str(forked_cellblock()), args=arguments, env=env)
 
 
 def connect(running: Daemon) -> StdioServerParameters:

@@ -14,7 +14,7 @@ ROOT: Final = SERVERS.parents[1]
 CATALOGS: Final = ROOT / "tests" / "fixtures" / "catalogs"
 TRACKER: Final = {
     "command": sys.executable,
-    "args": ["-I", str(ROOT / "broker" / "cellblock" / "cli" / "demo" / "tracker.py")],
+    "args": ["-I", str(ROOT / "broker" / "cellblock" / "app" / "cli" / "demo" / "tracker.py")],
 }
 
 TEXT: Final = {"type": "string"}
@@ -143,8 +143,7 @@ class = "read"
 
 
 LEARN: Final = {
-    **{name: {"learn": True} for name in ("faded", "turns", "given")},
-    "texts": {"tools": {"page": {"learn": True}}},
+    **{name: {"learn": True} for name in ("faded", "turns", "given", "pages")},
     "parsed": {"unwrap": "json"},
 }
 """What is learnt of a tool would otherwise depend on when its results are looked at."""
@@ -165,6 +164,7 @@ def worlds(folder: Path) -> dict[str, World]:
         "time": time,
         "git": git,
         "texts": texts,
+        "pages": texts,
         "early": early,
         "old": old,
     }
@@ -288,11 +288,11 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
         ),
         "Also when the tool declares an object or array and really answers text; then the declaration says what "
         "scripts get, with both facts.": [
-            *_all(_result("(await texts.page({})).issues.length")),
-            *_all(_shown("texts", "page"), until="Declared"),
+            *_all(_result("(await pages.page({})).issues.length")),
+            *_all(_shown("pages", "page"), until="Declared"),
         ],
         "And before the run, where results were learnt from.": _all(
-            _result("(await texts.page({})).issues.length"), limits=BEFORE
+            _result("(await pages.page({})).issues.length"), limits=BEFORE
         ),
         "A script that assigned nothing gets `NO_RESULT` with the one-line fix, an info when it logged.": _all(
             "const count = (await tracker.list_issues({})).issues.length;",

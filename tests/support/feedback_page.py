@@ -23,7 +23,7 @@ sentence in bold says what the answers below it must show. `tests/e2e/test_model
 
 The scripts are shown without the imports of servers. Responses waited for the type check, however long it took.
 `tracker` is the demo's server. `files`, `time` and `git` list the recorded tools of three public servers, and answer in
-their form. `texts` and `early` (which speaks MCP 2024-11-05) answer as their
+their form. `texts`, `pages` (of which results are learnt) and `early` (which speaks MCP 2024-11-05) answer as their
 tools' names say. All other servers return their input: `parsed` with `unwrap: "json"`, `given` with a wrong overlay.
 """
 

@@ -138,6 +138,19 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
     return Answer(int(lines[0].split()[1]), headers, body)
 
 
+@contextlib.asynccontextmanager
+async def streaming(
+    served: Daemon, method: str, headers: Mapping[str, str], body: bytes = b""
+) -> AsyncGenerator[asyncio.StreamReader]:
+    """What comes back on a connection of its own, which is cut at the end."""
+    reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
+    try:
+        writer.write(served.request(method, "/mcp", headers=headers, body=body))
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
     """The answer, and the first message of its stream or of its body; then the connection is closed."""
     reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)

@@ -28,7 +28,7 @@ from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.catalog.outputs import stated_output
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.types.discovery import DiscoveryCache
@@ -233,7 +233,6 @@ def run_context(
     caller: Registry,
     *,
     calls: int = 5,
-    concurrent_calls: int = 1,
     max_message_bytes: int = 100_000,
     schemas: ValidatorCache | None = None,
     watch: RunWatch | None = None,
@@ -249,9 +248,8 @@ def run_context(
         share=share_of_one(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),
-        concurrent_calls=concurrent_calls,
         max_message_bytes=max_message_bytes,
-        watch=watch,
+        watch=watch or RunEvents().open("tests", code),
         learner=learner,
     )
 

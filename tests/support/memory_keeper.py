@@ -17,15 +17,14 @@ from typing import Any, Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.place import opened_journals
 from cellblock.record.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.record.store import JournalStore
-from cellblock.run.hook import KeptRun
-from cellblock.run.parked import Parked
+from cellblock.run.hook import KeptRun, Parked
 from cellblock.run.policy.asking import Verdict
 from cellblock.tools.catalog.model import Catalog
 

@@ -19,18 +19,9 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.login import Place, log_in, place_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
-from support.cellblock_zygote import forked_cellblock
+from support.commands import Said, cellblock
 from support.entries import SERVERS, forked_server, settings, write_config
 from support.waits import within
-
-
-@dataclass
-class Done:
-    """What a command has said."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass
@@ -69,27 +60,13 @@ class World:
         """What the browser has seen."""
         return lines(self.folder / "browser.jsonl")
 
-    async def run(self, *arguments: str, habit: str = "allow", **environment: str) -> Done:
+    async def run(self, *arguments: str, habit: str = "allow", **environment: str) -> Said:
         """Runs `cellblock`, whose browser has this habit."""
         config = write_config(self.folder, self.servers, **self.cellblock)
         browser = f"{sys.executable} {SERVERS / 'browser.py'} {self.folder / 'browser.jsonl'} {habit} %s"
-        process = await asyncio.create_subprocess_exec(
-            str(forked_cellblock()),
-            *arguments,
-            *("--config", str(config), "--state-dir", str(self.state)),
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            env={**os.environ, "BROWSER": browser, **self.environment, **environment},
-        )
-        try:
-            out, err = await within(process.communicate(), 60)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await reaped(process)
-        assert process.returncode is not None
-        return Done(process.returncode, out.decode(), err.decode())
+        place = ("--config", config, "--state-dir", self.state)
+        given = {**os.environ, "BROWSER": browser, **self.environment, **environment}
+        return await cellblock(*arguments, *place, env=given)
 
     @property
     def settings(self) -> Settings:

@@ -6,9 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import psutil
+
 from cellblock import Broker, RunResponse
 from support.http_daemon import TOOL, Daemon
-from support.waits import within
+from support.processes import command_line, workers_of
+from support.waits import until, until_found, within
 
 LOOK_SECONDS = 0.1
 
@@ -25,11 +28,33 @@ async def parked(served: Daemon, code: str) -> str:
     return response["usage"]["runId"]
 
 
-async def waiting(served: Daemon, run_id: str, headers: dict[str, str] | None = None) -> Any:
-    """What the dashboard lists of a run; None where it does not wait."""
+async def all_waiting(served: Daemon, headers: dict[str, str] | None = None) -> list[Any]:
+    """What the dashboard lists of the runs that wait."""
     listed = await served.ask("GET", "/dashboard/parked", headers=headers or served.auth)
     assert listed.status == 200
-    return next((run for run in json.loads(listed.body)["runs"] if run["id"] == run_id), None)
+    return json.loads(listed.body)["runs"]
+
+
+async def until_parked(served: Daemon, count: int = 1) -> list[str]:
+    """The ids of so many runs, when they wait."""
+
+    async def are_parked() -> bool:
+        return len(await all_waiting(served)) == count
+
+    await until_found(are_parked, f"{count} runs wait")
+    return [run["id"] for run in await all_waiting(served)]
+
+
+async def no_process(served: Daemon) -> None:
+    """Waits until no run has a process: one worker is kept warm."""
+    family = psutil.Process(served.process.pid).children()
+    hosts = [one.pid for one in family if "cellblock_worker" in " ".join(command_line(one))]
+    await until(lambda: all(len(workers_of(host)) <= 1 for host in hosts), "only the warm worker is left")
+
+
+async def waiting(served: Daemon, run_id: str, headers: dict[str, str] | None = None) -> Any:
+    """What the dashboard lists of a run; None where it does not wait."""
+    return next((run for run in await all_waiting(served, headers) if run["id"] == run_id), None)
 
 
 async def ended(served: Daemon, run_id: str) -> Any:

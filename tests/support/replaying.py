@@ -19,9 +19,9 @@ from cellblock.app.replay import differences
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.run.caller import Caller
+from cellblock.run.hook import pieces
 from cellblock.run.plan import recorded_plan
 from cellblock.run.response import RunResponse
-from cellblock.run.script_events import pieces
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
 from support.entries import entry, forked_server
 from support.replay_scripts import MAX_MS, Generated, Tools

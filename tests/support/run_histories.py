@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.record.moves import MAX_ADOPTED
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, parked_questions
+from cellblock.record.store import MAX_ADOPTED
 from cellblock.run.caller import Caller
 from cellblock.run.hook import KeptRun
 from cellblock.run.policy.asking import Verdict

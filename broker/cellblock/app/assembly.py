@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib
-import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.app.machine import unavailable
 from cellblock.base import count_rows
-from cellblock.base.settings.sections import MIB
+from cellblock.base.errors import ConfigError, HostUnavailable
+from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
@@ -30,19 +31,19 @@ from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
 
 if TYPE_CHECKING:
+    import zmq
+
     from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
     from cellblock.fleet.shared_state import SharedState
     from cellblock.pool.start import Terms, Workers
     from cellblock.record.journals import Journals
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
     from cellblock.types.learning.outputs import KnownOutputs
-
-logger = logging.getLogger("cellblock")
 
 FIRST: Final = (
     "cellblock.tools.upstream.registry",
@@ -51,6 +52,22 @@ FIRST: Final = (
 )
 SECOND: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
 """Names the modules of each step that import most of the others."""
+
+
+DESCRIPTORS_NEEDED: Final = 24
+"""Sets the file descriptors that must be free: a broker without servers opens about 15; past its start, ZeroMQ may
+abort the process when it gets none."""
+
+_FREE_SPACE: Final = "Free space on that disk, or use another --state-dir."
+_MORE_FILES: Final = "Raise the number of open files: `ulimit -n 1024`, or LimitNOFILE= of the service."
+
+_HINTS: Final = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EROFS: "Use a --state-dir that can be written.",
+    errno.EMFILE: _MORE_FILES,
+    errno.ENFILE: _MORE_FILES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,25 @@ class Reach:
     presence: Presence | None
 
 
+def check_descriptors() -> None:
+    """Raises OSError where this process cannot open as many files as a broker needs at least."""
+    held: list[int] = []
+    try:
+        for _ in range(DESCRIPTORS_NEEDED):
+            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 - those before a failure must be closed
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror} (it needs {DESCRIPTORS_NEEDED} more)") from None
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def unavailable(error: OSError | zmq.ZMQError) -> HostUnavailable:
+    """Makes the error that a broker raises when the machine does not let it start."""
+    hint = _HINTS.get(error.errno or 0, "Run `cellblock doctor`.")
+    return HostUnavailable(f"This machine does not let Cellblock start: {error}.", hint=hint)
+
+
 def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
     """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
     if not paths and not given:
@@ -85,7 +121,7 @@ def front_config(settings: Settings) -> FrontConfig:
         settings.state_dir,
         section.frontend,
         section.limits,
-        section.outputs,
+        OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces.endpoint is not None,
@@ -97,9 +133,14 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     state = settings.cellblock.state
     if not state.is_shared:
         return LocalStore(settings.state_dir, state.keys)
-    from cellblock.fleet.postgresql import PostgresServer
-    from cellblock.fleet.shared_state import SharedState
-
+    try:
+        from cellblock.fleet.postgresql import PostgresServer
+        from cellblock.fleet.shared_state import SharedState
+    except ImportError as error:
+        raise ConfigError(
+            f"state.url names a PostgreSQL, and its driver is not installed ({error.name}).",
+            hint="pip install 'cellblock[postgresql]'",
+        ) from None
     return SharedState(PostgresServer(state.url), state.keys)
 
 
@@ -125,6 +166,7 @@ def host_terms(section: CellblockSettings) -> Terms:
         section.max_message_bytes,
         section.limits.max_memory_bytes.maximum // MIB,
         section.isolation,
+        section.seccomp,
         reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
     )
 
@@ -152,10 +194,10 @@ async def start_reach(
     from cellblock.observe.watchers import start_watchers
     from cellblock.pool.start import Workers
     from cellblock.record.journals import Journals
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
-    from cellblock.tools.upstream.pins.pin_store import PinStore
+    from cellblock.tools.upstream.pins.pins import PinStore
     from cellblock.tools.upstream.pins.review import Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
@@ -181,7 +223,7 @@ async def start_reach(
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
-    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
+    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation != "off")
     stack.push_async_callback(apart.close)
     registry = Registry(
         settings.servers,
@@ -214,7 +256,7 @@ async def start_reach(
 def _tables() -> Sequence[Tables]:
     """Returns what a broker keeps in a PostgreSQL."""
     from cellblock.record.tables import JOURNAL_TABLES
-    from cellblock.serve.outputs import kept_outputs
+    from cellblock.serve import kept_outputs
     from cellblock.types.learning import store
 
     return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
@@ -225,8 +267,7 @@ async def start_executor(
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
-    from cellblock.app.first_collection import FirstCollection
-    from cellblock.app.free_memory import FreeMemory
+    from cellblock.app.process_memory import FirstCollection, FreeMemory
     from cellblock.run.executor import Executor
     from cellblock.types.check.checker import TypeChecker
 
@@ -234,7 +275,10 @@ async def start_executor(
     checker = None
     if section.typecheck != "off":
         checker = TypeChecker(
-            section.isolation, outputs=reach.outputs, revision=lambda: reach.outputs.revision
+            section.isolation,
+            seccomp=section.seccomp,
+            outputs=reach.outputs,
+            revision=lambda: reach.outputs.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

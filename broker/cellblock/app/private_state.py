@@ -54,8 +54,7 @@ class BrokerState:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if section.journal.keeps and not section.state.is_shared:
             raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)
-        reactions = {section.pins.reaction, *section.pins.servers.values()}
-        if reactions - {"off", "warn"} and not section.state.is_shared:
+        if "quarantine" in section.pins.values() and not section.state.is_shared:
             said = "cellblock.pins would hold definitions against nothing: the broker's private state begins empty."
             raise ConfigError(said, hint=_HINT)
         if self._private is None:

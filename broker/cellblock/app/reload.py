@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel
 
 from cellblock.base.json import is_object
+from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _is_live(name: str) -> bool:
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if is_object(value):
         for key, below in value.items():
-            yield from _leaves(below, f"{path}.{key}" if path else key)
+            yield from _leaves(below, path if key == ALL else f"{path}.{key}" if path else key)
     else:
         yield path, value
 

@@ -12,16 +12,19 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from cellblock.base.database import Away, StoreError, Unusable
 from cellblock.base.errors import ConfigError
 
-if TYPE_CHECKING:
-    from cellblock.fleet.bounded_connection import BoundedConnection as Connection
-
 MAX_IDLE: Final = 4
 """Bounds the connections that are held while nobody uses them: each store of a broker has one thread."""
+
+SILENT_SECONDS: Final = 30.0
+"""Bounds a silence while an answer is due: more than the server's own bound on a statement."""
 
 CONNECT_SECONDS: Final = 3
 """Bounds the wait for a connection; one takes milliseconds."""
@@ -77,6 +80,37 @@ class Additive(str):
     table, an index, or a column that may be absent from what is written."""
 
 
+class Connection(psycopg.Connection[Any]):
+    """Is closed when the server says nothing for too long: its machine may live while its processes stand still, or
+    its disk does; then TCP has all acknowledged, and no timeout of the server comes.
+
+    Attributes:
+        silence: So many seconds are too long; who asks for what takes longer says so before.
+    """
+
+    silence: float = SILENT_SECONDS
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+        """Waits for PostgreSQL as psycopg does. Raises psycopg.OperationalError: The server was silent for too
+        long."""
+        return super().wait(self._heard(gen), *args, **options)
+
+    def _heard(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        since = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                # Nothing is ready a few times a second, too: psycopg looks for signals.
+                if ready := (yield wanted):
+                    since = time.monotonic()
+                elif time.monotonic() - since > self.silence:
+                    self.close()
+                    raise psycopg.OperationalError(f"it has been silent for {self.silence:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            return done.value
+
+
 class PostgresServer:
     """Owns the connections of one broker.
 
@@ -84,7 +118,7 @@ class PostgresServer:
         url: As `state.url`.
 
     Raises:
-        ConfigError: The driver is not installed, or the URL is none.
+        ConfigError: The URL is none.
     """
 
     def __init__(self, url: str) -> None:
@@ -95,12 +129,8 @@ class PostgresServer:
 
     def connect(self) -> Connection:
         """Opens a connection for the caller alone, who closes it. Raises Away."""
-        import psycopg
-
-        from cellblock.fleet.bounded_connection import BoundedConnection
-
         try:
-            connection = BoundedConnection.connect(**self._info, autocommit=True)
+            connection = Connection.connect(**self._info, autocommit=True)
             try:
                 connection.execute(SETUP)
             except BaseException:
@@ -173,8 +203,6 @@ class PostgresServer:
         self._migrated.add(kind)
 
     def _idle_one(self) -> Connection | None:
-        import psycopg
-
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -228,8 +256,6 @@ class PostgresDatabase:
     @contextlib.contextmanager
     def transaction(self, key: str = "", *, safe: bool = False) -> Generator[None]:
         """Does the block's statements all or not at all; all are safe. See `Database`."""
-        import psycopg
-
         self._unsure = None
         with self._server.connection() as connection, named_errors(connection):
             begin = [b"BEGIN", b"SELECT CAST(pg_current_xact_id() AS TEXT)"]
@@ -324,8 +350,6 @@ class PostgresDatabase:
 @contextlib.contextmanager
 def named_errors(connection: Connection) -> Generator[None]:
     """Turns what PostgreSQL raises inside the block into a StoreError; as Away where the connection is lost."""
-    import psycopg
-
     try:
         yield
     except psycopg.Error as error:
@@ -348,17 +372,9 @@ def _in_dialect(statement: str) -> bytes:
 
 def _parameters(url: str) -> dict[str, Any]:
     try:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError as error:
-        raise ConfigError(
-            f"state.url names a PostgreSQL, and its driver is not installed ({error.name}).",
-            hint="pip install 'cellblock[postgresql]'",
-        ) from None
-    try:
         # A database without an encoding would give bytes for texts.
         return {**DEFAULTS, **conninfo_to_dict(url), "client_encoding": "UTF8"}
-    except ProgrammingError:
+    except psycopg.ProgrammingError:
         # What it says has the URL in it, and with it a password.
         raise ConfigError(
             "state.url is no URL of a PostgreSQL.", hint="postgresql://user@host/database"

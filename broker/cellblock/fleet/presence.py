@@ -14,15 +14,40 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cellblock.base.callbacks import tell
 from cellblock.base.database import Away, StoreError, Unusable
-from cellblock.fleet import key_check
-from cellblock.fleet.postgresql import CHANNEL, PostgresServer, lock_number, named_errors
+from cellblock.fleet.postgresql import CHANNEL, Connection, PostgresServer, lock_number, named_errors
 
-if TYPE_CHECKING:
-    from cellblock.fleet.postgresql import Connection
+KEY_KIND: Final = "state"
+
+KEY_MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE state (one BOOLEAN PRIMARY KEY DEFAULT true CHECK (one), key TEXT NOT NULL);
+    """,
+)
+
+OTHER: Final = "state.key is another one than that of the brokers before, and is not accepted by them"
+
+
+def claim_key(connection: Connection, ids: Sequence[str]) -> None:
+    """Says that this broker writes with the first of its keys, where that is accepted: where nobody has written yet, or
+    with one that this broker accepts, too."""
+    connection.execute(b"INSERT INTO cellblock.state (key) VALUES (%s) ON CONFLICT DO NOTHING", (ids[0],))
+    connection.execute(b"UPDATE cellblock.state SET key = %s WHERE key = ANY(%s)", (ids[0], list(ids)))
+
+
+def check_key(connection: Connection, ids: Sequence[str]) -> None:
+    """Returns where this broker accepts the key of whoever came last.
+
+    Raises:
+        Unusable: It does not, and so can read nothing of the others', nor they of it.
+    """
+    row = connection.execute(b"SELECT key FROM cellblock.state").fetchone()
+    if row is not None and row[0] not in ids:
+        raise Unusable(OTHER)
+
 
 logger = logging.getLogger("cellblock.state")
 
@@ -199,9 +224,9 @@ class Presence:
             connection.execute(b"SELECT 1")
             if self._keys:
                 if not self._has_claimed:
-                    key_check.claim(connection, self._keys)
+                    claim_key(connection, self._keys)
                     self._has_claimed = True
-                key_check.check(connection, self._keys)
+                check_key(connection, self._keys)
         except Unusable as error:
             found = error
         if found is not None and self.unusable is None:

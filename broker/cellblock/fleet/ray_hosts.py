@@ -157,8 +157,8 @@ def _told(
         "--capacity": pool.capacity,
         "--warm": pool.warm,
         "--drain": DRAIN_SECONDS,
-        "--isolation": terms.isolation.mode,
-        "--seccomp": terms.isolation.seccomp,
+        "--isolation": terms.isolation,
+        "--seccomp": terms.seccomp,
         "--max-message-bytes": terms.message_bytes,
         "--max-memory-mb": max(16, terms.heap_mb),
     }

@@ -120,7 +120,7 @@ def refusal(hello: protocol.Hello, terms: Terms) -> str | None:
             f"its workers have {hello.heap_mb} MiB, scripts here may have {terms.heap_mb}: "
             f"start it with --max-memory-mb {terms.heap_mb}"
         )
-    if terms.isolation.mode == "required":
+    if terms.isolation == "required":
         for layer in hello.missing:
             if layer.startswith(NAMESPACES):
                 return 'it has no namespaces around its workers, and this broker\'s isolation is "required"'

@@ -10,14 +10,13 @@ from typing import Final
 
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import Tables
-from cellblock.fleet import key_check, shared_rows
+from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, named_errors
-from cellblock.fleet.presence import Presence
-from cellblock.fleet.shared_rows import SharedRows
-from cellblock.fleet.shared_shelf import SharedShelf
+from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, check_key, claim_key
+from cellblock.fleet.shared_rows import SharedRows, SharedShelf
 
 TABLES: Final[Mapping[str, Sequence[str]]] = {
-    key_check.KIND: key_check.MIGRATIONS,
+    KEY_KIND: KEY_MIGRATIONS,
     shared_rows.KIND: shared_rows.MIGRATIONS,
 }
 """Holds the migrations of the shared tables, by kind."""
@@ -122,6 +121,6 @@ class SharedState:
             for kind, migrations in TABLES.items():
                 self.server.migrate(kind, migrations)
             with self.server.connection() as connection, named_errors(connection):
-                key_check.claim(connection, self._seal.ids[:1])
-                key_check.check(connection, self._seal.ids)
+                claim_key(connection, self._seal.ids[:1])
+                check_key(connection, self._seal.ids)
             self._checked = True

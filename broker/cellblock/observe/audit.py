@@ -63,11 +63,11 @@ class AuditLog(Watcher):
         self._write(lambda: self._script(run))
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        body = call.arguments if self._settings.inputs else None
+        body = call.arguments if "inputs" in self._settings.values else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        body = call.result if self._settings.outputs else None
+        body = call.result if "outputs" in self._settings.values else None
         result = {
             "ok": call.ok,
             "error": call.error,
@@ -78,7 +78,9 @@ class AuditLog(Watcher):
 
     def run_ended(self, run: RunFacts) -> None:
         facts = summary(run)
-        value = run.response.result if self._settings.outputs and run.response is not None else None
+        value = (
+            run.response.result if "outputs" in self._settings.values and run.response is not None else None
+        )
 
         def line() -> Line:
             body = value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
@@ -113,7 +115,7 @@ class AuditLog(Watcher):
             "accepted": iso_time(run.accepted_at),
             "script_bytes": len(code),
             "script_sha256": hashlib.sha256(code).hexdigest(),
-            **self._value("script", code if self._settings.inputs else None),
+            **self._value("script", code if "inputs" in self._settings.values else None),
         }
 
     def _call(self, event: str, run: RunFacts, call: CallFacts) -> Line:

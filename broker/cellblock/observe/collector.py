@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.registry import Collector
 
 from cellblock.base.internal import internal
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import LogSettings, ServerConfig
 from cellblock.observe.files import MAX_FILE_BYTES, LineWriter, PrivateFile, StderrSink
 from cellblock.observe.libraries import heard_from

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.base.settings.settings import PoolSettings
-from cellblock.observe.tally import Histogram, Tally
+from cellblock.observe.metrics import Histogram, Tally
 from cellblock.pool.pool import Pool
 from cellblock.run.board import Board
 from cellblock.tools.catalog.naming import LOCAL_SERVER

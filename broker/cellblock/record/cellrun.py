@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.redaction import REDACTED
-from cellblock.base.secrets.secret_values import is_named_secret
+from cellblock.base.redaction import REDACTED
+from cellblock.base.secret_values import is_named_secret
 from cellblock.record.recording import (
     FORMAT_VERSION,
     RecordedCall,

@@ -21,11 +21,10 @@ from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.tasks import TaskSet, at_most, end_tasks
+from cellblock.record.journal import NoRoom
 from cellblock.record.journals import Journals
-from cellblock.record.keeper import Keeper
-from cellblock.record.kept import Kept
+from cellblock.record.kept import Keeper, Kept
 from cellblock.record.owner import RunOwner
-from cellblock.record.room import NoRoom
 from cellblock.record.rows import (
     WAITING,
     Foreign,
@@ -40,8 +39,7 @@ from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import ParkedRun
 from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
-from cellblock.run.hook import REFUSED_FOR_NOW
-from cellblock.run.parked import CANCELLED, EXPIRED, LOST
+from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry

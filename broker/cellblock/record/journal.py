@@ -4,21 +4,77 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty
-from cellblock.base.offload.budget import OverBudget
+from cellblock.base.offload.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget, OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.record.recording import RecordedCall, Recording, catalog_of, digest_of, names_of
-from cellblock.record.room import ROOM, JournalRoom
-from cellblock.run.hook import STOPPED, Facts, Recorded, RequestKind, Stop, diverged
-from cellblock.run.script_events import has_order, is_events, without_place
+from cellblock.run.hook import (
+    STOPPED,
+    Facts,
+    Recorded,
+    RequestKind,
+    Stop,
+    diverged,
+    has_order,
+    is_events,
+    without_place,
+)
 from cellblock.tools.catalog.model import Catalog
+
+
+class NoRoom(StoreError):
+    """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
+
+
+class JournalRoom:
+    """Counts the bytes that journals hold in memory. Every thread may use it.
+
+    Args:
+        each: What those of one client may hold together.
+        whole: What all may hold together.
+    """
+
+    def __init__(self, each: int = CLIENT_BYTES, whole: int = ALL_BYTES) -> None:
+        self._each = each
+        self._budget = ByteBudget(each, whole, "its client", "journals")
+        self._returned: deque[tuple[str, int]] = deque()
+        self._taking = threading.Lock()
+
+    def take(self, client: str, size: int) -> None:
+        """Counts more bytes of a client, or fewer. Raises OverBudget: they do not fit, and are not counted."""
+        with self._taking:
+            while self._returned:
+                self._budget.give_back(*self._returned.popleft())
+            self._budget.take(client, size)
+
+    def give_back(self, client: str, size: int) -> None:
+        """Takes bytes off the count. A collector may call it anywhere, also within `take`: so it takes no lock."""
+        self._returned.append((client, size))
+
+    @contextmanager
+    def holding(self, client: str, size: int) -> Generator[None]:
+        """Counts the bytes that a run has on disk while it is read. More than a client's share counts as that: an
+        earlier release may have written it. Raises OverBudget as `take`."""
+        size = min(size, self._each)
+        self.take(client, size)
+        try:
+            yield
+        finally:
+            self.give_back(client, size)
+
+
+ROOM: Final = JournalRoom()
+"""Counts the bytes that the journals of this process hold in memory."""
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Bounds what a journal holds: inputs, answers and events. A run that is over it goes on without one. While it is

@@ -18,11 +18,10 @@ from typing import Any, Final, TypeVar
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.offload.budget import ByteBudget, OverBudget
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
-from cellblock.record.key import KEY_BYTES
-from cellblock.record.place import Place
+from cellblock.record.place import KEY_BYTES, Place
 from cellblock.record.rows import AnyPiece, Head, OneRunFailed, Piece
 from cellblock.record.store import JournalStore
 

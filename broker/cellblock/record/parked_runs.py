@@ -15,15 +15,14 @@ from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.record.going_on import GoingOn
 from cellblock.record.journals import Journals
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.owner import RunOwner
 from cellblock.record.rows import KINDS, WAITING, Foreign, Head
-from cellblock.record.run_rows import MAX_LISTED
-from cellblock.record.store import JournalStore
+from cellblock.record.store import MAX_LISTED, JournalStore
 from cellblock.record.views import ParkedRun, ParkedStatus, kept_response, parked_response, parked_run
 from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
-from cellblock.run.parked import CANCELLED, EXPIRED
+from cellblock.run.hook import CANCELLED, EXPIRED
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 

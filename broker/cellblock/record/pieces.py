@@ -19,8 +19,7 @@ from cellblock.base.json import is_object
 from cellblock.base.offload.raw import RawJson
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.record.rows import AnyPiece, Head, LatePiece, Piece
-from cellblock.run.hook import Facts
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Facts, Parked
 from cellblock.tools.catalog.modules import IMPORT_SPECIFIER, SERVERS_PREFIX
 
 LARGE_BYTES: Final = 64 * 1024

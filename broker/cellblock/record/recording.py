@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.base.errors import CellblockError, Certainty
 from cellblock.base.json import is_object
-from cellblock.run.hook import RequestKind
-from cellblock.run.script_events import is_events
+from cellblock.run.hook import RequestKind, is_events
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 FORMAT_VERSION: Final = 1
@@ -89,7 +88,7 @@ class Recording:
         message_bytes: The cap of one message.
         catalog: The servers and tools of the run's catalog, by their names alone, and its version.
         seed: Of all randomness, 64 hex digits.
-        events: What the script saw, in order (see `run.script_events`).
+        events: What the script saw, in order (see `run.hook`).
         calls: Its requests, in the order of their ids.
         logs: How many console entries had come.
         used_ms: Wall time that the run has used before this recording was taken, in milliseconds.

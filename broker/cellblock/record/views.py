@@ -13,8 +13,8 @@ from cellblock.record import pieces
 from cellblock.record.recording import RecordedCall, UnreadableRecording
 from cellblock.record.rows import Head, Piece, parked_questions
 from cellblock.run.board import Data
+from cellblock.run.hook import Parked
 from cellblock.run.outcome import run_parked
-from cellblock.run.parked import Parked
 from cellblock.run.response import RunResponse, Usage
 
 logger = logging.getLogger("cellblock.journal")

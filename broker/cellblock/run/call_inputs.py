@@ -18,8 +18,8 @@ from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
 from cellblock.run.policy.rules import RunRules
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.schemas.cache import CheckedSchema, ValidatorCache
 from cellblock.tools.schemas.cost import NotCheckable
+from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
 from cellblock.tools.schemas.explain import Violation, corrective_hint
 
 READ_INPUT: Final = Task(

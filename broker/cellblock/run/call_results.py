@@ -14,15 +14,13 @@ from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.wire.results import ToolResult
-from cellblock.types.learning.sample import UNREAD
 
 
 class FoundResult(NamedTuple):
-    """Holds what the script gets, which rule gave it, and what the JSON was made of, where that is here."""
+    """Holds what the script gets, and which rule gave it."""
 
     body: bytes
     kind: ResultKind
-    value: Any
 
 
 async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
@@ -37,23 +35,23 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
     Raises:
         ToolCallError: The result is an error, has no JSON form, or is over the cap.
     """
-    value = UNREAD
+    kind: ResultKind = "value"
     try:
         if isinstance(result, ToolResult):
             body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
             )
         elif is_small(result):
-            body, kind, value = payload.encode(result), "value", result
+            body = payload.encode(result)
         else:
-            body, kind = await asyncio.to_thread(_encoded_in_steps, result, max_bytes), "value"
+            body = await asyncio.to_thread(_encoded_in_steps, result, max_bytes)
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
         raise _too_large(tool, error.size, max_bytes) from None
     if len(body) > max_bytes:
         raise _too_large(tool, len(body), max_bytes)
-    return FoundResult(body, kind, value)
+    return FoundResult(body, kind)
 
 
 def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:

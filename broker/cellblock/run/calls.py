@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import (
     AuthenticationFailed,
@@ -27,7 +27,6 @@ from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
 from cellblock.run.hook import Facts
-from cellblock.run.parking import Parking
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import TraceEntry
@@ -40,6 +39,10 @@ logger = logging.getLogger("cellblock.run")
 CANCEL_BOUND_SECONDS: Final = 2.0
 """Bounds the time from cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel
 notice in this time."""
+
+CONCURRENT_CALLS: Final = 32
+"""Caps the calls of one run that are at upstream servers at the same time; more wait their turn. One agent's script
+must not take all that a server can do."""
 
 NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
@@ -76,8 +79,7 @@ class ToolCalls:
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
         room: Gives what to wait for where the script does not read its answers: no call is sent before it.
         clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
-        parking: Hears which calls wait for people; None in a run that is never parked.
-        questions: Has what servers ask, and which logins calls need; None likewise.
+        questions: Has what servers ask, and which logins calls need; None in a run that is never parked.
 
     Attributes:
         calls: What is known of them, in the order in which they were made.
@@ -89,22 +91,19 @@ class ToolCalls:
         reply: Callable[[int, bool, bytes], None],
         room: Callable[[], Awaitable[object] | None],
         clock: RunClock,
-        parking: Parking | None = None,
         questions: Questions | None = None,
     ) -> None:
         self.calls: list[CallFacts] = []
-        self._parking, self._questions = parking, questions
+        self._questions = questions
         self._context = context
-        self._watch = context.watch
         self._reply = reply
         self._room = room
         self._clock = clock
         self._variables = contextvars.copy_context()
         self._variables.run(paying.set, context.share.bill)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._by_id: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
-        self._turns = asyncio.Semaphore(context.concurrent_calls)
+        self._turns = asyncio.Semaphore(CONCURRENT_CALLS)
         self._loads = CallLoads(context.max_message_bytes, context.share)
         self._inputs = CallInputs(context.schemas, context.share, context.rules)
         self._waiting_since: float | None = None
@@ -135,9 +134,7 @@ class ToolCalls:
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
         work = self._execute(call_id, call, body, held=held)
         task = asyncio.create_task(work, context=self._variables.copy())
-        self._tasks.add(task)
-        if self._parking is not None:
-            self._by_id[call_id] = task
+        self._tasks[call_id] = task
         return call
 
     def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
@@ -165,7 +162,7 @@ class ToolCalls:
     def abandon(self) -> None:
         """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
         self._abandoned = True
-        for task in self._tasks:
+        for task in self._tasks.values():
             # A second cancellation would cut off the SDK while it sends that notification.
             if not task.cancelling():
                 task.cancel()
@@ -183,19 +180,18 @@ class ToolCalls:
             Their tasks, for who owns them from now on.
         """
         self._came = came
-        left = [self._by_id[call_id] for call_id in call_ids if call_id in self._by_id]
-        self._tasks.difference_update(left)
+        left = [self._tasks.pop(call_id) for call_id in call_ids if call_id in self._tasks]
         self.abandon()
         return left
 
     async def finish(self, bound: float) -> None:
         """Waits for what is in flight, at most `bound` seconds."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=bound)
+            await asyncio.wait(self._tasks.values(), timeout=bound)
 
     async def cancel(self) -> None:
         """Cancels what is in flight and waits for it, within `CANCEL_BOUND_SECONDS`."""
-        tasks = list(self._tasks)
+        tasks = list(self._tasks.values())
         self.abandon()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
@@ -204,12 +200,11 @@ class ToolCalls:
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
-        context, watch = self._context, self._watch
+        context, watch, questions = self._context, self._context.watch, self._questions
         self._count(1)
         size, entered = len(body), False
-        if watch is not None:
-            call.arguments = body
-            watch.call_begun(call)
+        call.arguments = body
+        watch.call_begun(call)
         try:
             if not held:
                 raise _too_much(call.tool)
@@ -222,17 +217,16 @@ class ToolCalls:
             function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
             body = b""
             if context.rules is not None:
-                await context.rules.admit(server, tool, arguments, self._clock, call_id, self._parking)
-            if self._questions is not None:
-                self._questions.check_login(call_id, call.server, tool)
+                parking = None if questions is None else questions.parking
+                await context.rules.admit(server, tool, arguments, self._clock, call_id, parking)
+            if questions is not None:
+                questions.check_login(call_id, call.server, tool)
             result = await self._made(call_id, call, tool, arguments, function)
             found = await result_of(result, call.server, tool, context.max_message_bytes)
-            answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
-            self._answer(call_id, call, ok=True, body=answer)
-            if watch is not None:
-                call.result = answer
+            self._answer(call_id, call, ok=True, body=found.body)
+            call.result = found.body
             self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
@@ -261,18 +255,15 @@ class ToolCalls:
             if entered:
                 self._loads.leave(size)
             self._count(-1)
-            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
-            self._by_id.pop(call_id, None)
-            if self._questions is not None:
-                self._questions.call_is_over(call_id)
-            if self._parking is not None:
-                self._parking.look()
-            if watch is not None:
-                if not call.over:
-                    call.duration_ms = int((time.monotonic() - call.started) * 1000)
-                watch.call_ended(call)
-                # Listeners have had their look; a run may make many large calls.
-                call.arguments, call.result = b"", None
+            self._tasks.pop(call_id, None)
+            if questions is not None:
+                questions.call_is_over(call_id)
+                questions.parking.look()
+            if not call.over:
+                call.duration_ms = int((time.monotonic() - call.started) * 1000)
+            watch.call_ended(call)
+            # Listeners have had their look; a run may make many large calls.
+            call.arguments, call.result = b"", None
 
     async def _made(
         self,
@@ -369,7 +360,7 @@ class ToolCalls:
         learner = self._context.learner
         for _, config_name, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body, found.value)
+                learner.offer(config_name, tool, found.kind, found.body)
         self._noted.clear()
         self._noted_bytes = 0
 

@@ -14,7 +14,7 @@ from cellblock.run.policy.asking import Approver
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import Limits
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import Requester
 from cellblock.types.discovery import Discovery
@@ -35,9 +35,8 @@ class RunContext:
         share: What the run's client has for large inputs and results.
         upstreams: Reaches the tools.
         schemas: Compiled input schemas, shared between runs.
-        concurrent_calls: Calls that may be with upstreams at once.
         max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
-        watch: Hears each step; None when nobody watches.
+        watch: Hears each step.
         learner: Is shown each successful result, after its answer has been sent; None for nobody.
         answers: Notes what the tools answer; None where nobody asks.
         journal: Records the run, or replays another; None for a run that is not journaled.
@@ -58,9 +57,8 @@ class RunContext:
     share: Share
     upstreams: Registry
     schemas: ValidatorCache
-    concurrent_calls: int
     max_message_bytes: int
-    watch: RunWatch | None = None
+    watch: RunWatch
     learner: Learner | None = None
     answers: Answers | None = None
     journal: RunJournal | None = None

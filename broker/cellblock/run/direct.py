@@ -16,6 +16,7 @@ from cellblock.run.calls import CANCEL_BOUND_SECONDS, IN_FLIGHT
 from cellblock.run.events import CallFacts, RunWatch
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.response import Diagnostic, RunResponse
+from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.registry import Registry
@@ -24,98 +25,72 @@ from cellblock.tools.upstream.wire.results import ToolResult
 from cellblock.types.learning.learner import Learner
 
 
-class _NoClock:
-    """Stands in for a clock where there is no run whose time could stand still."""
-
-    def stop(self) -> None:
-        """Stops nothing, since a call without a run has no clock."""
-
-    def go_on(self) -> None:
-        """Resumes nothing, since a call without a run has no clock."""
-
-
-class DirectCall:
-    """Makes one call of one tool.
+async def call_directly(
+    server: ServerEntry,
+    tool: ToolEntry,
+    arguments: Any,
+    upstreams: Registry,
+    inputs: CallInputs,
+    rules: RunRules | None,
+    origin: CallOrigin,
+    watch: RunWatch,
+) -> Any:
+    """Makes the call: gives what the tool gave, a `ToolResult` or plain data.
 
     Args:
         server: The tool's server.
         tool: The tool.
+        arguments: The input, as JSON data.
+        upstreams: Reaches the tool.
         inputs: Reads and checks the input.
         rules: The policy; None where nothing is restricted.
-        watch: Hears of it; None when nobody watches.
+        origin: Whom the server may ask meanwhile.
+        watch: Hears of it.
+
+    Raises:
+        ScriptError: The call was refused, or has failed. Not for `isError` results: those are given.
     """
+    facts = CallFacts(server.server_id, tool.tool_name, time.monotonic(), export=tool.export_name)
+    facts.arguments = body = _encoded(tool, arguments)
+    watch.queued()
+    watch.leased()
+    watch.started()
+    watch.call_begun(facts)
+    try:
+        value = await inputs.read(server, tool, body)
+        function = upstreams.caller(server, tool, origin)
+        if rules is not None:
+            await rules.admit(server, tool, value, RunClock.of_no_run())
+        facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+        result = await _in_own_task(function(value))
+        failed = isinstance(result, ToolResult) and result.is_error
+        facts.ok, facts.certainty = not failed, Certainty.COMPLETED
+        facts.error, facts.over = ToolCallError.summary if failed else None, True
+        return result
+    except ScriptError as error:
+        facts.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+        facts.error, facts.over = error.summary, True
+        raise
+    finally:
+        facts.duration_ms = int((time.monotonic() - facts.started) * 1000)
+        watch.call_ended(facts)
+        watch.ended(_response(facts) if facts.over else None)
+        facts.arguments = b""
 
-    def __init__(
-        self,
-        server: ServerEntry,
-        tool: ToolEntry,
-        inputs: CallInputs,
-        rules: RunRules | None,
-        watch: RunWatch | None,
-    ) -> None:
-        self._server, self._tool = server, tool
-        self._inputs = inputs
-        self._rules = rules
-        self._watch = watch
-        self._facts = CallFacts(server.server_id, tool.tool_name, time.monotonic(), export=tool.export_name)
 
-    async def make(self, upstreams: Registry, arguments: Any, origin: CallOrigin) -> Any:
-        """Makes the call: gives what the tool gave, a `ToolResult` or plain data.
+async def learn(learner: Learner, server: ServerEntry, tool: ToolEntry, result: Any, max_bytes: int) -> None:
+    """Shows a result to the learner, as a script would have got it."""
+    is_error = isinstance(result, ToolResult) and result.is_error
+    if isinstance(tool, RequestEntry) or is_error:
+        return
+    with contextlib.suppress(ScriptError):
+        found = await result_of(result, server.server_id, tool, max_bytes)
+        learner.offer(server.config_name, tool, found.kind, found.body)
 
-        Args:
-            upstreams: Reaches the tool.
-            arguments: The input, as JSON data.
-            origin: Whom the server may ask meanwhile.
 
-        Raises:
-            ScriptError: The call was refused, or has failed. Not for `isError` results: those are given.
-        """
-        facts, watch = self._facts, self._watch
-        body = _encoded(self._tool, arguments)
-        if watch is not None:
-            facts.arguments = body
-            watch.queued()
-            watch.leased()
-            watch.started()
-            watch.call_begun(facts)
-        try:
-            value = await self._inputs.read(self._server, self._tool, body)
-            function = upstreams.caller(self._server, self._tool, origin)
-            if self._rules is not None:
-                await self._rules.admit(self._server, self._tool, value, _NoClock())
-            facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
-            result = await _in_own_task(function(value))
-            failed = isinstance(result, ToolResult) and result.is_error
-            facts.ok, facts.certainty = not failed, Certainty.COMPLETED
-            facts.error, facts.over = ToolCallError.summary if failed else None, True
-            return result
-        except ScriptError as error:
-            facts.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
-            facts.error, facts.over = error.summary, True
-            raise
-        finally:
-            facts.duration_ms = int((time.monotonic() - facts.started) * 1000)
-            if watch is not None:
-                watch.call_ended(facts)
-                watch.ended(self._response() if facts.over else None)
-            facts.arguments = b""
-
-    async def learn(self, result: Any, learner: Learner | None, max_bytes: int) -> None:
-        """Shows a result to the learner, as a script would have got it."""
-        if (
-            learner is None
-            or isinstance(self._tool, RequestEntry)
-            or (isinstance(result, ToolResult) and result.is_error)
-        ):
-            return
-        with contextlib.suppress(ScriptError):
-            found = await result_of(result, self._server.server_id, self._tool, max_bytes)
-            learner.offer(self._server.config_name, self._tool, found.kind, found.body, found.value)
-
-    def _response(self) -> RunResponse:
-        facts = self._facts
-        failure = Diagnostic(severity="error", code="TOOL_CALL_FAILED", message=facts.error or "")
-        return RunResponse(logs=[], diagnostics=[] if facts.ok else [failure], tool_trace=[facts.entry()])
+def _response(facts: CallFacts) -> RunResponse:
+    failure = Diagnostic(severity="error", code="TOOL_CALL_FAILED", message=facts.error or "")
+    return RunResponse(logs=[], diagnostics=[] if facts.ok else [failure], tool_trace=[facts.entry()])
 
 
 async def _in_own_task(work: Awaitable[Any]) -> Any:

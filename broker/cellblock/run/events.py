@@ -1,7 +1,6 @@
 """Tells facts about runs from one place: all that watches (logs, audit, metrics, traces, dashboard) hears them here.
 
-A watcher is told each step of each run while it happens, in the broker's loop. When nobody watches, a run has no
-`RunWatch`, and each step costs one comparison with None.
+A watcher is told each step of each run while it happens, in the broker's loop.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ class CallFacts:
     tool: str
     started: float
     arguments: bytes = b""
-    """Holds JSON, only while the call is under way and somebody watches."""
+    """Holds JSON, only while the call is under way."""
     number: int = 0
     """Counts the calls of a run from 1."""
     export: str | None = None
     """Holds the tool's export when the tool exists: until then, `server` and `tool` are whatever the script has
     written."""
     result: bytes | None = None
-    """Holds the JSON that the script got, only while somebody watches."""
+    """Holds the JSON that the script got, until watchers have seen it."""
     duration_ms: int = 0
     ok: bool = False
     error: str | None = NEVER_SENT
@@ -261,8 +260,8 @@ class RunEvents:
             tell(watcher.run_decided, decision)
 
     @internal
-    def open(self, client: str, code: str, *also: Watcher | None, run_id: str = "") -> RunWatch | None:
-        """Makes the watch of one run; None when nobody watches.
+    def open(self, client: str, code: str, *also: Watcher | None, run_id: str = "") -> RunWatch:
+        """Makes the watch of one run.
 
         Args:
             client: Whose run it is.
@@ -271,7 +270,7 @@ class RunEvents:
             run_id: Names a run that goes on; empty: it is a new one.
         """
         watchers = (*self._watchers, *(one for one in also if one is not None))
-        return RunWatch(watchers, client, code, run_id) if watchers else None
+        return RunWatch(watchers, client, code, run_id)
 
 
 def call_outcome(call: CallFacts) -> str:

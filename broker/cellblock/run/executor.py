@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -19,14 +19,15 @@ from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
+from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.caller import EMBEDDER, Caller
 from cellblock.run.context import RunContext
-from cellblock.run.direct import DirectCall
+from cellblock.run.direct import call_directly, learn
 from cellblock.run.events import RunEvents, RunWatch
 from cellblock.run.generation import Generation
 from cellblock.run.hook import KeptRun, Recorded, RunJournal, RunKeeper
-from cellblock.run.outcome import run_adopted, run_resumed
+from cellblock.run.outcome import run_losses
 from cellblock.run.plan import (
     Plan,
     capability_warnings,
@@ -35,7 +36,7 @@ from cellblock.run.plan import (
     recorded_plan,
     refused_plan,
 )
-from cellblock.run.policy.asking import COMMAND_LINE
+from cellblock.run.policy.asking import COMMAND_LINE, EarlierQuestions
 from cellblock.run.policy.grants import UNRESTRICTED, Grants
 from cellblock.run.policy.policy import Policy
 from cellblock.run.policy.rules import RunRules
@@ -52,7 +53,7 @@ from cellblock.script.source_apart import analysed
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.tools.catalog.outputs import OutputLookup, stated_output
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.types.check.checker import TypeChecker
@@ -65,10 +66,6 @@ known."""
 
 MAX_LOST: Final = 2
 """Bounds how often a run goes on whose process was lost: it may be what kills it."""
-
-CONCURRENT_CALLS: Final = 32
-"""Caps the calls of one run that are at upstream servers at the same time; more wait their turn. One agent's script
-must not take all that a server can do."""
 
 CLOSE_BOUND_SECONDS: Final = 5.0
 """Bounds the time from aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
@@ -88,43 +85,44 @@ NOT_STARTED: Final = (_Refused, TooComplex, Overloaded, HostUnavailable)
 """Lists the errors that mean that the script has certainly not been started."""
 
 
-@dataclass(slots=True)
-class _Order:
-    """Holds one request on its way to a worker: what was asked for by whom, and what is known of it so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Holds one request: what was asked for by whom. A run whose process is lost is attempted again with the same."""
 
     request: RunRequest
-    grants: Grants | None
+    raw: Mapping[str, Any]
     caller: Caller
-    watch: RunWatch | None = None
-    journal: RunJournal | None = None
-    kept: KeptRun | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    script_name: str = SCRIPT_NAME
-    catalog: Catalog | None = None
-    """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
-    servers: frozenset[str] = frozenset()
-    notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    losses: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells of each time that the run's process was lost."""
-    late: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """Tells what was found in earlier scripts of the client, too late for their own responses."""
-    resumed: int = 0
-    """Counts how often the run's process was lost here, and the run went on in another."""
-    lost_cpu_ms: int = 0
-    """Counts the CPU milliseconds that the lost processes had used."""
+    grants: Grants | None
+    watch: RunWatch
+    kept: KeptRun | None
+    given: RunJournal | None
+    script_name: str
 
-    def see(self, catalog: Catalog) -> Catalog:
-        """Takes a snapshot, and gives what the run may see of it."""
+    @property
+    def journal(self) -> RunJournal | None:
+        """The journal of the attempt that is under way: each has one of its own."""
+        return self.given if self.kept is None else self.kept.journal
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the script replays, or has begun in another process."""
+        return self.journal is not None and self.journal.past is not None
+
+    @property
+    def earlier(self) -> EarlierQuestions | None:
+        return None if self.kept is None else self.kept.earlier
+
+    def seen(self, catalog: Catalog) -> Catalog:
+        """Gives what the run may see of a snapshot."""
         if self.journal is not None:
             catalog = self.journal.catalog(catalog)
-        self.catalog = catalog if self.grants is None else self.grants.narrowed(catalog)
-        return self.catalog
+        return catalog if self.grants is None else self.grants.narrowed(catalog)
 
-    def warnings(self) -> list[Diagnostic]:
+    def warnings(self, catalog: Catalog | None) -> list[Diagnostic]:
         """Lists what the response says besides the outcome of the run."""
-        requested = self.request.requested
-        missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
-        return [*self.request.warnings, *missing, *self.notices, *self.losses, *self.late]
+        missing = [] if catalog is None else capability_warnings(self.request.requested, catalog)
+        losses = [] if self.kept is None else run_losses(self.kept.losses, self.kept.adopted)
+        return [*self.request.warnings, *missing, *losses]
 
 
 class Executor:
@@ -242,47 +240,41 @@ class Executor:
         When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
         worker is killed.
         """
-        grantee = caller.grantee
         self._at_work += 1
         try:
             request = read_request(raw, self._settings)
-            grants = self._policy.grants_of(grantee.principal, request.grants)
+            principal = caller.grantee.principal
+            grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
-                grants = Grants(())
+                grants = UNRESTRICTED
             # A recording that is run again is not one more run.
             if kept is None and journal is None and self._keeper is not None:
                 kept = self._keeper.opened(
-                    grantee.principal,
+                    principal,
                     client=caller.client,
-                    may_park=grantee.returns,
+                    may_park=caller.grantee.returns,
                     durable=request.durable or request.plan,
                 )
             if kept is not None:
-                journal = kept.journal
-            order = _Order(request, grants, caller, journal=journal, kept=kept, raw=raw)
-            if kept is not None:
-                order.losses = [run_resumed(said) for said in kept.losses]
-                if kept.adopted:
-                    order.losses.append(run_adopted(kept.adopted))
+                journal, run_id = kept.journal, kept.run_id or run_id
             name = script_name or ("" if journal is None else journal.script_name)
-            order.script_name = name if is_plain_name(name) else SCRIPT_NAME
-            run_id = run_id if kept is None else kept.run_id or run_id
-            order.watch = watch = self._events.open(
-                caller.client, request.code, caller.observer, kept, run_id=run_id
+            job = _Job(
+                request=request,
+                raw=raw,
+                caller=caller,
+                grants=grants,
+                watch=self._events.open(caller.client, request.code, caller.observer, kept, run_id=run_id),
+                kept=kept,
+                given=journal,
+                script_name=name if is_plain_name(name) else SCRIPT_NAME,
             )
             try:
-                response = await self._run(order)
-                while response.lost and self._goes_on(order, response):
-                    response = await self._run(order)
+                response = await self._to_end(job)
             except BaseException:
-                if watch is not None:
-                    watch.given_up()
+                job.watch.given_up()
                 raise
-            if watch is not None:
-                watch.ended(response)
-            if kept is not None:
-                response = await kept.named(response)
-            return response.model_copy(update={"servers": tuple(sorted(order.servers))})
+            job.watch.ended(response)
+            return response if kept is None else await kept.named(response)
         finally:
             self._at_work -= 1
 
@@ -314,84 +306,89 @@ class Executor:
         with self._generation:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
-            principal = caller.grantee.principal
-            grants, rules = self._policy.grants_of(principal), None
-            quotas = self._policy.quotas_of(principal)
-            if grants is not None or quotas is not None:
-                rules = RunRules(
-                    grants or UNRESTRICTED,
-                    caller.grantee.approver,
-                    used,
-                    quotas=quotas,
-                )
+            rules = self._rules(caller, self._policy.grants_of(caller.grantee.principal), used)
             share = Share(self._apart, self._budget, caller.client)
             watch = self._events.open(caller.client, f"{server.server_id}.{tool.tool_name}")
-            call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
-            result = await call.make(self._upstreams, arguments, CallOrigin(caller.requester))
-            await call.learn(result, self._learner, self._settings.max_message_bytes)
+            inputs, origin = CallInputs(self._schemas, share, rules), CallOrigin(caller.requester)
+            result = await call_directly(
+                server, tool, arguments, self._upstreams, inputs, rules, origin, watch
+            )
+            if self._learner is not None:
+                await learn(self._learner, server, tool, result, self._settings.max_message_bytes)
             return result
 
-    async def _run(self, order: _Order) -> RunResponse:
+    async def _to_end(self, job: _Job) -> RunResponse:
+        """Attempts a run, again as often as its process is lost and it goes on in another one."""
+        found: list[Diagnostic] = []
+        response = await self._attempt(job, found)
+        for _ in range(MAX_LOST):
+            if not response.lost or not self._goes_on(job, response):
+                break
+            # What those before that had used is in there already.
+            lost_cpu_ms = response.usage.cpu_ms
+            response = await self._attempt(job, found)
+            usage = response.usage.model_copy(update={"cpu_ms": response.usage.cpu_ms + lost_cpu_ms})
+            response = response.model_copy(update={"usage": usage})
+        return response
+
+    async def _attempt(self, job: _Job, found: list[Diagnostic]) -> RunResponse:
+        """Runs a script in one process. `found` takes what is found in scripts beside the outcome of the run."""
+        catalog, servers = None, frozenset[str]()
+        request, client = job.request, job.caller.client
         with ExitStack() as until_end:
             try:
                 # Before the work of planning: a refusal must stay cheap when very many come.
-                self._pool.check_room(order.caller.client)
-                order.see(self._upstreams.catalog)
-                share = Share(self._apart, self._budget, order.caller.client)
-                found = await analysed(encoded(order.request.code), share, self._pool.room)
-                await self._used_are_there(order.request, found)
+                self._pool.check_room(client)
+                catalog = job.seen(self._upstreams.catalog)
+                share = Share(self._apart, self._budget, client)
+                imports = await analysed(encoded(request.code), share, self._pool.room)
+                await self._used_are_there(request, imports)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
                 generation = until_end.enter_context(self._generation)
-                context, side = self._planned(
-                    order, found, share, order.see(self._upstreams.catalog), generation
-                )
-                goes_on = order.journal is not None and order.journal.past is not None
-                # It was checked before it began.
-                typecheck = "off" if goes_on else self._types.mode(order.request)
+                catalog = job.seen(self._upstreams.catalog)
+                reuse = self._is_reused(job)
+                plan = self._planned(job, imports, catalog, reuse=reuse)
+                servers = named_servers(plan.script, request.requested, catalog)
+                plan = self._sent(job, plan, catalog)
+                side = SideCheck(self._sides, plan, catalog, client, self._types.check_seconds)
+                context = self._context(job, plan, catalog, share, side.answers, reuse=reuse)
+                # One that goes on was checked before it began.
+                typecheck = "off" if job.goes_on else self._types.mode(request)
                 if typecheck == "before":
-                    errors, order.notices = await self._types.before(side)
+                    errors, notices = await self._types.before(side)
+                    found += notices
                     if errors:
                         raise _Refused(*errors)
                 run = Run(context)
-                lease, queue_ms = await self._leased(run, order)
+                lease, queue_ms = await self._leased(run, job)
             except NOT_STARTED as error:
-                return RunResponse(logs=[], diagnostics=[*_reasons(error), *order.warnings()])
+                told = [*_reasons(error), *job.warnings(catalog), *found]
+                return RunResponse(logs=[], diagnostics=told, servers=tuple(sorted(servers)))
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
             if typecheck != "off":
                 self._types.beside(side)
-            response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
+            response = await self._watched(run, generation, run.outcome(queue_ms), job.watch)
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
-                order.late += side.late()
+                found += side.late()
                 response = await self._types.after(
-                    response, order.request, side, is_last=order.caller.grantee.principal == COMMAND_LINE
+                    response, request, side, is_last=job.caller.grantee.principal == COMMAND_LINE
                 )
-            if order.resumed and order.kept is not None:
-                used = {"resumed": order.kept.resumed, "cpu_ms": response.usage.cpu_ms + order.lost_cpu_ms}
-                response = response.model_copy(update={"usage": response.usage.model_copy(update=used)})
-            if warnings := order.warnings():
-                response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
-            return response
+            told = [*response.diagnostics, *job.warnings(catalog), *found]
+            return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
 
-    def _goes_on(self, order: _Order, response: RunResponse) -> bool:
+    def _goes_on(self, job: _Job, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down
         as it goes."""
-        journal, kept = order.journal, order.kept
-        if order.resumed >= MAX_LOST or self._closed or kept is None or journal is None:
-            return False
-        if not kept.is_durable or journal.lost is not None:
+        kept = job.kept
+        if self._closed or kept is None or not kept.is_durable or kept.journal.lost is not None:
             return False
         kept.goes_on()
-        order.journal = kept.journal
-        calls = len(response.tool_trace)
-        order.resumed += 1
-        # Not what those before had used: it is in there already.
-        order.lost_cpu_ms = response.usage.cpu_ms
         why = next((entry.message for entry in response.diagnostics if entry.severity == "error"), "")
+        calls = len(response.tool_trace)
         said = f"The run's process was lost: {why} It goes on from where it was; {calls} calls are not made again."
-        order.losses.append(run_resumed(said))
         kept.losses += (said,)
         return True
 
@@ -406,111 +403,115 @@ class Executor:
                 await self._upstreams.settled(at_most=self._settings.upstream.list_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
 
-    def _planned(
-        self, order: _Order, found: Imports, share: Share, catalog: Catalog, generation: Generation
-    ) -> tuple[RunContext, SideCheck]:
-        """Makes the context of a run, and the check of the script's types. Raises _Refused."""
-        request, settings, rules = order.request, self._settings, None
-        quotas = self._policy.quotas_of(order.caller.grantee.principal)
-        if order.grants is not None or quotas is not None:
-            rules = RunRules(
-                order.grants or UNRESTRICTED,
-                order.caller.grantee.approver,
-                earlier=None if order.kept is None else order.kept.earlier,
-                stops=request.plan,
-                quotas=quotas,
-            )
-        conventions = not settings.frontend.strict
-        journal = order.journal
-        # A journaled run has a process of its own: its sources are replaced in it.
-        reuse = (
-            journal is None
-            and not request.own_process
-            and is_reused(
-                order.caller.grantee.principal, order.caller.client, self._reuse, self._policy.settings.reuse
-            )
-        )
+    def _is_reused(self, job: _Job) -> bool:
+        """Says whether a run may have the process of others. One with a journal may not: its sources of time and chance
+        are replaced in its process."""
+        if job.journal is not None or job.request.own_process:
+            return False
+        caller = job.caller
+        return is_reused(caller.grantee.principal, caller.client, self._reuse, self._policy.settings.reuse)
+
+    def _rules(
+        self,
+        caller: Caller,
+        grants: Grants | None,
+        used: Counter[tuple[int, str]] | None = None,
+        *,
+        earlier: EarlierQuestions | None = None,
+        stops: bool = False,
+    ) -> RunRules | None:
+        """Gives the policy for a client's run or call; None where nothing is restricted."""
+        quotas = self._policy.quotas_of(caller.grantee.principal)
+        if grants is None and quotas is None:
+            return None
+        approver = caller.grantee.approver
+        return RunRules(grants or UNRESTRICTED, approver, used, earlier=earlier, stops=stops, quotas=quotas)
+
+    def _planned(self, job: _Job, imports: Imports, catalog: Catalog, *, reuse: bool) -> Plan:
+        code, journal = job.request.code, job.journal
         if journal is not None and journal.past is not None:
-            earlier = None if order.kept is None else order.kept.earlier
-            goes_on = frozenset[int]() if earlier is None else frozenset(earlier.rounds)
-            journal.may_repeat = partial(_may_repeat, catalog, goes_on)
-            plan = recorded_plan(journal, request.code, found, order.script_name)
-        else:
-            plan = make_plan(
-                request.code,
-                catalog,
-                self._urls,
-                found,
-                conventions=conventions,
-                journaled=journal is not None,
-                own_import=reuse,
-                name=order.script_name,
-            )
-        order.servers = named_servers(plan.script, request.requested, catalog)
+            rounds = frozenset[int]() if job.earlier is None else frozenset(job.earlier.rounds)
+            journal.may_repeat = partial(_may_repeat, catalog, rounds)
+            return recorded_plan(journal, code, imports, job.script_name)
+        return make_plan(
+            code,
+            catalog,
+            self._urls,
+            imports,
+            conventions=not self._settings.frontend.strict,
+            journaled=journal is not None,
+            own_import=reuse,
+            name=job.script_name,
+        )
+
+    def _sent(self, job: _Job, plan: Plan, catalog: Catalog) -> Plan:
+        """Gives a plan with what the worker is sent of it. Raises _Refused."""
         if plan.errors:
             raise _Refused(*plan.errors)
-        if journal is not None:
-            plan = replace(plan, body=self._journal_begins(journal, plan, order, catalog))
-        if len(plan.body) > (most := settings.max_message_bytes):
+        if job.journal is not None:
+            plan = replace(plan, body=self._journal_begins(job.journal, plan, job, catalog))
+        if len(plan.body) > (most := self._settings.max_message_bytes):
             # ZeroMQ would cut the host off, and with it every other run that it has.
             message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
             raise _Refused(
                 _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
             )
-        side = SideCheck(self._sides, plan, catalog, order.caller.client, self._types.check_seconds)
-        context = RunContext(
+        return plan
+
+    def _context(
+        self, job: _Job, plan: Plan, catalog: Catalog, share: Share, answers: Answers | None, *, reuse: bool
+    ) -> RunContext:
+        request, caller, kept, journal = job.request, job.caller, job.kept, job.journal
+        key = ""
+        if reuse and plan.script.fits_context:
+            key = self._keys.key(
+                caller.grantee.principal, caller.client, job.grants, catalog, self._generation.number
+            )
+        return RunContext(
             plan=plan,
             limits=request.limits,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog),
-            rules=rules,
-            requester=order.caller.requester,
+            rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan),
+            requester=caller.requester,
             share=share,
             upstreams=self._upstreams,
             schemas=self._schemas,
-            concurrent_calls=CONCURRENT_CALLS,
-            max_message_bytes=settings.max_message_bytes,
-            watch=order.watch,
+            max_message_bytes=self._settings.max_message_bytes,
+            watch=job.watch,
             learner=self._learner,
-            answers=side.answers,
+            answers=answers,
             journal=journal,
-            kept=order.kept,
-            approver=order.caller.grantee.approver,
-            generation=generation,
+            kept=kept,
+            approver=caller.grantee.approver,
+            generation=self._generation,
             used_ms=0 if journal is None or journal.past is None else journal.past.used_ms,
-            used_cpu_ms=0 if order.kept is None else order.kept.earlier_cpu_ms,
-            key=self._key_of(order, catalog) if reuse and plan.script.fits_context else "",
+            used_cpu_ms=0 if kept is None else kept.earlier_cpu_ms,
+            key=key,
         )
-        return context, side
 
-    def _journal_begins(self, journal: RunJournal, plan: Plan, order: _Order, catalog: Catalog) -> bytes:
+    def _journal_begins(self, journal: RunJournal, plan: Plan, job: _Job, catalog: Catalog) -> bytes:
         """Gives what the worker of a journaled run is sent."""
         return journal.begin(
             made_by=installed("cellblock"),
             deno=installed("deno"),
-            request=dict(order.raw),
-            script_name=order.script_name,
+            request=dict(job.raw),
+            script_name=job.script_name,
             body=plan.body,
             conventions=not self._settings.frontend.strict,
-            limits=asdict(order.request.limits),
+            limits=asdict(job.request.limits),
             message_bytes=self._settings.max_message_bytes,
             catalog=catalog,
-            principal=order.caller.grantee.principal,
-            grants=[] if order.grants is None else [layer.grant for layer in order.grants.layers],
+            principal=job.caller.grantee.principal,
+            grants=[] if job.grants is None else [layer.grant for layer in job.grants.layers],
         )
 
-    def _key_of(self, order: _Order, catalog: Catalog) -> str:
-        principal, number = order.caller.grantee.principal, self._generation.number
-        return self._keys.key(principal, order.caller.client, order.grants, catalog, number)
-
-    async def _leased(self, run: Run, order: _Order) -> tuple[Lease, int]:
+    async def _leased(self, run: Run, job: _Job) -> tuple[Lease, int]:
         """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
-        if order.watch is not None:
-            order.watch.queued()
+        job.watch.queued()
         queued_at = time.monotonic()
-        lease = await self._pool.acquire(run, order.caller.client)
-        if order.watch is not None:
-            order.watch.leased()
+        lease = await self._pool.acquire(run, job.caller.client)
+        job.watch.leased()
         return lease, int((time.monotonic() - queued_at) * 1000)
 
     async def _watched(
@@ -518,7 +519,7 @@ class Executor:
         run: Run,
         generation: Generation,
         work: Coroutine[Any, Any, RunResponse],
-        watch: RunWatch | None,
+        watch: RunWatch,
     ) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.
         task = asyncio.create_task(generation.holding(work), name="run")
@@ -527,8 +528,7 @@ class Executor:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if watch is not None:
-                watch.ends_with(task)
+            watch.ends_with(task)
             run.abort()
             raise
 

@@ -7,21 +7,65 @@ A run knows no storage. It tells a `RunJournal` what its script asks and sees, a
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from cellblock.base.errors import Certainty
+from cellblock.base.questions import ParkedQuestion
 from cellblock.base.settings.policy import Grant
 from cellblock.run.events import CallFacts, Watcher
-from cellblock.run.parked import Parked
 from cellblock.run.policy.asking import EarlierQuestions
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog
 
 if TYPE_CHECKING:
     from cellblock.run.questions import OpenQuestion
+
+CANCELLED: Final = "CANCELLED"
+EXPIRED: Final = "PARKED_EXPIRED"
+LOST: Final = "CANNOT_GO_ON"
+"""Name outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be
+read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """Describes a parked run.
+
+    Args:
+        questions: What is asked.
+        asked: How often the user was asked in the run so far.
+        waited_ms: How long the run had waited for answers in its process, in milliseconds.
+        client: Whose place in the queue it had.
+        allowed: Calls that the user has allowed and that were not made: they wait for another answer.
+        losses: What was said of each time that its process was lost before.
+    """
+
+    questions: tuple[ParkedQuestion, ...]
+    allowed: tuple[int, ...] = ()
+    asked: int = 0
+    waited_ms: int = 0
+    client: str = ""
+    losses: tuple[str, ...] = ()
+
+    def pack(self) -> bytes:
+        """Encodes what a parked run waits for, for the store."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Parked:
+        """Decodes what `pack` has made, also that of 0.1.0, which has listed tools at work, too; what a later release
+        has added is left out."""
+        found: Any = json.loads(data)
+        questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
+        lists = {name: tuple(found.pop(name, ())) for name in ("allowed", "losses")}
+        known = {name: found[name] for name in ("asked", "waited_ms", "client") if name in found}
+        return cls(questions=questions, **lists, **known)
+
 
 REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 """Names diagnostics of a run that was not started, and may be later."""
@@ -139,7 +183,7 @@ class RunJournal(Protocol):
         ...
 
     def note(self, events: str) -> tuple[int, int] | None:
-        """Takes events that have come with a message (see `script_events`); gives the place that stands at their end in
+        """Takes events that have come with a message (see `is_events`); gives the place that stands at their end in
         a replay. Raises ValueError: they are none."""
         ...
 
@@ -272,7 +316,7 @@ class KeptRun(Watcher, ABC):
 
 
 class RunKeeper(Protocol):
-    """Writes runs down; `record.keeper.Keeper` does."""
+    """Writes runs down; `record.kept.Keeper` does."""
 
     def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
         """Gives what watches a new run of a client; None where it is not to be written down.
@@ -284,3 +328,29 @@ class RunKeeper(Protocol):
             durable: Whether its request wants it to survive the loss of its process.
         """
         ...
+
+
+_EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+", re.ASCII)
+_PLACE: Final = re.compile(r"@(\d{1,9}):(\d{1,9})\Z")
+_SEEN: Final = re.compile(r"[atie]")
+
+
+def is_events(text: str) -> bool:
+    """Says whether a text is a row of events."""
+    return _EVENTS.fullmatch(text) is not None
+
+
+def has_order(text: str) -> bool:
+    """Says whether there is more in events than readings of the clock."""
+    return _SEEN.search(text) is not None
+
+
+def without_place(text: str) -> tuple[str, tuple[int, int] | None]:
+    """Takes the place of a call, line and column, from the end of the events that it came with."""
+    found = _PLACE.search(text)
+    return (text, None) if found is None else (text[: found.start()], (int(found[1]), int(found[2])))
+
+
+def pieces(text: str) -> list[str]:
+    """Cuts events into one text each."""
+    return re.findall(r"[a-z][^a-z]*", text)

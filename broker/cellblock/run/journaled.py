@@ -11,14 +11,13 @@ from cellblock.base.json import is_object
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
-from cellblock.run.hook import Recorded, RunJournal, Stop, diverged
+from cellblock.run.hook import Recorded, RunJournal, Stop, diverged, without_place
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
-from cellblock.run.script_events import without_place
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 
 DIVERGED: Final = "REPLAY_DIVERGED"
 STOPPED: Final = "REPLAY_STOPPED"
@@ -49,7 +48,7 @@ class Journaled:
         journal: RunJournal,
         calls: ToolCalls,
         reply: Callable[[int, bool, bytes], None],
-        kill: Callable[[Diagnostic], None],
+        kill: Callable[[Diagnostic], object],
         breach: Callable[[str], None],
     ) -> None:
         self._script = context.plan.script
@@ -188,7 +187,7 @@ def journaled(
     context: RunContext,
     calls: ToolCalls,
     reply: Callable[[int, bool, bytes], None],
-    kill: Callable[[Diagnostic], None],
+    kill: Callable[[Diagnostic], object],
     breach: Callable[[str], None],
 ) -> Journaled | NotJournaled:
     """Returns what a run has of its journal; the arguments are as for `Journaled`."""

@@ -10,7 +10,7 @@ from cellblock.base.questions import ParkedQuestion
 from cellblock.run.calls import CallCounts
 from cellblock.run.events import CallFacts
 from cellblock.run.failure import memory_limit
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Parked
 from cellblock.run.request import Limits
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME
@@ -223,17 +223,16 @@ def not_back(replay_ms: int) -> Diagnostic:
     )
 
 
-def run_resumed(said: str) -> Diagnostic:
-    """Says of a run that it has gone on although it was lost; `said` tells how."""
-    return Diagnostic(severity="warning", code="RUN_RESUMED", message=said, hint=None)
-
-
-def run_adopted(times: int) -> Diagnostic:
-    """Says of a run that it has gone on although its broker was lost."""
-    return run_resumed(
-        f"The run's broker was lost{f' {times} times' if times > 1 else ''}. The run went on from where it was; "
-        "calls that were answered are not made again."
-    )
+def run_losses(losses: Sequence[str], adopted: int) -> list[Diagnostic]:
+    """Says of a run that it has gone on although its process was lost, each time as told, or its broker."""
+    said = list(losses)
+    if adopted:
+        times = f" {adopted} times" if adopted > 1 else ""
+        said.append(
+            f"The run's broker was lost{times}. The run went on from where it was; calls that were answered are not "
+            "made again."
+        )
+    return [Diagnostic(severity="warning", code="RUN_RESUMED", message=one) for one in said]
 
 
 def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:

@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Final, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Parked
 from cellblock.run.policy.asking import Question
-from cellblock.run.policy.rules import RunRules
+
+if TYPE_CHECKING:
+    from cellblock.run.policy.rules import RunRules
 
 GATHER_SECONDS: Final = 0.05
 """Passes before a run is parked: what a script asks for at once is asked together."""
 
 
 class Parking:
-    """Knows which calls of one run wait for a person; implements `policy.rules.Waits`.
+    """Knows which calls of one run wait for a person.
 
     Args:
         in_flight: Counts the run's calls that are under way.
@@ -87,6 +90,16 @@ class Parking:
         self._is_over = True
         self._stop_timer()
 
+    def state(self, rules: RunRules | None, client: str, losses: tuple[str, ...]) -> Parked:
+        """Returns what is written down of what the run waits for."""
+        asked = tuple(self.questions.values())
+        parked = Parked(questions=asked, client=client, losses=losses)
+        if rules is None:
+            return parked
+        # Those that another process may make.
+        allowed = rules.allowed & {question.call for question in asked if not question.holds_call}
+        return replace(parked, allowed=tuple(allowed), asked=rules.asked, waited_ms=rules.waited_ms)
+
     # ---- inside --------------------------------------------------------------------------------------
 
     def _time_has_come(self) -> None:
@@ -97,23 +110,6 @@ class Parking:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def parked_state(parking: Parking, rules: RunRules | None, client: str, losses: tuple[str, ...]) -> Parked:
-    """Returns what is written down of what a run waits for."""
-    asked = tuple(parking.questions.values())
-    if rules is None:
-        return Parked(questions=asked, client=client, losses=losses)
-    # Those that another process may make.
-    allowed = rules.allowed & {question.call for question in asked if not question.holds_call}
-    return Parked(
-        questions=asked,
-        allowed=tuple(allowed),
-        asked=rules.asked,
-        waited_ms=rules.waited_ms,
-        client=client,
-        losses=losses,
-    )
 
 
 def _parked(question: Question) -> ParkedQuestion:

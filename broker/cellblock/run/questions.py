@@ -74,7 +74,8 @@ class Questions:
     """
 
     def __init__(self, kept: KeptRun, parking: Parking, clock: RunClock, approver: Approver | None) -> None:
-        self._kept, self._parking, self._clock, self._approver = kept, parking, clock, approver
+        self.parking = parking
+        self._kept, self._clock, self._approver = kept, clock, approver
         self._count, self._logins = Counter[int](), Counter[int]()
         self._refused = {} if kept.earlier is None else dict(kept.earlier.logins)
         self._open: set[OpenQuestion] = set()
@@ -150,7 +151,7 @@ class Questions:
         self, question: OpenQuestion, live: Live, is_written_down: bool
     ) -> BaseModel | types.ErrorData | None:
         """Asks the client that is there, and returns its answer; None where whoever answers the run is to be asked."""
-        asked, parking = question.asked, self._parking
+        asked, parking = question.asked, self.parking
         if is_written_down:
             # One too large or too many holds the run in its process, until it is answered or refused.
             parking.waits(asked)
@@ -173,12 +174,12 @@ class Questions:
         if self._left.is_set():
             self._kept.asks(question)
         else:
-            self._parking.waits_for_later(question.asked)
+            self.parking.waits_for_later(question.asked)
         try:
             given = await question.answer
         finally:
             self._open.discard(question)
-            self._parking.goes_on(question.asked.id)
+            self.parking.goes_on(question.asked.id)
             self._kept.asks_no_more(question)
         if given is None:
             return types.ErrorData(code=types.INVALID_REQUEST, message=IS_OVER)
@@ -223,9 +224,9 @@ class Questions:
         question, verdict = Question(*names, login=wanted, nth=self._next(call_id)), None
         with self._clock.standing_still():
             if self._approver is not None:
-                verdict = await asked_now(self._approver, question, self._parking)
+                verdict = await asked_now(self._approver, question, self.parking)
             if self._approver is None or verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
-                await self._parking.until_parked(question)
+                await self.parking.until_parked(question)
         if verdict is not Verdict.ACCEPTED:
             raise error
 

@@ -1,4 +1,20 @@
-"""Carries one run from its lease to its response: hears the worker, keeps the budget, ends exactly once."""
+"""Carries one run from its lease to its response: hears the worker, keeps the budget, ends exactly once.
+
+A run is a machine of four states (`states.Life`), which the host's words and the broker's own wishes move on:
+
+    SENT ──LEASED──▶ RUNNING ──KILL──▶ KILLING ──END──▶ OVER
+
+The host has the script (`SENT`) and promises a worker by its first word of the run (`RUNNING`): its clock begins, and
+calls are made. From there a run ends in one of two ways. Its worker ends by itself, or its host is lost (`END`). Or the
+broker wants it to end (`KILL`), for one of four causes: it is *stopped* for a limit or a breach of the protocol,
+*aborted* since its client has gone, *left* to another broker, or *parked*, since it waits for people alone and is
+written down. What the worker says after that is as if it had never been, but for its logs, and `END` comes when the
+host confirms it or breaks its word; from `SENT`, too, both may come. There is no way back: a run that goes on, from its
+journal or from where it was parked, is another run of this machine.
+
+The parts (calls, queries, replies, log, clock, journal) know nothing of the states: they are handed functions that do
+nothing where the state does not allow it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +25,7 @@ from typing import Final
 from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
-from cellblock.run.hook import STOPPED, KeptRun
+from cellblock.run.hook import CANCELLED, STOPPED, KeptRun
 from cellblock.run.journaled import journaled
 from cellblock.run.outcome import (
     call_limit,
@@ -22,8 +38,7 @@ from cellblock.run.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.run.parked import CANCELLED
-from cellblock.run.parking import Parking, parked_state
+from cellblock.run.parking import Parking
 from cellblock.run.queries import MAX_QUERIES, Queries
 from cellblock.run.questions import Questions
 from cellblock.run.replies import Replies
@@ -31,7 +46,7 @@ from cellblock.run.response import Diagnostic, RunResponse, Usage
 from cellblock.run.run_clock import Deadline, RunClock
 from cellblock.run.run_log import RunLog
 from cellblock.run.settled import Settled
-from cellblock.run.states import Event, State, advance
+from cellblock.run.states import Cause, Event, Life, State
 from cellblock.tools.upstream.requester import PAUSE_MS
 from cellblock_worker.wire import protocol
 
@@ -67,7 +82,7 @@ class Run:
         self._context = context
         self._script = context.plan.script
         self._limits = context.limits
-        self._state = State.SENT
+        self._life = Life()
         self._over = asyncio.Event()
         self._deadline = Deadline(self._host_broke_word)
         self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch, context.journal)
@@ -81,36 +96,27 @@ class Run:
         )
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
+        self._is_gone = False
         self._killed_for: Diagnostic | None = None
-        self._leased = False
-        self._aborted = self._leaving = False
         self._last_id = 0
-        self._parking = Parking(lambda: self._calls.under_way, self._park)
-        self._questions: Questions | None = None
-        self._is_parked = self._is_gone = False
         self._written: Awaitable[bool] | None = None
-        kept = context.kept if context.kept and context.kept.parks else None
-        parks = kept is not None
+        kept = context.kept
+        parks = kept is not None and kept.parks
         self._pause_ms = rules.pause_ms(parks=parks) if rules else 0
         if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
-        if kept is not None:
-            self._questions = Questions(kept, self._parking, self._clock, context.approver)
-        self._calls = ToolCalls(
-            context,
-            self._reply,
-            self._replies.room,
-            self._clock,
-            self._parking if parks else None,
-            self._questions,
-        )
+        self._questions: Questions | None = None
+        if kept is not None and parks:
+            parking = Parking(lambda: self._calls.under_way, self._park)
+            self._questions = Questions(kept, parking, self._clock, context.approver)
+        self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock, self._questions)
         self._journaled = journaled(
             context,
             self._calls,
             self._reply,
             self._kill,
-            lambda said: self._kill(self._breach(said)),
+            self._breach,
         )
 
     def begin(self, lease: Lease) -> None:
@@ -130,10 +136,10 @@ class Run:
         finally:
             self._deadline.cancel()
             self._lease.release()
-        if self._written and not await self._written and self._is_parked:
+        if self._written and not await self._written and self._life.cause is Cause.PARKED:
             assert self._killed_for
-            self._is_parked, self._killed_for = False, not_written_down(self._killed_for)
-        if self._leaving:
+            self._life.cause, self._killed_for = Cause.STOPPED, not_written_down(self._killed_for)
+        if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
         await self._calls.cancel()
@@ -144,17 +150,18 @@ class Run:
 
     def abort(self) -> None:
         """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
-        if not self._is_gone:
-            self._aborted = True
-            self._kill(self._ending(protocol.Ended(reason="cancelled")))
-            self._calls.abandon()
-            if self._is_parked and self._context.kept:
-                self._context.kept.take_back(CANCELLED)
-                self._is_parked, self._killed_for = False, self._ending(protocol.Ended(reason="cancelled"))
+        if self._is_gone:
+            return
+        why = self._ending(protocol.Ended(reason="cancelled"))
+        self._kill(why, Cause.ABORTED)
+        self._calls.abandon()
+        if self._life.abort() and self._context.kept:
+            self._context.kept.take_back(CANCELLED)
+            self._killed_for = why
 
     def park(self) -> bool:
         """Parks the run if it waits for people and for nothing else. Says whether it is being parked."""
-        return self._parking.park_now()
+        return not self._is_gone and self._questions is not None and self._questions.parking.park_now()
 
     def leave(self) -> None:
         """Ends the run here, as its broker stops: one that waits for people is parked, one that is written down as it
@@ -162,34 +169,34 @@ class Run:
         kept = self._context.kept
         if self.park():
             return
-        if kept is None or not kept.is_durable or not self._leased:
+        if kept is None or not kept.is_durable or not self._life.had_worker:
             self.abort()
-            return
-        kept.is_left = self._aborted = self._leaving = True
-        self._kill(self._ending(protocol.Ended(reason="cancelled")))
+        elif self._kill(self._ending(protocol.Ended(reason="cancelled")), Cause.LEFT):
+            kept.is_left = True
 
     # ---- what the lease tells (LeaseEvents) ----------------------------------------------------------
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
         """Takes a message of the host about this run, or of its worker."""
-        if self._state is State.SENT:
+        life = self._life
+        if life.state is State.SENT:
             self._has_worker(message)
-        if self._state is State.RUNNING and isinstance(message, protocol.Call):
+        if life.state is State.RUNNING and isinstance(message, protocol.Call):
             # Before the others: of most messages this is one.
             if self._is_next(message.id) and self._noted(message.events):
                 self._on_call(message, body)
             return
-        if self._state is State.OVER:
+        if life.is_over:
             return
         match message:
             case protocol.Ended():
                 self._ended = message
-                if self._state is State.RUNNING and message.reason == "finished":
+                if life.is_running and message.reason == "finished":
                     self._settled.take(message.outcome, body, logged=bool(self._log.entries))
                 self._end()
             case protocol.Log():
                 self._within(self._log.log(message, body))
-            case _ if self._state is not State.RUNNING:
+            case _ if not life.is_running:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
             case protocol.Query() if self._is_next(message.id) and self._noted(message.events):
@@ -198,7 +205,7 @@ class Run:
                 if self._replies.took(message.bytes):
                     self._queries.go_on()
                 else:
-                    self._kill(self._breach(f"it has not read {message.bytes} bytes"))
+                    self._breach(f"it has not read {message.bytes} bytes")
             case protocol.Notice():
                 self._within(self._log.notice(body))
             case protocol.Noted() | protocol.Live():
@@ -208,7 +215,7 @@ class Run:
 
     def host_lost(self, why: str) -> None:
         """Ends the run: the host is gone, and the worker with it."""
-        if self._state is not State.OVER:
+        if not self._life.is_over:
             self._lost = why
             self._end()
 
@@ -236,31 +243,29 @@ class Run:
         except OSError as error:
             self.host_lost(str(error))
 
-    def _move(self, event: Event) -> bool:
-        after = advance(self._state, event)
-        if after is None:
+    def _kill(self, why: Diagnostic, cause: Cause = Cause.STOPPED) -> bool:
+        if not self._life.kill(cause):
             return False
-        self._state = after
-        return True
-
-    def _kill(self, why: Diagnostic) -> None:
-        if not self._move(Event.KILL):
-            return
         self._killed_for = why
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         self._to_host(self._lease, protocol.Cancel())
+        return True
+
+    def _breach(self, detail: str) -> None:
+        self._kill(self._ending(protocol.Ended(reason="protocol", detail=detail)))
 
     def _set_deadline(self, seconds: float) -> None:
-        if self._state is State.RUNNING:
+        if self._life.is_running:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
     def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
-        if self._state is State.RUNNING:
+        if self._life.is_running:
             self._to_host(self._lease, message)
 
     def _end(self) -> None:
-        if self._move(Event.END):
-            self._parking.close()
+        if self._life.move(Event.END):
+            if self._questions is not None:
+                self._questions.parking.close()
             self._queries.close()
             self._replies.close()
             self._deadline.cancel()
@@ -269,14 +274,13 @@ class Run:
     def _host_broke_word(self, why: str) -> None:
         # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
         self._lease.host_failed(why)
-        if self._state is not State.OVER:
-            self.host_lost(why)
+        self.host_lost(why)
 
     def _let_go(self) -> None:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
         self._is_gone = True
-        parts = "calls clock deadline journaled lease log parking queries questions replies settled"
+        parts = "calls clock deadline journaled lease log queries questions replies settled"
         for part in parts.split():
             delattr(self, f"_{part}")
 
@@ -314,7 +318,7 @@ class Run:
     def _used_ms(self) -> int:
         """Gives how many milliseconds of wall time the run has used, in all its processes."""
         before = self._context.used_ms
-        if not self._leased or self._replays:
+        if not self._life.had_worker or self._replays:
             return before
         return before + max(0, int((self._timeout_ms / 1000 + HOST_GRACE_SECONDS - self._clock.left) * 1000))
 
@@ -322,9 +326,9 @@ class Run:
         """Has the run written down, and its worker killed: what that does from now on is as if it had never been."""
         kept, journal, questions = self._context.kept, self._context.journal, self._questions
         assert kept and journal and questions
-        if self._state is not State.RUNNING:
+        if not self._life.is_running:
             return
-        parked = parked_state(self._parking, self._context.rules, self._lease.client, kept.losses)
+        parked = questions.parking.state(self._context.rules, self._lease.client, kept.losses)
         why = run_parked(kept.run_id, parked)
         if journal.lost:
             self._kill(not_written_down(why, journal.lost))
@@ -333,8 +337,8 @@ class Run:
         left = self._calls.leave({one.call for one in parked.questions if one.holds_call}, kept.came)
         for task in left:
             self._context.generation.until(task)
-        self._is_parked, self._written = True, kept.park(parked, used_ms, left, questions.leave())
-        self._kill(why)
+        self._written = kept.park(parked, used_ms, left, questions.leave())
+        self._kill(why, Cause.PARKED)
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -345,7 +349,7 @@ class Run:
     def _is_next(self, call_id: int) -> bool:
         """Says whether ids count up as they must: a call that is said twice must not be made twice."""
         if call_id <= self._last_id:
-            self._kill(self._breach(f"call id {call_id} comes again"))
+            self._breach(f"call id {call_id} comes again")
             return False
         self._last_id = call_id
         return True
@@ -378,24 +382,22 @@ class Run:
     def _has_worker(self, message: protocol.FromHost) -> None:
         """Notes that the run has a worker, which any message about the run implies, but for an end without one."""
         is_end = isinstance(message, protocol.Ended)
-        if (is_end and message.outcome == "none") or not self._move(Event.LEASED):
+        if (is_end and message.outcome == "none") or not self._life.move(Event.LEASED):
             return
-        self._leased = True
-        if self._context.watch is not None:
-            ran_ms = message.wall_ms if isinstance(message, protocol.Leased | protocol.Ended) else 0
-            self._context.watch.started(ran_ms / 1000)
+        ran_ms = message.wall_ms if isinstance(message, protocol.Leased | protocol.Ended) else 0
+        self._context.watch.started(ran_ms / 1000)
         if not is_end:
             replay_ms = protocol.REPLAY_WALL_TIMES * self._replay_ms
             self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.RUNNING or self._leaving:
+        if self._life.is_running or self._life.cause is Cause.LEFT:
             self._journaled.answered(call_id, ok, body)
-        if self._state is State.RUNNING:
+        if self._life.is_running:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.RUNNING:
+        if self._life.is_running:
             # What waited too long was replaced by an error.
             self._journaled.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
@@ -404,20 +406,20 @@ class Run:
 
     def _response(self, queue_ms: int) -> RunResponse:
         ended = self._ended or protocol.Ended(reason="crashed")
-        if self._context.watch is not None:
-            self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
+        self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
+        is_parked = self._life.cause is Cause.PARKED
         own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)
-        if kept and (self._is_parked or is_lost):
+        if kept and (is_parked or is_lost):
             self._note_use(kept, ended)
-            if self._is_parked:
+            if is_parked:
                 kept.parked()
         if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
-            if self._calls.calls and not self._is_parked:
+            if self._calls.calls and not is_parked:
                 final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
             diagnostics.insert(0, final)
         trace, rules = self._calls.trace(), self._context.rules
@@ -437,11 +439,11 @@ class Run:
                 reused=ended.reused if self._context.key else None,
                 resumed=None if kept is None else kept.resumed or None,
             ),
-            parked=self._is_parked,
-            lost=final is not None and not self._aborted and is_lost,
+            parked=is_parked,
+            lost=final is not None and is_lost,
         )
-        if (journal := self._context.journal) is not None and not self._is_parked:
-            stopped = self._killed_for is not None and ended.reason == "cancelled" and not self._aborted
+        if (journal := self._context.journal) is not None and not is_parked:
+            stopped = self._life.cause is Cause.STOPPED and ended.reason == "cancelled"
             for call, entry in zip(self._calls.calls, trace, strict=True):
                 # Of one that had no answer, too: a replay tells the same.
                 call.duration_ms = entry.duration_ms
@@ -451,17 +453,12 @@ class Run:
 
     def _is_lost(self, ended: protocol.Ended) -> bool:
         """Says whether the run has ended for no fault of its script's, as far as is known."""
-        if self._settled.is_so or self._killed_for is not None:
+        if self._settled.is_so or self._life.cause is not None:
             return False
-        if self._lost is not None or ended.reason == "host_stopping":
-            return True
-        # Others may have killed it; one whose script has done it is lost again, and ends then.
-        return ended.reason == "crashed"
-
-    def _breach(self, detail: str) -> Diagnostic:
-        return self._ending(protocol.Ended(reason="protocol", detail=detail))
+        # Others may have killed one that crashed; one whose script has done it is lost again, and ends then.
+        return self._lost is not None or ended.reason in ("host_stopping", "crashed")
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
         if self._lost is None and self._replays and ended.reason in ("cpu", "timeout"):
             return not_back(self._replay_ms)
-        return ending(ended, self._lost, self._limits, started=self._leased)
+        return ending(ended, self._lost, self._limits, started=self._life.had_worker)

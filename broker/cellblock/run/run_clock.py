@@ -20,7 +20,7 @@ once more."""
 
 
 class RunClock:
-    """Stops and continues a run's time; implements `policy.rules.Clock`.
+    """Stops and continues a run's time.
 
     Args:
         allowance: Seconds that the clock may stand still in all; the host keeps this too.
@@ -41,6 +41,11 @@ class RunClock:
         self._since = 0.0
         self._stopped = False
         self._holders = 0
+
+    @classmethod
+    def of_no_run(cls) -> RunClock:
+        """Makes the clock of a call without a run: it never stands still."""
+        return cls(0.0, lambda message: None, lambda seconds: None)
 
     def start(self, bound: float) -> None:
         """Begins the run's time: the worker has the script, and the broker's own bound is `bound` seconds away."""

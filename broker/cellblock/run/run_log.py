@@ -12,8 +12,7 @@ from cellblock.run.hook import RunJournal
 from cellblock.run.response import Diagnostic, LogEntry
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker.states import MAX_NOTICES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 
 LOG_NOTE_BYTES: Final = 1024
 """Bounds what a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap;
@@ -26,7 +25,7 @@ class RunLog:
     Args:
         script: Positions in stacks are told in its author's terms; nothing else is touched.
         max_log_bytes: The run's `maxLogBytes`.
-        watch: Told each entry; None when nobody watches.
+        watch: Told each entry.
         journal: Knows of each entry whether it was told before; None for a run that is not journaled.
 
     Attributes:
@@ -35,7 +34,7 @@ class RunLog:
     """
 
     def __init__(
-        self, script: Script, max_log_bytes: int, watch: RunWatch | None, journal: RunJournal | None = None
+        self, script: Script, max_log_bytes: int, watch: RunWatch, journal: RunJournal | None = None
     ) -> None:
         self.entries: list[LogEntry] = []
         self.notices: list[Diagnostic] = []
@@ -54,8 +53,7 @@ class RunLog:
         text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
         self.entries.append(entry)
-        is_new = self._journal is None or self._journal.logged()
-        if self._watch is not None and is_new:
+        if self._journal is None or self._journal.logged():
             self._watch.logged(entry)
         return None
 

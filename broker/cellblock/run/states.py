@@ -1,12 +1,4 @@
-"""Describes the life of one run, from its lease to its response, as one table.
-
-The host has the script (`SENT`) and promises a worker by its first word of the run (`RUNNING`): its clock begins, and
-calls are made. From there a run ends in one of two ways. Its worker ends by itself, or its host is lost (`END`). Or the
-broker wants it to end (`KILL`): for a limit, a breach of the protocol, a client that has gone, or since the run waits
-for people alone and is written down. What the worker says after that is as if it had never been, but for its logs, and
-`END` comes when the host confirms it or breaks its word. There is no way back: a run that goes on, from its journal or
-from where it was parked, is another run of this table. Why it ended, and what its response is, the table does not say.
-"""
+"""The state machine of one run, as pure data; `run` tells its theory."""
 
 from __future__ import annotations
 
@@ -38,6 +30,22 @@ class Event(StrEnum):
     END = "end"
 
 
+class Cause(StrEnum):
+    """Says why the broker ends a run."""
+
+    STOPPED = "stopped"
+    """Says that its script did what it may not: a limit, or a breach of the protocol."""
+
+    ABORTED = "aborted"
+    """Says that its client has gone."""
+
+    LEFT = "left"
+    """Says that another broker goes on with it."""
+
+    PARKED = "parked"
+    """Says that it waits for people alone, and is written down to go on later."""
+
+
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.SENT, Event.LEASED): State.RUNNING,
     (State.SENT, Event.KILL): State.KILLING,
@@ -48,7 +56,48 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 }
 
 
-def advance(state: State, event: Event) -> State | None:
-    """Gives the state after `event`, or None when the table has no such move: whoever caused it broke the
-    protocol."""
-    return TRANSITIONS.get((state, event))
+class Life:
+    """Holds where one run is, and why the broker ends it, if it does.
+
+    Attributes:
+        state: As the table has it.
+        cause: Why the broker ends it; None while it does not.
+        had_worker: Whether a worker is known to have been given the script.
+    """
+
+    def __init__(self) -> None:
+        self.state = State.SENT
+        self.cause: Cause | None = None
+        self.had_worker = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is State.RUNNING
+
+    @property
+    def is_over(self) -> bool:
+        return self.state is State.OVER
+
+    def move(self, event: Event) -> bool:
+        """Takes an event; says whether the table has such a move: whoever caused another one broke the protocol."""
+        after = TRANSITIONS.get((self.state, event))
+        if after is None:
+            return False
+        self.state = after
+        self.had_worker = self.had_worker or event is Event.LEASED
+        return True
+
+    def kill(self, cause: Cause) -> bool:
+        """Ends the run for a cause; says whether it was not ending already."""
+        if not self.move(Event.KILL):
+            return False
+        self.cause = cause
+        return True
+
+    def abort(self) -> bool:
+        """Hears that nobody waits for the run, whatever state it is in: one that was parked is not any more. Says
+        whether it had been."""
+        was_parked = self.cause is Cause.PARKED
+        if self.cause is None or was_parked:
+            self.cause = Cause.ABORTED
+        return was_parked

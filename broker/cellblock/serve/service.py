@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cellblock.base.settings.schemas import SchemaSettings
-from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings
+from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
 from cellblock.run.caller import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens

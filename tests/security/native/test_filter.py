@@ -189,4 +189,4 @@ async def test_log_lets_go_on_what_is_on_no_list_and_nothing_worse(
         given = succeeded(await broker.run(steps(*tried)))
         # It leads a session already: the kernel's own answer.
         assert given == [-errno.EPERM, NO, NO, NO, 0]
-        assert any("isolation.seccomp is log" in missing for missing in broker.hosts[0].missing)
+        assert any("`seccomp` is log" in missing for missing in broker.hosts[0].missing)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import harness, kills, upgrade
+from benchmarks import harness, upgrade
 from benchmarks import search as measuring
 from benchmarks.load import __main__ as load
 from cellblock.types.search import SearchIndex
+from soak import kills
 from support.entries import plain_server
 
 OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "kills": kills.main}
@@ -80,6 +81,7 @@ def test_a_result_is_written_as_data_and_as_a_page(tmp_path: Path) -> None:
     assert all(file.read_text("utf-8") for file in files)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_daemon_is_started_and_ended_and_one_that_does_not_start_says_why(tmp_path: Path) -> None:
     config = harness.configured(tmp_path, {"plain": plain_server()})

@@ -57,6 +57,7 @@ def metadata(wheel: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_source_archive_becomes_a_pure_wheel_with_the_bundle_of_the_checkout(wheel: Path) -> None:
     assert wheel.name == f"cellblock-{PROJECT['version']}-py3-none-any.whl"

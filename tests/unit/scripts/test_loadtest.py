@@ -200,6 +200,7 @@ def test_targets_come_from_the_load_beside_the_bare_process(mode: str, met: bool
     assert any(one.number == "2c" for one in found) == (mode == "principal")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_growth_has_the_memory_of_all_processes_and_the_rates_of_more_clients(tmp_path: Path) -> None:
     memory = await growth.memory(tmp_path, "principal", {"reuse": "principal"}, quick=True)

@@ -7,6 +7,7 @@ The system's `bwrap` is preferred, as distributions may give it rights that othe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -14,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,6 +56,10 @@ _CLOSE_ROOT: Final = ("--remount-ro", "/")
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Names the errors of a machine that has no descriptor, process or memory left at the moment."""
+
+
+MAX_HELD_FILES: Final = 256
+"""Caps the files held; Deno, its libraries and the bundle are about fifteen."""
 
 
 class Finding(NamedTuple):
@@ -185,3 +190,29 @@ def inner_pid(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return int(children[0]) if children else None
+
+
+class HeldFiles:
+    """Keeps files open that workers boot from until `close`, so that no worker can keep others from opening them.
+
+    Who owns a file, as a worker's user does, may take a lease on it (fcntl(2), F_SETLEASE), and whoever opens the file
+    then waits for up to 45 s. The kernel grants a lease that stops readers only while nobody else has the file open.
+    One that stops writers may be had: nobody writes to these files.
+    """
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+
+    def hold(self, paths: Iterable[Path]) -> None:
+        """Opens files, and those in folders; what cannot be opened is left out. Raises OSError at `MAX_HELD_FILES`."""
+        for path in paths:
+            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                if len(self._fds) >= MAX_HELD_FILES:
+                    raise OSError(f"more than {MAX_HELD_FILES} files to boot from: {path}")
+                with contextlib.suppress(FileNotFoundError, PermissionError):
+                    self._fds.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()

@@ -18,7 +18,7 @@ ASK: Final = 0x7FC00000
 """Asks the process that holds the listener (SECCOMP_RET_USER_NOTIF), for `scripts/trace_syscalls`."""
 
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""Names architectures as `platform.machine` does, in the order of the columns of `syscalls.NUMBERS`."""
+"""Names architectures as `platform.machine` does, in the order of the columns of `syscall_lists.NUMBERS`."""
 
 MAX_INSTRUCTIONS: Final = 4096
 """Caps a filter at BPF_MAXINSNS: the kernel takes no longer program."""

@@ -46,13 +46,11 @@ async def run_selftest(
         SelfTestNotMade: The host cannot serve now.
     """
     try:
-        if launcher is not None:
-            launcher.open()
-        if launcher is not None and launcher.room is not None:
-            launch = confinement.launch_in(launcher.room, max_old_space_mb, confinement.SELFTEST_SCRIPT)
-        else:
-            launcher = None
-            launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
+        launcher = launcher or Launcher(alone=True)
+        launcher.open()
+        launch = confinement.launch(
+            max_old_space_mb, confinement.SELFTEST_SCRIPT, room=launcher.room, deno_dir=deno_dir
+        )
         done = await run_once(launch, BOUND_SECONDS, launcher=launcher)
     except TimeoutError:
         raise SelfTestNotMade(f"the self-test did not end within {BOUND_SECONDS:g} s") from None

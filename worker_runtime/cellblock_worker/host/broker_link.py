@@ -8,8 +8,7 @@ import zmq
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import DialKeys, prepare_dialler
-from cellblock_worker.wire.loop_socket import LoopSocket
-from cellblock_worker.wire.wire_events import Watch
+from cellblock_worker.wire.loop_socket import LoopSocket, Watch
 
 
 class BrokerLink:

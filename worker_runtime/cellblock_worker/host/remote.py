@@ -10,10 +10,10 @@ import argparse
 import asyncio
 import logging
 import secrets
-import signal
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,25 +21,23 @@ from typing import Final
 import zmq
 
 from cellblock_worker.base.records import BadRecord
-from cellblock_worker.confinement import confinement
-from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
-from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.host_process import (
     EXIT_USAGE,
     RefusedByBroker,
     first_line,
+    first_of,
+    on_signals,
     run_confined,
+    serve_tested,
     watch_lifeline,
+    zmq_context,
 )
-from cellblock_worker.host.names import Names
-from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.warm_target import boots_at_once
-from cellblock_worker.wire.endpoints import EndpointError
+from cellblock_worker.wire.endpoints import DNS, EndpointError, check_names
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
-from cellblock_worker.wire.wire_events import explain
+from cellblock_worker.wire.loop_socket import explain
 
 logger = logging.getLogger("cellblock.host")
 
@@ -60,6 +58,9 @@ TEND_SECONDS: Final = 0.25
 LOOK_UP_SECONDS: Final = 5.0
 """Sets the pause between two look-ups of names: records of a headless service are as old as that anyway."""
 
+LOOK_UP_BOUND_SECONDS: Final = 10.0
+"""Bounds one look-up: a resolver's own retries take longer, and the next look-up is as good."""
+
 DRAIN_LOOK_SECONDS: Final = 0.1
 """Sets the pause between two looks at whether the last run has ended."""
 
@@ -68,6 +69,63 @@ LOG_INTERVAL_SECONDS: Final = 10.0
 
 BY_PIPE: Final = "-"
 """Stands in place of a key file for a line of stdin."""
+
+
+class Names:
+    """Knows the brokers' endpoints, as of the last `look_up`.
+
+    Args:
+        names: `tcp://HOST:PORT` is one broker; `dns://NAME:PORT` is one at each address of the name.
+        resolve: Returns the addresses of a name, or raises OSError.
+
+    Attributes:
+        endpoints: Each `tcp://HOST:PORT`. What a name stood for stays while it cannot be looked up.
+
+    Raises:
+        EndpointError: A name has neither form.
+    """
+
+    def __init__(
+        self, names: Sequence[str], resolve: Callable[[str], Awaitable[list[str]]] | None = None
+    ) -> None:
+        check_names(names)
+        self._resolve = resolve or addresses_of
+        self._found: dict[str, list[str]] = {
+            name: [] if name.startswith(DNS) else [name] for name in dict.fromkeys(names)
+        }
+
+    @property
+    def endpoints(self) -> list[str]:
+        return list(dict.fromkeys(endpoint for found in self._found.values() for endpoint in found))
+
+    async def look_up(self) -> None:
+        for name in self._found:
+            if not name.startswith(DNS):
+                continue
+            host, _, port = name.removeprefix(DNS).rpartition(":")
+            try:
+                async with asyncio.timeout(LOOK_UP_BOUND_SECONDS):
+                    addresses = await self._resolve(host)
+            except OSError as error:
+                logger.error("%s cannot be looked up: %s", host, error or "no answer in time")
+                continue
+            self._found[name] = [f"tcp://{_bracketed(address)}:{port}" for address in sorted(set(addresses))]
+
+
+async def addresses_of(host: str) -> list[str]:
+    """Returns a name's IPv4 addresses, or those of IPv6 where it has no other: a broker with both would be dialled
+    twice.
+
+    Raises:
+        OSError: It cannot be looked up.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    fours = [str(address[0]) for family, *_, address in found if family == socket.AF_INET]
+    return fours or [str(address[0]) for *_, address in found]
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 @dataclass(slots=True)
@@ -102,7 +160,7 @@ class RemoteHost:
         self._names = names
         self._keys = keys
         self._drain_seconds = drain_seconds
-        self._max_old_space_mb = config.max_old_space_mb
+        self._config = config
         self._host = Host(config, context, on_lost=self._on_lost)
         assert self._host.places is not None
         self._places = self._host.places
@@ -127,22 +185,19 @@ class RemoteHost:
         Raises:
             RefusedByBroker: Each broker has said, within `REFUSED_SECONDS`, that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
+            SelfTestFailed, SelfTestNotMade: The isolation does not hold, or cannot be tested.
         """
-        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.has_booted_many, self._host.move)
-        loop = asyncio.get_running_loop()
-        beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
+        await serve_tested(self._host, self._config, self._stop, self._serve)
+
+    async def _serve(self) -> None:
+        looking = asyncio.create_task(self._keep_looking())
         try:
-            self._host.warm_up()
             while not self._stop.is_set():
                 self._tend()
-                await _first(self._stop, seconds=TEND_SECONDS)
+                await first_of(self._stop, seconds=TEND_SECONDS)
             await self._drain()
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-            await self._host.stop()
-            deno_dir.close()
+            looking.cancel()
 
     async def _keep_looking(self) -> None:
         while True:
@@ -185,7 +240,7 @@ class RemoteHost:
         while time.monotonic() < until and not self._now.is_set():
             if all(self._places.is_idle(link) for link in links):
                 return
-            await _first(self._now, seconds=DRAIN_LOOK_SECONDS)
+            await first_of(self._now, seconds=DRAIN_LOOK_SECONDS)
 
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]
@@ -226,16 +281,6 @@ def _say_now_and_then(broker: _Broker, link: BrokerLink, why: str) -> None:
     if time.monotonic() >= broker.may_log_at:
         broker.may_log_at = time.monotonic() + LOG_INTERVAL_SECONDS
         logger.error("no connection to the broker at %s yet: %s", link.endpoint, why)
-
-
-async def _first(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Waits until one of the events is set, for so many seconds at most."""
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -343,30 +388,18 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     by_pipe = str(key) == BY_PIPE
     own = read_line(first_line()) if by_pipe else read_key_file(key)
     # Each link has an endpoint and an identity of its own.
-    config = HostConfig(
-        connect=" ".join(endpoints), identity="0" * 32, boot_parallel=boots_at_once(), **given
-    )
+    config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **given)
     return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 
 async def serve(given: Arguments) -> None:
-    """Tests the isolation, then serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`, and SelfTestFailed."""
-    loop = asyncio.get_running_loop()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-    try:
+    """Serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`."""
+    with zmq_context() as context:
         remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, remote.stop)
+        on_signals(remote.stop)
         if given.has_lifeline:
             watch_lifeline(remote.end)
-        launcher = Launcher(room=confinement.room())
-        try:
-            await run_selftest(given.config.max_old_space_mb, launcher=launcher)
-        finally:
-            launcher.close()
         await remote.serve()
-    finally:
-        context.destroy(linger=0)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,6 @@
 hears it, keeps its caps, and kills it.
 
 In: runs and their limits. Out: frames of the scripts, and why each ended. It may import `confinement`, `launch`,
-`scheduling`, `wire` and `base`. Start at `worker`; `states` has the table of its states, `reuse` says when a process
+`wire` and `base`. Start at `worker`; `states` has the table of its states, `reuse` says when a process
 may have another run.
 """

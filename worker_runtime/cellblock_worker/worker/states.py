@@ -69,10 +69,6 @@ MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
 }
 
 
-MAX_NOTICES: Final = 200
-"""Caps the notices of one run; the broker counts too, since it need not believe its host."""
-
-
 class IllegalTransition(RuntimeError):
     """Tells that the host asked for a move that the table does not have: a defect of the host, never of a worker."""
 

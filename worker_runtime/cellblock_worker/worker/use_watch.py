@@ -22,11 +22,10 @@ BLIND_PAUSE_SECONDS: Final = 0.1
 LONG_RUN_CPU_SECONDS: Final = 0.05
 """Sets the CPU time after which a run is a long one; most runs never take as much."""
 
-LONG_RUN_LOOK_SECONDS: Final = 0.1
-"""Sets the pause from one look at whether a run is a long one to the next, which comes twice as late each time up to
-`LONG_RUN_LOOK_MAX_SECONDS`."""
+FIRST_LOOK_SECONDS: Final = 0.1
+"""Bounds the pause before the first look; each later one may come twice as late, up to `LAST_LOOK_SECONDS`."""
 
-LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
+LAST_LOOK_SECONDS: Final = 0.8
 
 
 def is_gone(error: OSError) -> bool:
@@ -74,19 +73,12 @@ class UseWatch:
         self.reported = 0.0
         self.billed = 0.0
         self.live_at: float | None = None if run.replay_ms else 0.0
-        left = (run.replay_ms or run.cpu_ms) / 1000
-        # Most runs are over before a look is due: of those with much CPU time left, one timer is enough until then.
-        is_soon = not kernel_limits or left * CPU_SAMPLE_SHARE < LONG_RUN_LOOK_SECONDS
-        self._cpu_timer = self._look_later(left) if is_soon else None
-        self._long_timer = self._loop.call_later(
-            LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
-        )
+        self._longest_pause = FIRST_LOOK_SECONDS
+        self._timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
 
     def cancel(self) -> None:
         """Ends the watch: the run is over."""
-        if self._cpu_timer is not None:
-            self._cpu_timer.cancel()
-        self._long_timer.cancel()
+        self._timer.cancel()
 
     def live(self) -> bool:
         """Has the run's own CPU cap begin; says whether it had not."""
@@ -96,9 +88,8 @@ class UseWatch:
         self.live_at = 0.0
         if (usage := self.now()) is not None:
             self.live_at = usage.cpu_seconds
-        if self._cpu_timer is not None:
-            self._cpu_timer.cancel()
-        self._cpu_timer = self._look_later(self._run.cpu_ms / 1000)
+        self._timer.cancel()
+        self._timer = self._look_later(self._run.cpu_ms / 1000)
         return True
 
     def now(self) -> Usage | None:
@@ -132,35 +123,21 @@ class UseWatch:
         elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
             self._kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
         else:
-            self._cpu_timer = self._look_later(left)
+            if used >= LONG_RUN_CPU_SECONDS:
+                more, self.reported = used - self.reported, used
+                self._computes(more)
+            self._longest_pause = min(2 * self._longest_pause, LAST_LOOK_SECONDS)
+            self._timer = self._look_later(left)
 
     def _look_later(self, left: float) -> asyncio.TimerHandle:
         pause = CPU_SAMPLE_MIN_SECONDS
         if self._kernel_limits:
-            pause = max(pause, left * CPU_SAMPLE_SHARE)
+            pause = max(pause, min(left * CPU_SAMPLE_SHARE, self._longest_pause))
         return self._loop.call_later(pause, self._look)
 
     def _cannot_look(self, error: OSError) -> None:
         """Goes on without a descriptor to look at a living worker: the kernel's limits hold, where it keeps them."""
         if self._kernel_limits:
-            self._cpu_timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
+            self._timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
         else:
             self._kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
-
-    def _look_whether_long(self, pause: float) -> None:
-        try:
-            used = self._reader.cpu_seconds() - self._before + self.billed
-        except (OSError, ValueError):
-            self._begin_looks()
-            return
-        if used >= LONG_RUN_CPU_SECONDS:
-            more, self.reported = used - self.reported, used
-            self._computes(more)
-        pause = min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS)
-        self._long_timer = self._loop.call_later(pause, self._look_whether_long, pause)
-        self._begin_looks()
-
-    def _begin_looks(self) -> None:
-        # Last of its turn: it may end the run, and with it the watch.
-        if self._cpu_timer is None:
-            self._look()

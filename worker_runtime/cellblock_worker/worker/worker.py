@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from cellblock_worker.confinement import bubblewrap, confinement
-from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.confinement.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling.scheduling import Scheduling
+from cellblock_worker.scheduling import Priority
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
@@ -35,7 +35,6 @@ from cellblock_worker.worker.reuse import (
     RETURN_LOOK_SECONDS,
     RETURN_LOOKS,
     Bond,
-    ReuseBounds,
 )
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
@@ -105,9 +104,10 @@ class Worker:
         max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
         max_old_space_mb: V8's heap ceiling in MiB.
         rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
-        reuse: Bounds of what it may serve; None: one run.
+        lasts: Whether it boots with what several runs need, in a context each; else it serves one.
 
     Attributes:
+        idle_since: When the worker was last ready for another run, in monotonic seconds.
         detail: Why the worker ended, as far as it is known; empty until then.
         launcher: What started it, and watches over it.
 
@@ -122,13 +122,11 @@ class Worker:
         max_frame_bytes: int,
         max_old_space_mb: int,
         rehearse: bool = True,
-        reuse: ReuseBounds | None = None,
+        lasts: bool = False,
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._hearing = Hearing(
-            max_frame_bytes, kill=partial(self.kill, "protocol"), is_runnable=self._is_runnable
-        )
+        self._hearing = Hearing(max_frame_bytes)
         self._timers: list[asyncio.TimerHandle] = []
         self._run: protocol.Run | None = None
         self._lane = 0
@@ -136,9 +134,10 @@ class Worker:
         self._started = 0.0
         self._cpu_at_lease = self._cpu_at_outcome = 0.0
         self._watch: UseWatch | None = None
-        self._scheduling: Scheduling | None = None
+        self._priority: Priority | None = None
         self._reason: protocol.EndReason | None = None
-        self._reuse = reuse
+        self.lasts = lasts
+        self.idle_since = 0.0
         self._bond: Bond | None = None
         self.detail = ""
         self._last_usage: Usage | None = None
@@ -150,13 +149,8 @@ class Worker:
         self.launcher = owner.launcher
         # Whether there is a room is known then.
         self.launcher.open()
-        room = self.launcher.room
-        script = confinement.CONTEXTS_SCRIPT if reuse is not None else confinement.BOOT_SCRIPT
-        launch = (
-            confinement.launch_in(room, max_old_space_mb, script)
-            if room
-            else confinement.launch(max_old_space_mb, script)
-        )
+        script = confinement.CONTEXTS_SCRIPT if lasts else confinement.BOOT_SCRIPT
+        launch = confinement.launch(max_old_space_mb, script, room=self.launcher.room)
         self._wrapped = launch.wrapped
         self._group: WorkerGroup | None = None
         try:
@@ -186,11 +180,6 @@ class Worker:
         return self._lane
 
     @property
-    def lasts(self) -> bool:
-        """Says whether the worker has booted with what several runs need, in a context each."""
-        return self._reuse is not None
-
-    @property
     def is_fresh(self) -> bool:
         """Says whether the worker boots, or is warm, and has had no run."""
         return self._bond is None and self.state in (State.BOOTING, State.WARM)
@@ -209,7 +198,7 @@ class Worker:
             return False
         if self.state not in (State.WARM, State.RUNNING, State.RETURNING):
             return False
-        return gives_way or self._scheduling is None or not self._scheduling.is_lowered
+        return gives_way or self._priority is None or not self._priority.is_lowered
 
     @property
     def ready_in(self) -> float | None:
@@ -237,7 +226,7 @@ class Worker:
         self.token, self._run, self._lane = token, run, run.lane
         self._reason, self._reported_end, self._last_usage = None, False, None
         reused = self._bond is not None
-        in_context = self._reuse is not None and run.key != ""
+        in_context = self.lasts and run.key != ""
         self._started = time.monotonic()
         self._hearing.begin(run, self._started)
         try:
@@ -268,10 +257,9 @@ class Worker:
         elif in_context:
             self._bond = Bond.begin(run, before)
         self._memory.sample(before)
-        scheduling = self._scheduling = self._scheduling or Scheduling(self.pid)
+        priority = self._priority = self._priority or Priority(self.pid)
         if gives_way:
-            scheduling.give_way(True)
-        confinement.forbid_realtime(self.pid)
+            priority.give_way(True)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
         taken = self._process.write(encode_frame(start.packed(), body))
@@ -285,7 +273,7 @@ class Worker:
             memory=self._memory,
             kernel_limits=kernel_limits,
             kill=self.kill,
-            computes=partial(self._computes, scheduling, in_context),
+            computes=partial(self._computes, priority, in_context),
         )
         if not taken:
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
@@ -310,7 +298,6 @@ class Worker:
             self._tell_tidied()
         self.state = advance(self.state, Event.KILL)
         self._reason, self.detail = reason, detail
-        self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
         self._process.kill()
@@ -325,8 +312,6 @@ class Worker:
         returns = self._returns()
         self.state = advance(self.state, Event.SETTLE if returns else Event.KILL)
         self._reason = "finished"
-        if not returns:
-            self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._tell_end(usage, message, body)
@@ -341,7 +326,7 @@ class Worker:
 
     def _returns(self) -> bool:
         """Says whether this process, whose script has settled, may have another run."""
-        return self._reuse is not None and self._bond is not None and self._bond.lasts(self._reuse)
+        return self._bond is not None and self._bond.lasts()
 
     # ---- what the process tells ----------------------------------------------------------------------
 
@@ -362,7 +347,6 @@ class Worker:
         """Tells the end of a process that is reaped (ProcessEvents)."""
         if self._reason is None:
             self._reason, self.detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
-        self._hearing.close()
         self._cancel_timers()
         if self._usage_reader is not None:
             self._usage_reader.close()
@@ -450,16 +434,14 @@ class Worker:
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
-        self._bond.took(time.monotonic() - self._started)
+        self.idle_since = time.monotonic()
+        self._bond.took(self.idle_since - self._started)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):
             self._owner.worker_returned(self)
         else:
             self.kill("finished", "it has grown, or has computed, for more than one process may")
-
-    def _is_runnable(self) -> bool:
-        return self._usage_reader is not None and self._usage_reader.is_runnable()
 
     @property
     def _usage(self) -> UsageReader:
@@ -501,12 +483,12 @@ class Worker:
             timer.cancel()
         self._timers.clear()
 
-    def _computes(self, scheduling: Scheduling, in_context: bool, cpu_seconds: float) -> None:
+    def _computes(self, priority: Priority, in_context: bool, cpu_seconds: float) -> None:
         gives_way = self._owner.worker_computes(self, cpu_seconds)
         if gives_way or not in_context:
             # A process that others may need is lowered only for those who wait: it cannot be raised again.
-            scheduling.long_run()
-        scheduling.give_way(gives_way)
+            priority.long_run()
+        priority.give_way(gives_way)
 
     def _why_it_died(
         self, returncode: int, cpu_seconds: float, peak_bytes: int

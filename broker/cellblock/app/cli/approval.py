@@ -17,14 +17,14 @@ from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import write_json
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.settings.sections import value_for
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.base.visible_text import spelled_out
+from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.tools.upstream.pins.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import kept_logins
 
@@ -116,10 +116,8 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     if config.missing is not None:
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
-    if section.pins.for_server(server) == "off":
-        raise ConfigError(
-            f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
-        )
+    if value_for(server, section.pins) == "off":
+        raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     prepare_state_dir(settings.state_dir)
     logins = kept_logins(section.auth, kept)
     log_dir = settings.state_dir / LOGS
@@ -133,7 +131,7 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     )
     registry.start()
     try:
-        await registry.settled(bound=section.upstream.connect_timeout_ms / 1000)
+        await registry.settled(bound=section.upstream.for_server(server).connect_timeout_ms / 1000)
         session = registry.sessions.get(server)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason

@@ -17,7 +17,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.state_dir import check_state_dir
-from cellblock.serve.http.certificate import check_certificate, validity
+from cellblock.serve.http.address import check_certificate, validity
 from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.tools.upstream.programs import missing_command
 from cellblock_worker.confinement.confinement import deno_binary

@@ -24,7 +24,7 @@ from cellblock.base.json import is_object
 from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Problem, Source, dotted
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings
 from cellblock.base.terminal import Painter
-from cellblock.run.policy.faults import faults
+from cellblock.run.policy.policy import faults
 from cellblock.tools.catalog.naming import module_paths
 
 

@@ -144,7 +144,7 @@ async def examine(
     section, state_dir = settings.cellblock, settings.state_dir
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
     report = Report(
-        versions, config, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck)
+        versions, config, str(state_dir), section.isolation, typecheck=_typecheck(section.typecheck)
     )
     report.warnings += warnings
     if address is not None:
@@ -169,7 +169,7 @@ async def examine(
                 report.layers = hello.layers
                 report.missing = [_with_fix(layer) for layer in hello.missing]
                 versions["Deno"] = _deno_version(hello.deno)
-            if section.isolation.mode != "off":
+            if section.isolation != "off":
                 if broker.apart.caps_memory:
                     report.layers.append(LARGE_BODIES_CAPPED)
                 else:

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import warn
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.config.client_places import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.secret_values import looks_secret
+from cellblock.base.secret_values import looks_secret
+from cellblock.base.settings.older import BY_SERVER_BEFORE
 from cellblock.base.settings.problems import SECTION_KEY, dotted
-from cellblock.base.settings.settings import PARTS_BY_SERVER
+from cellblock.base.settings.settings import BY_SERVER
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import harmless
 
@@ -66,7 +67,7 @@ def remove(parsed: argparse.Namespace) -> int:
     """Takes a server out, with what the section says of it by its name. Raises ConfigError, as the others do."""
     file = OwnFile(parsed.config)
     name: str = parsed.server
-    sections = [(SECTION_KEY, part, "servers", name) for part in PARTS_BY_SERVER]
+    sections = [(SECTION_KEY, *keys, name) for keys in (*BY_SERVER, *BY_SERVER_BEFORE)]
     said = [path for path in sections if value_at(file.data, path) is not None]
     file.change(dict.fromkeys([_known(file, name), *said], REMOVED))
     also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""

@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.importing.clients import Search, find_servers
+from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.cli.parser import CLIENTS
 from cellblock.app.cli.streams import write_json
 from cellblock.app.config.client_places import shown_path
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.named_secrets import NamedSecrets
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter
 

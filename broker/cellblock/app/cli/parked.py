@@ -27,7 +27,7 @@ from cellblock.record.rows import WAITING
 from cellblock.record.store import JournalStore
 from cellblock.record.views import ParkedRun, parked_run
 from cellblock.run.events import Decision
-from cellblock.run.parked import CANCELLED
+from cellblock.run.hook import CANCELLED
 from cellblock.tools.schemas.replies import WrongAnswer
 
 TAKEN_SECONDS: Final = 6.0

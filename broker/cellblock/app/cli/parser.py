@@ -279,7 +279,7 @@ def _add_configuration(commands: Commands) -> None:
 
     of_project = "write the client's file of this project (default folder: the current one)"
     (
-        _add(commands, "install", "install.install:run")
+        _add(commands, "install", "install_:run")
         .value("clients", "CLIENT", f"one or more of {', '.join(CLIENTS)}", nargs="*", type=_client)
         .flag("--all-detected", "every client that is found on this machine")
         .value("--project", "DIR", of_project, type=Path, nargs="?", const=Path())
@@ -362,7 +362,7 @@ def _add_machine(commands: Commands) -> None:
         .common(json=False)
     )
 
-    _add(commands, "keygen", "keygen:keygen").value("file", "FILE", type=Path)
+    _add(commands, "keygen", "token:keygen").value("file", "FILE", type=Path)
 
     _add(commands, "demo", "demo.show:run").state_dir()
 

@@ -11,15 +11,14 @@ from typing import Any, Final
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import no_secrets_known, warn, with_state_dir
+from cellblock.app.cli.progress import asker_on_terminal
 from cellblock.app.cli.run import STDIN, name_of, read_grants, read_script, run_script
 from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import say, write_json
-from cellblock.app.cli.terminal_asking import asker_on_terminal
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
-from cellblock.base.secrets.redaction import Redactor, redacting
-from cellblock.base.secrets.safe_text import without_credentials
+from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.record.cellrun import MAX_BYTES, read, redacted, write
 from cellblock.record.journal import Journal

@@ -16,9 +16,8 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, with_state_dir
 from cellblock.app.cli.parser import LIMITS
-from cellblock.app.cli.progress import progress_on
+from cellblock.app.cli.progress import asker_on_terminal, progress_on
 from cellblock.app.cli.streams import say, write_json
-from cellblock.app.cli.terminal_asking import asker_on_terminal
 from cellblock.base.errors import InvalidRequest
 from cellblock.base.json import is_object
 from cellblock.base.settings.settings import Settings

@@ -18,7 +18,7 @@ from cellblock.app.cli.run_page import parts, title
 from cellblock.app.cli.streams import write_data, write_json
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.redaction import redacting
+from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.record.journals import open_store

@@ -15,7 +15,7 @@ from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import parse_source, read_source
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets
+from cellblock.base.keyrings import NAME, NAME_RULE, NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.suggest import did_you_mean, nearest_names
 

@@ -12,20 +12,17 @@ from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
-from cellblock.app.cli.reload import following
-from cellblock.app.cli.signals import Hangups
+from cellblock.app.cli.reload import Hangups, following
 from cellblock.app.cli.streams import say
-from cellblock.base.secrets.redaction import redacting
+from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
 from cellblock.base.tasks import beside
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.pages import KeptRuns, Pages, Servers
-from cellblock.serve.http.parked_pages import ParkedPages
 from cellblock.serve.http.server import HttpFrontend, HttpOptions
 from cellblock.serve.http.token import FILE_NAME
 from cellblock.serve.http.waiting_runs import WaitingRuns
@@ -138,12 +135,11 @@ async def _ending_when_idle(
         yield
 
 
-def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
-    """Makes the dashboard and the metrics, and what they count from; None where both are off."""
-    dashboard = section.dashboard
+def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:
+    """Makes the dashboard and the metrics, and what they count from."""
+    shows = section.shown
     # Members of a team do not end each other's servers.
     is_own = section.http.oauth is None
-    is_shown = is_own if dashboard.enabled is None else dashboard.enabled
     facts, tally = broker.facts(), Tally()
 
     def redacted() -> Callable[[Any], Any]:
@@ -151,20 +147,20 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
 
     broker.events.add(tally)
     view = None
-    if is_shown:
-        board = Board(RECENT_RUNS, logs=dashboard.logs, scripts=dashboard.show_scripts)
+    if shows != "off":
+        board = Board(RECENT_RUNS, logs=shows != "runs", scripts=shows == "scripts")
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted)
+    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
     return Pages(
         view,
         Metrics(tally, facts),
-        open_metrics=not section.metrics.token,
+        open_metrics=section.metrics == "open",
         secure=encrypted,
         servers=Servers(facts, broker.restart_server) if is_own else None,
-        kept=KeptRuns(broker.keeper, dashboard, redacted),
+        kept=KeptRuns(broker.keeper, shows, redacted),
         # Members of a team do not answer for each other.
-        parked=ParkedPages(waiting, shows_inputs=dashboard.show_scripts) if is_own else None,
+        parked=waiting if is_own else None,
     )
 
 

@@ -13,8 +13,7 @@ from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import catalog_of, reading, with_state_dir
 from cellblock.app.cli.streams import write_data, write_json
 from cellblock.base.settings.settings import Settings
-from cellblock.base.terminal import Painter
-from cellblock.base.visible_text import legible
+from cellblock.base.terminal import Painter, legible
 from cellblock.types.lookup import declare_found, find_tools, inspect_tool, search_tools, show_types
 
 DESCRIPTION_CHARS: Final = 100

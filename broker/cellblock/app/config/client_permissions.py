@@ -23,8 +23,7 @@ from cellblock.app.config.client_places import (
     shown_path,
     system_folder,
 )
-from cellblock.app.config.edit import EditFault, format_of, read
-from cellblock.app.config.whole_file import NotRead, text_of
+from cellblock.app.config.edit import EditFault, NotRead, format_of, read, text_of
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.syntax import SyntaxFault
 

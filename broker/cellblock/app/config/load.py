@@ -13,28 +13,34 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from cellblock.app.config.client_permissions import ClientPermissions, client_of
-from cellblock.app.config.entry_keys import entry_problems, places_of_slipped_transports
-from cellblock.app.config.formats import PROJECTS_KEY, SERVERS_KEY, Normal, normal, value_at
+from cellblock.app.config.formats import (
+    PROJECTS_KEY,
+    SERVERS_KEY,
+    Normal,
+    entry_problems,
+    normal,
+    places_of_slipped_transports,
+    value_at,
+)
 from cellblock.app.config.references import Resolver
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
+from cellblock.base.settings.older import in_new_form
 from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Problem, Source, of_validation
+from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS
-from cellblock.base.settings.settings import PARTS_BY_SERVER, Settings, misplaced
+from cellblock.base.settings.settings import BY_SERVER, Settings, misplaced
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 
 def _misplaced_in(plain: Mapping[str, Any]) -> list[Problem]:
     """Returns the problems of exceptions for servers in data that are no settings: pydantic looks at the whole only
     when every part is sound."""
-    servers = plain.get(SERVERS_KEY, {})
-    if not is_object(servers):
+    servers, section = plain.get(SERVERS_KEY, {}), plain.get(SECTION_KEY, {})
+    if not is_object(servers) or not is_object(section):
         return []
-    named = {
-        part: exceptions
-        for part in PARTS_BY_SERVER
-        if is_object(exceptions := value_at(plain, (SECTION_KEY, part, "servers")))
-    }
+    section = in_new_form(section)
+    named = {keys: names for keys in BY_SERVER if is_object(names := value_at(section, keys))}
     programs = {name for name, entry in servers.items() if is_object(entry) and "command" in entry}
     return misplaced(named, servers, programs)
 
@@ -180,6 +186,10 @@ def validated(
         reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
         for problem in dict.fromkeys([*of_validation(error, Settings), *_misplaced_in(plain)]):
             value = value_at(plain, problem.path) if unresolved is None else None
+            if problem.path[-1:] == (ALL,) and value_at(plain, problem.path) is None:
+                # One value for all.
+                hint = problem.hint.replace(f".{ALL}", "")
+                problem = replace(problem, path=problem.path[:-1], hint=hint)
             path = made.path_in_file(problem.path)
             if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.config.env_file import variables_of
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.secrets.secret_values import ORDINARY
+from cellblock.base.secret_values import ORDINARY
 from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import Problem
 
@@ -175,8 +174,14 @@ class Resolver:
 
     def _kept(self, name: str) -> str:
         # Only where a reference names it: a keyring takes long to be found.
-        from cellblock.base.secrets.keyrings import KEYRING_SECONDS, KeyringError
-        from cellblock.base.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+        from cellblock.base.keyrings import (
+            KEYRING_SECONDS,
+            NAME,
+            NAME_RULE,
+            KeyringError,
+            NamedSecrets,
+            mark_of,
+        )
 
         if NAME.fullmatch(name) is None:
             raise _Unresolved("this is no name of a secret", NAME_RULE, unknown=True)
@@ -234,3 +239,43 @@ def names_in(text: str, kind: str) -> list[str]:
     """Returns the names that a text refers to with references of one kind, such as `keyring`."""
     found = (one[2] for one in _REFERENCE.finditer(text) if not one[1])
     return [inner[len(kind) + 1 :] for inner in found if inner.startswith(f"{kind}:")]
+
+
+_NAME: Final = re.compile(r"(?:export\s+)?([A-Za-z_][\w.-]*)\s*")
+_QUOTED: Final = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')\s*(?:#.*)?""", re.S)
+_COMMENT: Final = re.compile(r"\s#.*", re.S)
+_ESCAPE: Final = re.compile(r"\\(.)", re.S)
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def variables_of(text: str) -> dict[str, str]:
+    """Returns the variables that a file's text sets; of one name the last.
+
+    Raises:
+        ValueError: A line is none; the message has its number and no more.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        before, sign, after = line.partition("=")
+        name, value = _NAME.fullmatch(before), _value(after)
+        if not sign or name is None or value is None:
+            raise ValueError(f"line {number} is no NAME=value")
+        found[name[1]] = value
+    return found
+
+
+def _value(text: str) -> str | None:
+    """Returns the value behind a sign; None where a quote has no end."""
+    plain = text.strip()
+    if plain[:1] not in ('"', "'"):
+        # A `#` within a word is no comment: secrets have them.
+        return _COMMENT.sub("", text).strip()
+    quoted = _QUOTED.fullmatch(plain)
+    if quoted is None:
+        return None
+    if quoted[1] is None:
+        return quoted[2]
+    return _ESCAPE.sub(lambda one: _ESCAPED.get(one[1], one[1]), quoted[1])

@@ -20,8 +20,8 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.offload.task import Answer, ApartFailed, Task, TookTooLong
 from cellblock.base.offload.worker import Worker
 from cellblock.base.tasks import TaskSet
-from cellblock_worker.confinement.cgroup import cgroup
-from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup_workers import TASKS_PER_WORKER, Killed
 
 logger = logging.getLogger("cellblock.base.offload")
 

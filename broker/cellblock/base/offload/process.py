@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from cellblock.base.memory import give_back_free_memory, resident_bytes
 from cellblock_worker.base.lifetime import LINUX, die_with_parent
-from cellblock_worker.confinement.cgroup import cgroup_files
+from cellblock_worker.confinement import cgroup_files
 
 HEAD: Final = struct.Struct(">I")
 """Stands before each message: the length of its JSON, which says how many parts follow, and how long they are."""

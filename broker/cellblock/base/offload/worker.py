@@ -16,7 +16,7 @@ import psutil
 
 from cellblock.base.offload.process import HEAD, message
 from cellblock.base.offload.task import Answer, Task
-from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGroup, WorkerGroups
+from cellblock_worker.confinement.cgroup_workers import Killed, WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
 WRITE_BYTES: Final = 256 * 1024

@@ -36,19 +36,14 @@ class AuditSettings(Section):
     """Says whether there is an audit log. Absent: there is one with `serve --http`, which others may use, and none
     where the broker has one user."""
 
-    inputs: bool = False
-    """Says whether scripts and the inputs of tool calls are in the audit log."""
-
-    outputs: bool = False
-    """Says whether results and the outputs of tool calls are in the audit log."""
+    values: list[Literal["inputs", "outputs"]] = Field(default=[])
+    """Names the values that are in the audit log: `inputs` are scripts and the inputs of tool calls, `outputs` results
+    and the outputs of tool calls."""
 
 
-class MetricsSettings(Section):
-    """Sets what `/metrics` of `serve --http` shows, in the text format of Prometheus."""
+Metrics = Literal["token", "open"]
 
-    token: bool = True
-    """Says whether the page requires the bearer token, as everything else does. Without it, anyone who reaches the
-    address can read the names of servers and tools, and how often they are called."""
+Dashboard = Literal["off", "runs", "logs", "scripts"]
 
 
 class TraceSettings(Section):
@@ -61,18 +56,3 @@ class TraceSettings(Section):
 
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Holds the headers that are sent along, such as an API key."""
-
-
-class DashboardSettings(Section):
-    """Sets what the dashboard of `serve --http` and `cellblock top` show."""
-
-    enabled: bool | None = None
-    """Says whether there is a dashboard. Absent: there is one unless `http.oauth` is set, because everybody who may
-    run scripts sees the runs of all."""
-
-    logs: bool = True
-    """Says whether console output of scripts is kept with these runs and shown."""
-
-    show_scripts: bool = False
-    """Says whether the scripts themselves are kept and shown, up to 20,000 characters each. Anyone who may open the
-    dashboard sees those of all clients."""

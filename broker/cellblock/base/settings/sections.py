@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -15,6 +17,10 @@ MIB = 1024 * 1024
 
 Positive = Annotated[int, Field(ge=1)]
 
+T = TypeVar("T")
+
+ALL: Final = "*"
+"""Stands, in a map of values by name, for all servers or clients that it does not name."""
 
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
 
@@ -23,6 +29,16 @@ class Section(BaseModel):
     """A section of the configuration has known keys, and its values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def by_name(default: object) -> Callable[[Any], Any]:
+    """Returns what reads a value for all, or a map of values by name; those that it does not name have the default."""
+    return lambda given: {ALL: default, **given} if is_object(given) else {ALL: given}
+
+
+def value_for(name: str, values: Mapping[str, T]) -> T:
+    """Returns the value of one server or client in a map of values by name."""
+    return values.get(name, values[ALL])
 
 
 def _without_required(schema: JsonDict) -> None:
@@ -130,25 +146,35 @@ class PoolSettings(Section):
 PassedOn = Literal["elicitation", "sampling", "roots"]
 
 
-class UpstreamServerSettings(Section):
-    """Sets other bounds for one server; what is absent is as for all."""
+class ServerBounds(NamedTuple):
+    """Holds what one server may take, in milliseconds, and the calls that it may have at the same time."""
 
-    connect_timeout_ms: Positive | None = None
-    call_timeout_ms: Positive | None = None
-    max_concurrent_calls: Positive | None = None
-    """Caps the calls that are with this server at the same time, of all runs; more wait their turn within the
-    call's time. Absent: only each run's own bound holds."""
+    connect_timeout_ms: int
+    call_timeout_ms: int
+    max_calls: int | None
+    passed_on: Sequence[PassedOn]
+
+
+Bound = Annotated[
+    dict[str, Positive],
+    BeforeValidator(by_name(30_000), json_schema_input_type=Positive | dict[str, Positive]),
+]
 
 
 class UpstreamSettings(Section):
-    """Bounds what upstream servers may take, in milliseconds and bytes."""
+    """Bounds what upstream servers may take, in milliseconds. In the place of a number, an object has one for each
+    server, by its name in `mcpServers`; `*` stands for all others."""
 
-    connect_timeout_ms: Positive = 30_000
+    connect_timeout_ms: Bound = {ALL: 30_000}
     """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
 
-    call_timeout_ms: Positive = 30_000
+    call_timeout_ms: Bound = {ALL: 30_000}
     """Bounds one tool call, in milliseconds, of an upstream server or of a Python tool. Without it, the SDK's client
     would wait forever for an answer that cannot be parsed."""
+
+    max_calls: dict[str, Positive] = {}
+    """Caps the calls that are with single servers at the same time, of all runs, by the servers' names. More wait their
+    turn within the call's time. Absent: only each run's own bound holds."""
 
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
     """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
@@ -157,34 +183,23 @@ class UpstreamSettings(Section):
     """Names what servers may ask of the client whose call they serve. Servers are told that the others are not
     available."""
 
-    servers: dict[str, UpstreamServerSettings] = {}
-    """Holds other values for single servers, by their names in `mcpServers`."""
-
-    def for_server(self, server: str) -> UpstreamSettings:
-        own = self.servers.get(server)
-        if own is None:
-            return self
-        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
-        return self.model_copy(update=given)
+    def for_server(self, server: str) -> ServerBounds:
+        return ServerBounds(
+            value_for(server, self.connect_timeout_ms),
+            value_for(server, self.call_timeout_ms),
+            self.max_calls.get(server, self.max_calls.get(ALL)),
+            self.passed_on,
+        )
 
 
 Reaction = Literal["off", "warn", "quarantine"]
 """Reacts to a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
 
 
-class PinSettings(Section):
-    """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved
-    last."""
-
-    reaction: Reaction = "warn"
-    """Sets the reaction for every server. `warn` keeps a changed tool usable and warns. `quarantine` leaves it out
-    until it is approved, and also leaves out tools that are new since the first list. `off` keeps no pins."""
-
-    servers: dict[str, Reaction] = {}
-    """Sets other reactions for single servers, by their names in `mcpServers`."""
-
-    def for_server(self, server: str) -> Reaction:
-        return self.servers.get(server, self.reaction)
+Pins = Annotated[
+    dict[str, Reaction],
+    BeforeValidator(by_name("warn"), json_schema_input_type=Reaction | dict[str, Reaction]),
+]
 
 
 Profile = Literal["default", "extended", "proxy"]
@@ -221,23 +236,15 @@ class FrontendSettings(Section):
     context. Servers that the client has used come first; the others share the rest. Functions that do not fit appear
     by name; 0 shows names only."""
 
+    inline_bytes: Annotated[int, Field(ge=1024)] | None = None
+    """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
+    preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: responses are whole, whatever
+    their size."""
+
 
 IsolationMode = Literal["required", "auto", "off"]
 
-
-class IsolationSettings(Section):
-    """Sets the isolation of each worker, and of the type checker's compiler. A string in place of the section is the
-    `mode`."""
-
-    mode: IsolationMode = "auto"
-    """Says whether bubblewrap puts namespaces around each worker. `auto` uses them where the machine offers them;
-    `required` does not start without them. Both use cgroups where they can, one for each worker and one around all,
-    but require none; without cgroups, a script's data is still capped. `off` uses neither namespaces nor cgroups."""
-
-    seccomp: Literal["enforce", "log"] = "enforce"
-    """Sets what happens at a system call that Deno was not seen to need. `enforce` refuses it. `log` allows it and
-    has the kernel log it, to find what is missing after a change of Deno. Both refuse calls that no worker ever
-    needs."""
+Seccomp = Literal["enforce", "log"]
 
 
 def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -253,31 +260,25 @@ def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
     return read
 
 
-Isolation = Annotated[
-    IsolationSettings,
-    BeforeValidator(
-        of_word(get_args(IsolationMode)), json_schema_input_type=IsolationMode | IsolationSettings
-    ),
-]
-
-
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
 
 
-class OutputSettings(Section):
-    """Sets how a front-end treats large results and logs. It is off unless `inline_bytes` is given."""
+EXPIRE_MS: Final = 30 * 60_000
+"""Bounds how long an output is kept."""
 
-    inline_bytes: Annotated[int, Field(ge=1024)] | None = None
-    """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
-    preview of what is larger, and an MCP resource has the whole. Absent: responses are whole, whatever their size."""
+TOTAL_BYTES: Final = 256 * MIB
+"""Caps the disk space of all clients' outputs together, over all processes that serve with one state directory. The
+oldest outputs are removed first. One client may have a quarter."""
 
-    expire_ms: Annotated[int, Field(ge=100, le=7 * 24 * 3_600_000)] = 30 * 60_000
-    """Bounds how long an output is kept, in milliseconds."""
 
-    total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
-    """Caps the disk space of all clients together, over all processes that serve with one state directory, in bytes.
-    The oldest outputs are removed first. One client may have a quarter."""
+@dataclass(frozen=True, slots=True)
+class OutputSettings:
+    """Says how a front-end treats large results and logs: whole, without `inline_bytes`."""
+
+    inline_bytes: int | None = None
+    expire_ms: int = EXPIRE_MS
+    total_bytes: int = TOTAL_BYTES
 
     @property
     def shown_bytes(self) -> int:
@@ -288,3 +289,40 @@ class OutputSettings(Section):
     def client_bytes(self) -> int:
         """Returns what the outputs of one client, as `cellblock.policy` knows clients, may take on disk."""
         return self.total_bytes // 4
+
+
+Unwrap = Literal["spec", "json"]
+
+
+class SchemaSettings(Section):
+    """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
+    `unwrap`, an object has one for each server, by its name in `mcpServers` (`local` for Python tools); `*` stands for
+    all others."""
+
+    learn: Annotated[
+        dict[str, bool], BeforeValidator(by_name(True), json_schema_input_type=bool | dict[str, bool])
+    ] = Field(default={ALL: True})
+    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
+
+    unwrap: Annotated[
+        dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
+    ] = Field(default={ALL: "spec"})
+    """Says how scripts get a result that is a single text block. `spec` gives it as it is (Code Mode specification,
+    section 5.3.2). `json` parses it if it is a JSON object or array, and gives the value."""
+
+    unbox: bool = False
+    """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` for structured content."""
+
+    keep_samples: bool = False
+    """Says whether the newest small result of each tool is kept, and shown as an example."""
+
+    overlays: Path | None = None
+    """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
+
+    def learns(self, server: str) -> bool:
+        """Says whether the shapes of a server's results are observed."""
+        return value_for(server, self.learn)
+
+    def unwraps(self, server: str) -> bool:
+        """Says whether scripts get the values of a server's texts that are JSON."""
+        return value_for(server, self.unwrap) == "json"

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.hosts import HostSettings
 from cellblock.base.settings.http import HttpSettings
-from cellblock.base.settings.journal import Journal, JournalSettings
 from cellblock.base.settings.observe import (
     AuditSettings,
-    DashboardSettings,
+    Dashboard,
     LogSettings,
-    MetricsSettings,
+    Metrics,
     TraceSettings,
 )
+from cellblock.base.settings.older import in_new_form
 from cellblock.base.settings.plain_state_dir import default_state_dir
 from cellblock.base.settings.policy import PolicySettings
 from cellblock.base.settings.problems import SECTION_KEY, Faults, Problem, nearest
-from cellblock.base.settings.schemas import SchemaSettings
 from cellblock.base.settings.sections import (
+    ALL,
     MIB,
     FrontendSettings,
-    Isolation,
-    IsolationSettings,
+    IsolationMode,
     LimitSettings,
-    OutputSettings,
-    PinSettings,
+    Pins,
     PoolSettings,
     Profile,
+    SchemaSettings,
+    Seccomp,
     Section,
     UpstreamSettings,
 )
 from cellblock.base.settings.server import ServerConfig
-from cellblock.base.settings.state import StateSettings
+from cellblock.base.settings.state import Journal, JournalSettings, StateSettings
 
 TypecheckMode = Literal["off", "after", "before"]
 
@@ -69,19 +71,41 @@ class CellblockSettings(RunSettings):
 
     pool: PoolSettings = PoolSettings()
     auth: AuthSettings = AuthSettings()
-    pins: PinSettings = PinSettings()
     http: HttpSettings = HttpSettings()
-    outputs: OutputSettings = OutputSettings()
     hosts: HostSettings = HostSettings()
     log: LogSettings = LogSettings()
     audit: AuditSettings = AuditSettings()
-    metrics: MetricsSettings = MetricsSettings()
     traces: TraceSettings = TraceSettings()
-    dashboard: DashboardSettings = DashboardSettings()
     schemas: SchemaSettings = SchemaSettings()
-    isolation: Isolation = IsolationSettings()
     journal: Journal = JournalSettings()
     state: StateSettings = StateSettings()
+
+    pins: Pins = Field(default={ALL: "warn"})
+    """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved last.
+    `warn` keeps a changed tool usable and warns. `quarantine` leaves it out until it is approved, and also leaves out
+    tools that are new since the first list. `off` keeps no pins. An object has a reaction for each server, by its name
+    in `mcpServers`; `*` stands for all others."""
+
+    metrics: Metrics = "token"
+    """Says who may read `/metrics` of `serve --http`, in the text format of Prometheus. With `token` the page requires
+    the bearer token, as everything else does. With `open` anyone who reaches the address can read the names of servers
+    and tools, and how often they are called."""
+
+    dashboard: Dashboard | None = None
+    """Sets what the dashboard of `serve --http` and `cellblock top` show. `off` is no dashboard. `runs` shows runs and
+    calls, `logs` also the console output of scripts, and `scripts` also the scripts themselves, up to 20,000 characters
+    each: anyone who may open the dashboard sees those of all clients. Absent: `logs`, or with `http.oauth` `off`,
+    because everybody who may run scripts sees the runs of all."""
+
+    isolation: IsolationMode = "auto"
+    """Says whether bubblewrap puts namespaces around each worker, and around the type checker's compiler. `auto` uses
+    them where the machine offers them; `required` does not start without them. Both use cgroups where they can, one for
+    each worker and one around all, but require none; without cgroups, a script's data is still capped. `off` uses
+    neither namespaces nor cgroups."""
+
+    seccomp: Seccomp = "enforce"
+    """Sets what happens at a system call that Deno was not seen to need. `enforce` refuses it. `log` allows it and has
+    the kernel log it, to find what is missing after a change of Deno. Both refuse calls that no worker ever needs."""
 
     state_dir: Path | None = None
     """Names the folder where logs and stores live; the platform's state directory when absent."""
@@ -93,6 +117,18 @@ class CellblockSettings(RunSettings):
     tools: list[str] = Field(default_factory=list[str])
     """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
     functions, or single functions (`package.module:function`)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_files(cls, data: Any) -> Any:
+        return in_new_form(data) if is_object(data) else data
+
+    @property
+    def shown(self) -> Dashboard:
+        """Returns what the dashboard shows."""
+        if self.dashboard is not None:
+            return self.dashboard
+        return "logs" if self.http.oauth is None else "off"
 
 
 class Settings(BaseModel):
@@ -127,7 +163,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
-        named = {part: getattr(self.cellblock, part).servers for part in PARTS_BY_SERVER}
+        section: Any = self.cellblock
+        named: dict[tuple[str, ...], Any] = {path: reduce(getattr, path, section) for path in BY_SERVER}
         programs = {name for name, server in self.servers.items() if server.url is None}
         if found := misplaced(named, self.servers, programs):
             raise Faults(found)
@@ -174,30 +211,38 @@ class Settings(BaseModel):
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 
-PARTS_BY_SERVER: Final = ("pins", "upstream", "auth", "schemas")
-"""Names the parts of the section that have exceptions for single servers, under `servers`."""
+BY_SERVER: Final = (
+    ("pins",),
+    ("upstream", "connect_timeout_ms"),
+    ("upstream", "call_timeout_ms"),
+    ("upstream", "max_calls"),
+    ("auth", "servers"),
+    ("schemas", "learn"),
+    ("schemas", "unwrap"),
+)
+"""Names the settings that may have a value for each server, by their keys in the section."""
 
 
 def misplaced(
-    named: Mapping[str, Iterable[str]], servers: Collection[str], programs: Collection[str]
+    named: Mapping[tuple[str, ...], Iterable[str]], servers: Collection[str], programs: Collection[str]
 ) -> list[Problem]:
     """Returns the problems of exceptions for servers: those that there are not, and logins to programs.
 
     Args:
-        named: The servers that are named in a part of the section, by its key.
+        named: The servers that are named in each of `BY_SERVER`.
         servers: All servers.
         programs: Those without a URL.
     """
     found: list[Problem] = []
-    for part, names in named.items():
-        known = [*servers, *(["local"] if part == "schemas" else [])]
+    for keys, names in named.items():
+        known = [*servers, *(["local"] if keys[0] == "schemas" else [])]
         for name in names:
-            path = (SECTION_KEY, part, "servers", name)
-            if name not in known:
+            path = (SECTION_KEY, *keys, name)
+            if name not in known and name != ALL:
                 near = nearest(name, known)
                 hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
                 found.append(Problem(path, "no such server in mcpServers", hint, at_key=True))
-            elif part == "auth" and name in programs:
+            elif keys[0] == "auth" and name in programs:
                 hint = "Take it out: programs are given their secrets in env."
                 found.append(Problem(path, "this server has no url to log in to", hint, at_key=True))
     return found

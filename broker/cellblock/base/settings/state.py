@@ -1,4 +1,4 @@
-"""Settings of state say where brokers keep what they share."""
+"""Settings of state say where brokers keep what they share, and which runs are written down, for whom, how long."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import base64
 import binascii
 import re
 from socket import gethostname
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from cellblock.base.settings.sections import Section
+from cellblock.base.json import is_array
+from cellblock.base.settings.policy import check_clients
+from cellblock.base.settings.sections import ALL, MIB, Section, by_name, of_word, value_for
 
 KEY_BYTES: Final = 32
+
+
+def _listed(given: Any) -> Any:
+    return given if is_array(given) else [given]
 
 
 class StateSettings(Section):
@@ -24,33 +30,30 @@ class StateSettings(Section):
     the parameters of libpq (`sslmode=verify-full&sslrootcert=…`) means a PostgreSQL, version 13 or later. It requires
     `cellblock[postgresql]` and a `key`. Give a password by reference: `${env:NAME}`."""
 
-    key: str | None = None
+    key: Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = Field(
+        default=[]
+    )
     """Encrypts kept runs, and in a PostgreSQL also pins, tokens, logins and outputs. It also signs values that
     clients return, such as `requestState`. It is 32 bytes in base64, the same for all brokers, given by reference
     (`${env:NAME}`, `${file:/path}`). `openssl rand -base64 32` makes one. Without it, brokers with files make their
-    own."""
-
-    other_key: str | None = None
-    """Names a second key that is accepted beside `key`, to read older data while brokers change their key one after
-    the other: the next key at first, then the previous one."""
+    own. A list of two has a second key that is accepted, too, while brokers change their key one after the other: the
+    next key at first, then the previous one."""
 
     broker: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")] | None = None
     """Names this broker among those that share a PostgreSQL, each by a name of its own. The ids of its sessions begin
     with `NAME.`, by which a balancer finds the broker of a session. Absent: the name of the host."""
 
-    @field_validator("key", "other_key")
+    @field_validator("key")
     @classmethod
-    def _is_key(cls, key: str | None) -> str | None:
-        if key is not None and len(_decoded(key)) != KEY_BYTES:
+    def _are_keys(cls, keys: list[str]) -> list[str]:
+        if len(keys) > 2 or any(len(_decoded(key)) != KEY_BYTES for key in keys):
             raise ValueError(f"a key is {KEY_BYTES} bytes in base64: `openssl rand -base64 32` makes one")
-        return key
+        return keys
 
     @model_validator(mode="after")
     def _shares_key(self) -> StateSettings:
-        if self.is_shared and self.key is None:
+        if self.is_shared and not self.key:
             raise ValueError("brokers that share a PostgreSQL share a key: give state.key by reference")
-        if self.other_key is not None and self.key is None:
-            raise ValueError("other_key is accepted beside a key: give state.key")
         return self
 
     @property
@@ -66,7 +69,7 @@ class StateSettings(Section):
     @property
     def keys(self) -> tuple[bytes, ...]:
         """Returns the keys that are given; the first is the one that this broker seals with."""
-        return tuple(_decoded(key) for key in (self.key, self.other_key) if key is not None)
+        return tuple(map(_decoded, self.key))
 
 
 def _decoded(key: str) -> bytes:
@@ -74,3 +77,54 @@ def _decoded(key: str) -> bytes:
         return base64.b64decode(key.strip(), validate=True)
     except (ValueError, binascii.Error):
         return b""
+
+
+JournalMode = Literal["off", "parked", "failed", "all"]
+
+DAY_MS = 24 * 3_600_000
+
+
+class JournalSettings(Section):
+    """Sets which runs are kept, encrypted, in the state directory: to continue later, to be looked at and to be
+    replayed. A string in place of the section is the `mode`."""
+
+    mode: Annotated[
+        dict[str, JournalMode],
+        BeforeValidator(by_name("parked"), json_schema_input_type=JournalMode | dict[str, JournalMode]),
+    ] = Field(default={ALL: "parked"})
+    """Says which runs are kept: `off` none; `parked` those that wait for a person; `failed` also those that end with
+    an error; `all` every run. With `all`, the broker also records each call before it makes it and when its answer
+    comes, so that a run survives a broker that is killed. An object has a value for each client, by its name in
+    `policy.clients`; `*` stands for all others."""
+
+    expire_ms: Annotated[int, Field(ge=1_000, le=3_650 * DAY_MS)] = 7 * DAY_MS
+    """Bounds how long a run waits for a person in all, and how long it is kept when it has ended, in milliseconds."""
+
+    total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
+    """Caps the disk space of all kept runs together, over all processes that share one state directory, in bytes. The
+    oldest are removed first."""
+
+    @field_validator("mode")
+    @classmethod
+    def _known_kinds(cls, mode: dict[str, JournalMode]) -> dict[str, JournalMode]:
+        check_clients(mode.keys() - {ALL})
+        return mode
+
+    @property
+    def keeps(self) -> bool:
+        """Says whether runs of anybody are kept when they have ended."""
+        return any(mode in ("failed", "all") for mode in self.mode.values())
+
+    @property
+    def parks(self) -> bool:
+        """Says whether runs of anybody are written down at all."""
+        return any(mode != "off" for mode in self.mode.values())
+
+    def for_client(self, principal: str) -> JournalMode:
+        return value_for(principal, self.mode)
+
+
+Journal = Annotated[
+    JournalSettings,
+    BeforeValidator(of_word(get_args(JournalMode)), json_schema_input_type=JournalMode | JournalSettings),
+]

@@ -25,7 +25,7 @@ from cellblock.base.settings.policy import Quota
 from cellblock.base.store import Store
 from cellblock.base.tasks import end_tasks
 from cellblock.base.threads import DaemonThread, is_done_within
-from cellblock.run.policy.patterns import fits
+from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ToolEntry
 
 SYNC_SECONDS: Final = 1.0

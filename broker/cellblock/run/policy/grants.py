@@ -8,19 +8,81 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.base.settings.policy import Grant
-from cellblock.run.policy.effects import effect_of
-from cellblock.run.policy.patterns import any_fits, fits, may_fit_server
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, Withheld
+from cellblock.tools.catalog.model import Catalog, Effect, JsonSchema, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.requests import REQUESTS
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import Allowance, InputValidator
+
+
+def effect_of(tool: ToolEntry) -> Effect | None:
+    """Returns the class that the user gives a tool, else what its server's annotations say; None when neither says
+    anything.
+
+    Where annotations contradict each other the worse one counts. A tool that says it is not read-only, and no more,
+    is destructive: that is MCP's default for `destructiveHint`.
+    """
+    if tool.given is not None and tool.given.effect is not None:
+        return tool.given.effect
+    hints = tool.annotations or {}
+    destroys, reads = hints.get("destructiveHint"), hints.get("readOnlyHint")
+    if destroys is True:
+        return "destructive"
+    if reads is True:
+        return "read"
+    if destroys is False:
+        return "write"
+    return "destructive" if reads is False else None
+
+
+def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
+    """Says whether a pattern fits this tool. A server's id has no dot, so the first one ends it."""
+    if pattern == "*":
+        return True
+    server, _, name = pattern.partition(".")
+    return glob(server, server_id) and (glob(name, tool.tool_name) or glob(name, tool.export_name))
+
+
+def may_fit_server(pattern: str, server_id: str) -> bool:
+    """Says whether a pattern could be of a tool of this server, whichever tools it has."""
+    return pattern == "*" or glob(pattern.partition(".")[0], server_id)
+
+
+def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
+    return any(fits(pattern, server_id, tool) for pattern in patterns)
+
+
+def glob(pattern: str, text: str) -> bool:
+    """Says whether a whole text fits a pattern. Takes time linear in the text, for each `*` that it reaches at most:
+    requests bring patterns of their own."""
+    parts = _parts(pattern)
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return first == text
+    if not text.startswith(first):
+        return False
+    at = len(first)
+    for part in parts[1:-1]:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(text) - at >= len(last) and text.endswith(last)
+
+
+@lru_cache(maxsize=2_000)
+def _parts(pattern: str) -> tuple[str, ...]:
+    """Returns what stands before, between and behind the stars of a pattern; stars in a row are one."""
+    first, *rest = pattern.split("*")
+    return (first, *(part for part in rest[:-1] if part), rest[-1]) if rest else (first,)
+
 
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones

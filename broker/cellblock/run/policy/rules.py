@@ -8,17 +8,19 @@ import logging
 import time
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.base.offload.raw import RawJson
-from cellblock.base.questions import QuestionId
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.run.policy.counts import Quotas
-from cellblock.run.policy.effects import effect_of
-from cellblock.run.policy.grants import Grants
+from cellblock.run.policy.grants import Grants, effect_of
 from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
+
+if TYPE_CHECKING:
+    from cellblock.run.parking import Parking
+    from cellblock.run.run_clock import RunClock
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -61,34 +63,6 @@ _NOT_APPROVED: Final = {
     ),
 }
 """Maps what came of a question, None for no answer in time, to code, reason and hint of the refusal."""
-
-
-class Clock(Protocol):
-    """The wall clock of a run stands still while the user is asked."""
-
-    def stop(self) -> None:
-        """Stops the run's time."""
-        ...
-
-    def go_on(self) -> None:
-        """Lets the run's time pass again."""
-        ...
-
-
-class Waits(Protocol):
-    """Hears which calls of a run wait for a person, and parks the run; `execution.parking.Parking` does."""
-
-    def waits(self, question: Question) -> None:
-        """Hears that a call waits for an answer that may come while the run has its process."""
-        ...
-
-    def goes_on(self, question: QuestionId) -> None:
-        """Hears that nobody waits for this answer any more."""
-        ...
-
-    async def until_parked(self, question: Question) -> NoReturn:
-        """Waits for the run to be parked, which cancels the call."""
-        ...
 
 
 class RunRules:
@@ -152,9 +126,9 @@ class RunRules:
         server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
-        clock: Clock,
+        clock: RunClock,
         call_id: int = 0,
-        parking: Waits | None = None,
+        parking: Parking | None = None,
     ) -> None:
         """Returns when the policy lets a call be sent.
 
@@ -235,8 +209,8 @@ class RunRules:
         server_id: str,
         tool: ToolEntry,
         arguments: Any,
-        clock: Clock,
-        parking: Waits | None,
+        clock: RunClock,
+        parking: Parking | None,
     ) -> None:
         verdict, bound = self._verdicts.pop(call_id, None), 0.0
         if verdict is None:
@@ -259,7 +233,7 @@ class RunRules:
         self.allowed.add(call_id)
 
     async def _answered(
-        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, parking: Waits | None
+        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, parking: Parking | None
     ) -> tuple[Verdict | None, float]:
         """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
         async with self._asking:
@@ -290,7 +264,7 @@ class RunRules:
         return verdict, bound
 
 
-async def asked_now(approver: Approver, question: Question, parking: Waits | None) -> Verdict | None:
+async def asked_now(approver: Approver, question: Question, parking: Parking | None) -> Verdict | None:
     """Asks the user, of whose answer a run that can be parked hears; returns None where none has come in time."""
     if parking is not None:
         parking.waits(question)

@@ -13,6 +13,7 @@ import mcp_types as types
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.base.offload.pool import Apart
+from cellblock.base.offload.raw import Splices
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
 from cellblock.serve.intake import NotTaken, take
@@ -37,12 +38,13 @@ class Memory:
 
     Args:
         total: Bytes for all together.
+
+    Attributes:
         share: Bytes for one principal.
     """
 
-    def __init__(self, total: int, share: int) -> None:
-        self.total = total
-        self.share = share
+    def __init__(self, total: int) -> None:
+        self.total = self.share = total
         self.of_client = max(1, total // CLIENT_PART)
         self.held = 0
         self._held_by: Counter[str] = Counter()
@@ -168,3 +170,49 @@ def _giving(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return replay
+
+
+PIECE_BYTES: Final = 256 * 1024
+"""Bounds the bytes of one write of an answer: the loop goes on between two."""
+
+
+class Spliced:
+    """Puts large results into the responses behind it."""
+
+    def __init__(self, app: ASGIApp, splices: Splices) -> None:
+        self.app, self.splices = app, splices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun: Message | None = None
+
+        async def spliced(message: Message) -> None:
+            """Sends a response with its large results put in. Each event, and each whole body, comes in one piece."""
+            nonlocal begun
+            if message["type"] == "http.response.start" and any(
+                name.lower() == b"content-length" for name, _ in message["headers"]
+            ):
+                # Its length is known with its body.
+                begun = message
+                return
+            if message["type"] != "http.response.body":
+                await send(message)
+                return
+            pieces = self.splices.spliced(message.get("body", b""))
+            if begun is not None:
+                await send(_with_length(begun, sum(map(len, pieces))) if len(pieces) > 1 else begun)
+                begun = None
+            if len(pieces) == 1:
+                await send(message)
+                return
+            for piece in pieces:
+                for start in range(0, len(piece), PIECE_BYTES):
+                    chunk = piece[start : start + PIECE_BYTES]
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({**message, "body": b""})
+
+        await self.app(scope, receive, spliced)
+
+
+def _with_length(start: Message, length: int) -> Message:
+    headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+    return {**start, "headers": [*headers, (b"content-length", str(length).encode())]}

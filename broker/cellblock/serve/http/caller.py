@@ -8,9 +8,8 @@ from typing import Final, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from cellblock.base.settings.policy import NAMED
 from cellblock.serve.http.refusal import NO_TOKEN, Refused, header
 from cellblock.serve.http.token import SUBJECT
 
@@ -112,26 +111,3 @@ class Authenticator:
             if access is not None:
                 return access
         raise Refused(401, {"www-authenticate": self._challenge}, NO_TOKEN)
-
-
-class Authenticated:
-    """Lets callers with a token pass."""
-
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
-        self.app, self.authenticator = app, authenticator
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.authenticator.authenticate(scope)
-        await self.app(scope, receive, send)
-
-
-class NoNamedTokens:
-    """Refuses the holders of named tokens: what is behind shows the runs of all."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if Caller.known(scope).principal.startswith(NAMED):
-            raise Refused(403)
-        await self.app(scope, receive, send)

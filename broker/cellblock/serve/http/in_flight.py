@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final, cast
 
@@ -33,8 +34,6 @@ FAREWELL_SECONDS: Final = 2.0
 
 class Exchange:
     """Follows one HTTP request from its admission to the end of its response."""
-
-    __slots__ = ("_cancel", "_ended", "owner")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
@@ -102,6 +101,10 @@ class InFlight:
         if self.draining:
             raise busy(503, RETRY_SECONDS)
 
+    async def nothing_new(self, _: Scope) -> None:
+        """Refuses all while the daemon drains (a guard)."""
+        self.check_open()
+
     def await_no_longer(self, exchange: Exchange) -> None:
         """Leaves out of draining an exchange that is over, or lasts for as long as its client likes."""
         self._exchanges.discard(exchange)
@@ -141,7 +144,12 @@ class InFlight:
             Whether all ended by itself.
         """
         self.draining = True
-        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(other_work), hurried.wait())]
+
+        async def quiet() -> None:
+            others = () if other_work is None else (other_work(),)
+            await asyncio.gather(self._quiet.wait(), *others)
+
+        ends = [asyncio.create_task(quiet()), asyncio.create_task(hurried.wait())]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
             is_quiet = ends[0].done()
@@ -159,17 +167,6 @@ class InFlight:
         # For what has just been ended, and for a session's request that has come since the rest was over.
         await self._quiet_soon()
         return is_quiet
-
-    async def _quiet_with(self, other_work: Callable[[], Awaitable[object]] | None) -> None:
-        """Waits until no request is in flight, and other work is done."""
-        other = None if other_work is None else asyncio.ensure_future(other_work())
-        try:
-            await self._quiet.wait()
-            if other is not None:
-                await other
-        finally:
-            if other is not None:
-                other.cancel()
 
     async def _quiet_soon(self) -> None:
         async with at_most(FAREWELL_SECONDS):
@@ -197,12 +194,34 @@ class Drained:
             await self.app(scope, receive, send)
 
 
-class NothingNew:
-    """Refuses all while the daemon drains."""
+class Activity:
+    """Knows for how long nobody has asked for anything, or has a stream open."""
 
-    def __init__(self, app: ASGIApp, in_flight: InFlight) -> None:
-        self.app, self.in_flight = app, in_flight
+    def __init__(self) -> None:
+        self._open = 0
+        self._seen_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self._open else time.monotonic() - self._seen_at
+
+    def begin(self) -> None:
+        self._open += 1
+
+    def end(self) -> None:
+        self._open -= 1
+        self._seen_at = time.monotonic()
+
+
+class Seen:
+    """Notes requests as activity."""
+
+    def __init__(self, app: ASGIApp, activity: Activity) -> None:
+        self.app, self.activity = app, activity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.in_flight.check_open()
-        await self.app(scope, receive, send)
+        self.activity.begin()
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.activity.end()

@@ -8,6 +8,7 @@ a person takes the token, or the cookie and the login's key.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -19,24 +20,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.observe import DashboardSettings
+from cellblock.base.settings.http import OAuthSettings
+from cellblock.base.settings.observe import Dashboard
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
+from cellblock.serve.http.guards import Guard
+from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
 from cellblock.serve.http.logins import CODE_SECONDS, Logins
-from cellblock.serve.http.page_parts import HEADERS, json_page, page_of, text_page
-from cellblock.serve.http.parked_pages import MAX_BODY_BYTES, ParkedPages
+from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
+from cellblock.serve.http.waiting_runs import MAX_BODY_BYTES, NotAnswered, WaitingRuns
 
 if TYPE_CHECKING:
-    from cellblock.record.keeper import Keeper
+    from cellblock.record.kept import Keeper
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -65,20 +69,35 @@ STATE_SECONDS: Final = 0.25
 
 SIGN_IN: Final = "Run `cellblock dashboard` on the daemon's machine, and open the URL that it prints.\n"
 
+NO_STORE: Final = {"cache-control": "no-store"}
+
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
 
 class KeptRuns:
     """Shows the runs that are kept after their end as the dashboard shows all others, without secrets.
 
     Args:
         keeper: Has the runs.
-        settings: Says whether logs and scripts are shown.
+        shows: Says whether logs and scripts are shown.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
     """
 
     def __init__(
-        self, keeper: Keeper, settings: DashboardSettings, redacting: Callable[[], Callable[[Any], Any]]
+        self, keeper: Keeper, shows: Dashboard, redacting: Callable[[], Callable[[Any], Any]]
     ) -> None:
-        self._keeper, self._settings, self._redacting = keeper, settings, redacting
+        self._keeper, self._shows, self._redacting = keeper, shows, redacting
         self.recent = keeper.recent
 
     async def run(self, run_id: str) -> dict[str, Any] | None:
@@ -86,9 +105,9 @@ class KeptRuns:
         run = await self._keeper.run(run_id)
         if run is None:
             return None
-        if not self._settings.logs:
+        if self._shows not in ("logs", "scripts"):
             run["logs"] = []
-        if not self._settings.show_scripts:
+        if self._shows != "scripts":
             run.pop("script", None)
         return self._redacting()(run)
 
@@ -113,24 +132,19 @@ class Servers:
         return next((row for row in self._facts.upstreams() if row["name"] == name), None)
 
 
-class SignedIn:
+def signed_in(logins: Logins, authenticator: Authenticator) -> Guard:
     """Lets a browser that has logged in pass, or a caller with a token; notes who of them may decide."""
 
-    def __init__(self, app: ASGIApp, logins: Logins, authenticator: Authenticator) -> None:
-        self.app, self.logins, self.authenticator = app, logins, authenticator
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cookies, has_token = header(scope, b"cookie") or b"", header(scope, b"authorization") is not None
-        by = self.logins.keyed(cookies, header(scope, KEY_HEADER) or b"")
-        if self.logins.knows(cookies) and not has_token:
+    async def guard(scope: Scope) -> None:
+        cookies = header(scope, b"cookie") or b""
+        by = logins.keyed(cookies, header(scope, KEY_HEADER) or b"")
+        if logins.knows(cookies) and header(scope, b"authorization") is None:
             caller_with(None, scope).put(scope)
-        elif scope["path"] == DASHBOARD_PATH and not has_token and self.authenticator.verifier is not None:
-            await text_page(HTTPStatus.UNAUTHORIZED, SIGN_IN)(scope, receive, send)
-            return
-        elif (await self.authenticator.authenticate(scope)).principal == SUBJECT:
+        elif (await authenticator.authenticate(scope)).principal == SUBJECT:
             by = SUBJECT
         scope[_DECIDER] = by
-        await self.app(scope, receive, send)
+
+    return guard
 
 
 @dataclass(frozen=True)
@@ -157,7 +171,6 @@ class Pages:
 
     Args:
         view: What the dashboard shows; None where there is none.
-        metrics: None where there are none.
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
         servers: For `cellblock restart`; None where nobody may.
@@ -169,13 +182,13 @@ class Pages:
     def __init__(
         self,
         view: View | None,
-        metrics: Metrics | None,
+        metrics: Metrics,
         *,
         open_metrics: bool = False,
         secure: bool = False,
         servers: Servers | None = None,
         kept: KeptRuns | None = None,
-        parked: ParkedPages | None = None,
+        parked: WaitingRuns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._servers = servers
@@ -194,10 +207,8 @@ class Pages:
 
     def routes(self, guards: Guards) -> list[Route]:
         """Returns the paths that are there, each behind its guards."""
-        found: list[Route] = []
-        if self._metrics is not None:
-            guard = guards.open if self._open_metrics else guards.token
-            found.append(Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard))
+        guard = guards.open if self._open_metrics else guards.token
+        found = [Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard)]
         if self._servers is not None:
             page = partial(_server_page, self._servers)
             found.append(
@@ -285,13 +296,68 @@ async def _server_page(servers: Servers, request: Request) -> Response:
     return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 
 
-async def _parked_page(parked: ParkedPages, request: Request) -> Response:
-    return await parked.listed(request.scope[_DECIDER])
+async def _parked_page(parked: WaitingRuns, request: Request) -> Response:
+    return json_page(await parked.listed(request.scope[_DECIDER]))
 
 
-async def _decide(parked: ParkedPages, request: Request) -> Response:
+async def _decide(parked: WaitingRuns, request: Request) -> Response:
     if (by := request.scope[_DECIDER]) is None:
         # The cookie alone, or a daemon without tokens.
         raise Refused(HTTPStatus.FORBIDDEN)
     body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, DECISION_SECONDS)
-    return await parked.decided(request.path_params["what"], by, body)
+    try:
+        return json_page(await parked.decided(request.path_params["what"], by, body))
+    except NotAnswered as error:
+        return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
+
+
+def page_of(body: bytes | str, kind: str, status: int = HTTPStatus.OK) -> Response:
+    """Makes an answer of this content type."""
+    return Response(body, status, {**HEADERS, "content-type": kind})
+
+
+def json_page(value: Any) -> Response:
+    """Makes an answer of JSON."""
+    # Lone surrogates can come in a script's log; they have no UTF-8, but they have a JSON escape.
+    return page_of(json.dumps(value), "application/json")
+
+
+def text_page(status: int, body: bytes | str) -> Response:
+    """Makes an answer of plain text."""
+    return page_of(body, "text/plain; charset=utf-8", status)
+
+
+def public_routes(
+    in_flight: InFlight,
+    ready: Callable[[bool], bool],
+    trouble: Callable[[], str | None],
+    oauth: OAuthSettings | None,
+    guard: list[Middleware],
+) -> list[Route]:
+    """Returns the public pages.
+
+    Args:
+        in_flight: Knows whether the daemon is stopping.
+        ready: Whether scripts can run; given whether requests are being answered, which take workers.
+        trouble: Says what is wrong with what several brokers share.
+        oauth: The authorization server, if there is one.
+        guard: Stands in front.
+    """
+
+    async def live(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=NO_STORE)
+
+    async def is_ready(_: Request) -> Response:
+        wrong = trouble()
+        if in_flight.draining or not ready(in_flight.busy):
+            said = "" if wrong is None else f"not ready: {wrong}\n"
+            return PlainTextResponse(said, 503, {**NO_STORE, "retry-after": str(RETRY_SECONDS)})
+        return PlainTextResponse("ok\n" if wrong is None else f"ok, but {wrong}\n", headers=NO_STORE)
+
+    async def metadata(_: Request) -> Response:
+        return JSONResponse(None if oauth is None else resource_metadata(oauth), headers=NO_STORE)
+
+    paths = {"/livez": live, "/readyz": is_ready}
+    if oauth is not None:
+        paths[metadata_path(oauth.audience)] = metadata
+    return [Route(path, page, middleware=guard) for path, page in paths.items()]

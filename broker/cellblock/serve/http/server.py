@@ -13,8 +13,9 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import mcp_types as types
 import uvicorn
@@ -32,37 +33,39 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.http import HttpSettings
 from cellblock.base.settings.sections import MIB
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import at_most, beside, end_tasks
 from cellblock.serve.client import Context
-from cellblock.serve.http.activity import Activity, Seen
-from cellblock.serve.http.address import MCP_PATH, Address, config_mark
-from cellblock.serve.http.bodies import Memory, WholeBody
-from cellblock.serve.http.caller import Authenticated, Authenticator, NoNamedTokens
-from cellblock.serve.http.certificate import check_certificate
-from cellblock.serve.http.connection import connections_bounded_by
-from cellblock.serve.http.connections import ConnectionLimit, Connections
-from cellblock.serve.http.in_flight import Drained, Exchange, InFlight, NothingNew, owner_of
+from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
+from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
+from cellblock.serve.http.caller import Authenticator
+from cellblock.serve.http.connections import BoundedConnection, Connections
+from cellblock.serve.http.guards import (
+    Guarded,
+    mcp_methods,
+    no_named_tokens,
+    one_length,
+    own_site,
+    trusted_hosts,
+    trusted_origins,
+)
+from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.logins import Logins
-from cellblock.serve.http.methods import McpMethods
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
-from cellblock.serve.http.pages import Guards, Pages, SignedIn
-from cellblock.serve.http.public import public_routes
-from cellblock.serve.http.rates import RateLimit, Rates
+from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
+from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
-from cellblock.serve.http.spliced import Spliced
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
-from cellblock.serve.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
+from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.outputs.kept_outputs import keeping
 from cellblock.serve.service import RunService
 from cellblock.serve.stdio.socket_front import SocketFront
 
 logger = logging.getLogger("cellblock.serve")
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Bounds the request line and all headers that come in several pieces, one of which has 256 KiB at most; tokens of
+"""Bounds the request line and all headers, but for the last piece of them, which has 16 KiB at most; tokens of
 authorization servers take a few KiB."""
 
 MAX_BODY_BYTES: Final = 8 * MIB
@@ -170,19 +173,16 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._shared = settings.oauth is not None
+        self._shared = False
         most = settings.max_sessions
-        self._max_connections = max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most)
-        self._max_held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most)
-        self._connections = Connections(self._max_connections, self._max_connections)
-        self._sessions = Sessions(most, most, SESSION_IDLE_SECONDS)
-        self._memory = Memory(self._max_held_bytes, self._max_held_bytes)
-        rate = settings.requests_per_second
-        self._rates = Rates(rate, max(1, round(rate * BURST_SECONDS)))
+        self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
+        self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
+        self._memory = Memory(max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most))
         self._activity, self._in_flight = Activity(), InFlight()
         # Not idle before it serves.
         self._activity.begin()
-        self._set_shares()
+        if settings.oauth is not None:
+            self._share()
         self._socket = address.bind()
         try:
             if sys.platform == "linux":
@@ -247,11 +247,11 @@ class HttpFrontend:
         *,
         version: str,
         ready: Callable[[bool], bool],
-        trouble: Callable[[], str | None] = lambda: None,
-        on_serving: Callable[[], None] = lambda: None,
-        pages: Pages | None = None,
-        broker: str = "",
-    ) -> bool:
+        trouble: Callable[[], str | None],
+        on_serving: Callable[[], None],
+        pages: Pages,
+        broker: str,
+    ) -> None:
         """Serves until `stop`, then drains.
 
         Args:
@@ -262,9 +262,6 @@ class HttpFrontend:
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
-
-        Returns:
-            Whether all that was in flight ended by itself.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -301,7 +298,7 @@ class HttpFrontend:
             async with self._socket_front(server, service, version, pages):
                 self._activity.end()
                 with cancellations_unsaid():
-                    return await self._until_drained(server.open(kept), service, manager, web)
+                    await self._until_drained(server.open(kept), service, manager, web)
 
     async def _until_drained(
         self,
@@ -309,11 +306,10 @@ class HttpFrontend:
         service: RunService,
         manager: StreamableHTTPSessionManager,
         web: _Server,
-    ) -> bool:
+    ) -> None:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
-        fresh = asyncio.create_task(self._keep_keys_fresh())
         try:
-            async with manager.run():
+            async with beside(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
                 stopping = asyncio.create_task(self._stopping.wait())
                 try:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -334,15 +330,15 @@ class HttpFrontend:
             await serving
         finally:
             web.should_exit = web.force_exit = True
-            await end_tasks(serving, fresh)
-            await _cancelled(web.server_state.tasks)
+            await end_tasks(serving)
+            async with at_most(CLOSE_SECONDS):
+                await end_tasks(*web.server_state.tasks)
             self._socket.close()
-        return drained
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _socket_front(
-        self, server: FrontServer, service: RunService, version: str, pages: Pages | None
+        self, server: FrontServer, service: RunService, version: str, pages: Pages
     ) -> contextlib.AbstractAsyncContextManager[object]:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
@@ -361,7 +357,7 @@ class HttpFrontend:
             most=self._settings.max_sessions,
             version=version,
             config=config_mark(self._options.config),
-            not_started=dict if pages is None else pages.not_started,
+            not_started=pages.not_started,
         )
 
     def _make_verifier(self) -> TokenVerifier | None:
@@ -376,17 +372,11 @@ class HttpFrontend:
             await self._verifier.keys.keep_fresh()
 
     def _share(self) -> None:
-        """Lets one principal have its share alone, now that there are several."""
+        """Leaves one principal half of each, now that there may be several, so that others have the rest."""
         if not self._shared:
             self._shared = True
-            self._set_shares()
-
-    def _set_shares(self) -> None:
-        """Gives one principal half where there may be several, so that others have the rest."""
-        part = 2 if self._shared else 1
-        self._connections.share = max(1, self._max_connections // part)
-        self._sessions.share = max(1, self._settings.max_sessions // part)
-        self._memory.share = max(1, self._max_held_bytes // part)
+            for bounded in (self._connections, self._sessions, self._memory):
+                bounded.share = max(1, bounded.share // 2)
 
     def _app(
         self,
@@ -396,45 +386,37 @@ class HttpFrontend:
         broker: str,
         ready: Callable[[bool], bool],
         trouble: Callable[[], str | None],
-        pages: Pages | None,
+        pages: Pages,
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         oauth = self._settings.oauth
         counts = service.counts if service.store.is_shared else None
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
-        authenticated = Middleware(Authenticated, authenticator)
-        connections = Middleware(ConnectionLimit, self._connections)
-        rates = Middleware(RateLimit, self._rates, counts)
+        known, connections = authenticator.authenticate, self._connections.check
+        rate = self._settings.requests_per_second
+        rates = RateLimit(rate, max(1, round(rate * BURST_SECONDS)), counts).check
         seen = Middleware(Seen, self._activity)
 
         def browser(logins: Logins) -> list[Middleware]:
-            signed_in = Middleware(SignedIn, logins, authenticator)
-            return [own_site, signed_in, Middleware(NoNamedTokens), connections, rates, seen]
+            one = signed_in(logins, authenticator)
+            return [Middleware(Guarded, own_site, one, no_named_tokens, connections, rates), seen]
 
-        own_site = Middleware(OwnSite)
         guards = Guards(
-            open=[own_site, rates],
-            token=[own_site, authenticated, connections, rates],
-            owner=[own_site, authenticated, Middleware(NoNamedTokens), connections, rates, seen],
+            open=[Middleware(Guarded, own_site, rates)],
+            token=[Middleware(Guarded, own_site, known, connections, rates)],
+            owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
             browser=browser,
-            decision=[Middleware(NothingNew, self._in_flight)],
+            decision=[Middleware(Guarded, self._in_flight.nothing_new)],
         )
         # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
         # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
         mcp_guards = [
-            authenticated,
+            Middleware(Guarded, known),
             seen,
-            Middleware(McpMethods, config_mark(self._options.config), self._in_flight),
-            connections,
+            Middleware(Guarded, mcp_methods(config_mark(self._options.config), self._in_flight), connections),
             Middleware(SessionLimit, self._sessions),
-            rates,
-            Middleware(
-                WholeBody,
-                MAX_BODY_BYTES,
-                BODY_SECONDS,
-                self._memory,
-                service.apart,
-            ),
+            Middleware(Guarded, rates),
+            Middleware(WholeBody, MAX_BODY_BYTES, BODY_SECONDS, self._memory, service.apart),
             Middleware(Drained, self._in_flight),
             *([Middleware(SessionNames, broker)] if broker else []),
             Middleware(Spliced, splices),
@@ -442,26 +424,25 @@ class HttpFrontend:
         return Router(
             [
                 Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
-                *public_routes(self._in_flight, ready, trouble, oauth, [rates]),
-                *(pages.routes(guards) if pages is not None else ()),
+                *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
+                *pages.routes(guards),
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.
-            default=Authenticated(_not_found, authenticator),
+            default=Guarded(_not_found, known),
             # What can be read in two ways goes before anything is believed, and a hostile page before any answer.
             middleware=[
                 Middleware(Refusals),
-                Middleware(OneLength),
-                Middleware(TrustedHosts, self._hosts),
-                Middleware(TrustedOrigins, self._origins),
+                Middleware(Guarded, one_length, trusted_hosts(self._hosts), trusted_origins(self._origins)),
             ],
         )
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options
+        connection: Any = partial(BoundedConnection, self._connections, HEADER_SECONDS)
         config = uvicorn.Config(
             app,
-            http=connections_bounded_by(HEADER_SECONDS, self._connections),
+            http=connection,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",
@@ -503,12 +484,3 @@ def cancellations_unsaid() -> Generator[None]:
         yield
     finally:
         log.removeFilter(is_said)
-
-
-async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancels requests that are still being answered."""
-    left = set(tasks)
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=CLOSE_SECONDS)

@@ -1,17 +1,23 @@
-"""Waiting_runs shows the runs of a broker that wait for a person, without the configuration's secrets, and takes what
-the person says."""
+"""Shows the runs of a broker that wait for a person, without the configuration's secrets, and takes what the person
+says.
+
+The names in an answer and its inputs come from scripts and servers: whoever shows them shows text.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
-from cellblock.base.visible_text import spelled_out
+from cellblock.base.terminal import spelled_out
 from cellblock.run.events import Decision, RunEvents
+from cellblock.serve.http.refusal import Refused
 from cellblock.tools.schemas.replies import WrongAnswer
 
 if TYPE_CHECKING:
@@ -26,8 +32,15 @@ MAX_FIELDS: Final = 50
 MAX_SHOWN: Final = 100
 """Bounds the runs that the page lists."""
 
-Redacted = Callable[[Any], Any]
+MAX_BODY_BYTES: Final = 16 * 1024
+"""Bounds what is read of a decision: 1,000 numbers fit, or what a person types into a form."""
 
+ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
+"""Maps the last words of paths to the answer that they give to each call."""
+
+CANCEL: Final = "cancel"
+
+Redacted = Callable[[Any], Any]
 
 Form = dict[str, Any]
 """Holds the fields of a form with which a server asks."""
@@ -48,10 +61,68 @@ class WaitingRuns:
         runs: The parked runs.
         events: Hears of each decision.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
+        shows_inputs: Whether inputs are shown to those who may not decide.
     """
 
-    def __init__(self, runs: ParkedRuns, events: RunEvents, redacting: Callable[[], Redacted]) -> None:
+    def __init__(
+        self,
+        runs: ParkedRuns,
+        events: RunEvents,
+        redacting: Callable[[], Redacted],
+        *,
+        shows_inputs: bool = False,
+    ) -> None:
         self._runs, self._events, self._redacting = runs, events, redacting
+        self._shows_inputs = shows_inputs
+
+    async def listed(self, by: str | None) -> dict[str, Any]:
+        """Lists the parked runs for a page.
+
+        Args:
+            by: Who may decide, and so sees all that there is to decide; None: somebody who only looks.
+        """
+        decides = by is not None
+        try:
+            runs = await self.waiting(inputs=self._shows_inputs or decides)
+        except StoreError as error:
+            return {"runs": [], "decides": decides, "error": str(error)}
+        return {"runs": runs, "decides": decides}
+
+    async def decided(self, path: str, by: str | None, body: bytes) -> dict[str, Any]:
+        """Passes on what a person decides about a parked run, and says what it has done.
+
+        Args:
+            path: The run and the decision, as `ID/approve`.
+            by: As for `listed`.
+            body: JSON; `calls` has the names of the questions, without it all that wait are meant; `form` what is
+                filled in where a server asks.
+
+        Raises:
+            Refused: It is malformed, not this person's to take, or of no run that waits so.
+            NotAnswered: It does not answer what a server asks.
+        """
+        run_id, _, word = path.partition("/")
+        if by is None:
+            raise Refused(HTTPStatus.FORBIDDEN)
+        if not run_id or (word not in ANSWERS and word != CANCEL):
+            raise Refused(HTTPStatus.NOT_FOUND)
+        calls, form = _decision_in(body)
+        if word == CANCEL and (calls is not None or form is not None):
+            # It would end the other calls as well.
+            raise Refused(HTTPStatus.BAD_REQUEST)
+        try:
+            if word == CANCEL:
+                done = {"id": run_id} if await self.cancel(run_id, by) else None
+            else:
+                done = await self.answer(run_id, ANSWERS[word], calls, by, form)
+        except NotAsked:
+            raise Refused(HTTPStatus.CONFLICT) from None
+        except StoreError as error:
+            logger.warning("a parked run cannot be reached: %s", error)
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
+        if done is None:
+            raise Refused(HTTPStatus.NOT_FOUND)
+        return done
 
     async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
         """Returns the newest of all clients; `inputs` says whether with what is to be sent. Raises StoreError."""
@@ -178,3 +249,24 @@ def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
     except (ValueError, RecursionError):
         pass
     return {"input": spelled_out(text), "whole": True}
+
+
+def _decision_in(body: bytes) -> tuple[list[QuestionId] | None, Form | None]:
+    """Returns the questions that a decision names, and the form that is filled in; None where it has none. Raises
+    Refused."""
+    try:
+        given: Any = json.loads(body) if body.strip() else {}
+        if not is_object(given) or not given.keys() <= {"calls", "form"}:
+            raise ValueError("no object with calls")
+        form: Any = given.get("form")
+        if form is not None and not is_object(form):
+            raise ValueError("a form is an object")
+        if "calls" not in given:
+            return None, form
+        calls: Any = given["calls"]
+        # A number is a call that waits to be allowed.
+        if not is_array(calls) or not calls or any(type(name) not in (int, str) for name in calls):
+            raise ValueError("calls are no list of names")
+        return [QuestionId.parse(str(name)) for name in calls], form
+    except (ValueError, RecursionError):
+        raise Refused(HTTPStatus.BAD_REQUEST) from None

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
-from cellblock.base.visible_text import spelled_out
+from cellblock.base.terminal import spelled_out
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.questions import key_of
 from cellblock.serve.mcp.requests_back import Ask

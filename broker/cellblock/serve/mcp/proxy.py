@@ -12,8 +12,8 @@ import asyncio
 import json
 import logging
 import secrets
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -28,24 +28,20 @@ from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCa
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.raw import Splices
 from cellblock.run.caller import Caller
 from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.unwrap import unwrap
-from cellblock.serve.client import Context, OwnerOf
-from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.client import Context
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
-from cellblock.serve.mcp.live import LiveRun
+from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
 from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
 from cellblock.serve.mcp.resource_updates import ResourceUpdates
-from cellblock.serve.mcp.run_tool import RunTool, caller_of, told
-from cellblock.serve.mcp.use import UseLog
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.run_output import tokens_for
-from cellblock.serve.service import RunService
+from cellblock.serve.mcp.run_tool import caller_of, states_of, told
+from cellblock.serve.run_output import tokens_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
@@ -59,9 +55,6 @@ logger = logging.getLogger("cellblock.serve")
 MAX_CLIENTS: Final = 1_024
 """Bounds the connections whose budgets are counted; of the one that has called least lately they begin anew."""
 
-MAX_SAID: Final = 200
-"""Reports and log messages that wait for a client that reads slowly; the oldest is dropped."""
-
 KEPT_LISTS: Final = 16
 """Bounds the catalogs whose names are kept."""
 
@@ -71,54 +64,13 @@ _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 Paged = types.PaginatedRequestParams | None
 
 
-class LiveCall(LiveRun):
-    """Tells a client what the server says during its one call, as it comes: progress, and log messages.
-
-    Args:
-        level: Of log messages; None for none.
-        wants_progress: Whether the client has asked for progress.
-    """
-
-    what = "call"
-
-    def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
-        super().__init__(level, 0)
-        self.wants_progress = wants_progress
-        self._said: deque[Callable[[Context], Awaitable[None]]] = deque(maxlen=MAX_SAID)
-
-    def call_progress(
-        self, server: str, tool: str, progress: float, total: float | None, message: str | None
-    ) -> None:
-        """Passes a report of a call's progress on."""
-        self._say(lambda context: context.session.report_progress(progress, total, message))
-
-    def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Passes a message on, if the client wants those of its level."""
-        if self.wants(params.level):
-            message = types.LoggingMessageNotification(params=params)
-            self._say(lambda context: context.session.send_notification(message, context.request_id))
-
-    def _say(self, what: Callable[[Context], Awaitable[None]]) -> None:
-        self._said.append(what)
-        self._wake.set()
-
-    async def _tell_until_over(self, context: Context) -> None:
-        while True:
-            while self._said:
-                await self._said.popleft()(context)
-            if self._over:
-                return
-            self._wake.clear()
-            await self._wake.wait()
-
-
-class _Calls(RunTool):
+class _Calls:
     """Carries calls of tools to the broker, as `RunTool` those of `codemode.run`."""
 
-    def __init__(self, service: RunService, owner_of: OwnerOf, find: Callable[[str, str], Published]) -> None:
-        super().__init__(service, owner_of)
-        self._find = find
-        self._held = HeldCalls(self._states)
+    def __init__(self, front: Front, find: Callable[[str, str], Published]) -> None:
+        self._front, self._service, self._find = front, front.service, find
+        self.levels: Final = LogLevels(front.owner_of)
+        self._held = HeldCalls(states_of(front.service))
         self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Any:
@@ -128,11 +80,11 @@ class _Calls(RunTool):
             ScriptError: It was refused, or has failed.
             MCPError: The client came back for a call that is no more.
         """
-        owner = self._owner_of(context)
+        owner = self._front.owner_of(context)
         if params.request_state is not None and in_rounds(context):
             held = await self._held.back(params, owner.principal)
             return await told(held.live, context, self._held.outcome(held))
-        live = self._live(context, owner.client)
+        live = self._live(context)
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
             held.begin(self._made(params, caller_of(context, owner, live, held.ask)))
@@ -148,8 +100,8 @@ class _Calls(RunTool):
         Raises:
             ScriptError: It was refused, or has failed.
         """
-        owner = self._owner_of(context)
-        live = self._live(context, owner.client)
+        owner = self._front.owner_of(context)
+        live = self._live(context)
         requester = ClientOfRun(context, by_requests(context), live)
         caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
         work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
@@ -164,42 +116,29 @@ class _Calls(RunTool):
         used = self._used[client] = self._used.get(client, Counter())
         return used
 
-    def _live(self, context: Context, client: str) -> LiveRun | None:
-        wants_progress = "progress_token" in (context.meta or {})
-        level = self._levels.level_for(context, client)
+    def _live(self, context: Context) -> LiveCall | None:
+        level, with_progress = self.levels.level_for(context), wants_progress(context)
         if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             # Before 2026-07-28, who has said nothing may be sent everything.
             level = "debug"
-        if level is None and not wants_progress:
+        if level is None and not with_progress:
             return None
-        return LiveCall(level, wants_progress=wants_progress)
+        return LiveCall(level, wants_progress=with_progress)
 
 
 class Proxy:
-    """Answers the requests of clients, but for those that greet; see `Surface` for the arguments."""
+    """Answers the requests of clients, but for those that greet; in the place of `Surface`."""
 
-    def __init__(
-        self,
-        service: RunService,
-        granted: Granted,
-        uses: UseLog,
-        *,
-        owner_of: OwnerOf,
-        splices: Splices | None,
-        kept: KeptOutputs | None,
-    ) -> None:
-        self._service = service
-        self._granted = granted
-        self._owner_of = owner_of
-        self._splices = splices
+    def __init__(self, front: Front) -> None:
+        self._front, self._service = front, front.service
         self._tools = KeptByIdentity[Catalog, dict[str, Published]](
             partial(published, plain=True), KEPT_LISTS
         ).get_or_make
         self._promised: set[str] = set()
-        self._calls = _Calls(service, owner_of, self._found)
-        self.set_level: Final = self._calls.set_level
-        resources = ProxiedResources(service, granted, owner_of, self._asked)
-        self._updates = ResourceUpdates(service, granted, owner_of, resources)
+        self._calls = _Calls(front, self._found)
+        self.set_level: Final = self._calls.levels.set
+        resources = ProxiedResources(front, self._asked)
+        self._updates = ResourceUpdates(front, resources)
         self.list_resources: Final = resources.list_resources
         self.templates: Final = resources.templates
         self.read_resource: Final = resources.read_resource
@@ -208,13 +147,13 @@ class Proxy:
         self.complete: Final = resources.complete
         self.subscribe: Final = self._updates.subscribe
         self.unsubscribe: Final = self._updates.unsubscribe
-        self.changes: Final = ListChanges(service, granted, owner_of, None, resources.lists)
+        self.changes: Final = ListChanges(front, resources.lists)
         self.greeted: Final = self.changes.greeted
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
         await self._service.about_to_answer()
-        catalog = self._granted.known_catalog(context)
+        catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
         for one in self._tools(catalog).values():
             definition = mcp_definition(one, self._service.output_of, self._service.observed_of)
@@ -230,7 +169,7 @@ class Proxy:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Handles `tools/call`."""
         await self._service.about_to_answer()
-        one = self._found(params.name, self._owner_of(context).principal)
+        one = self._found(params.name, self._front.principal_of(context))
         try:
             result: Any = await self._calls.call(context, params)
         except (ScriptError, CellblockError) as error:
@@ -274,7 +213,7 @@ class Proxy:
 
     def _found(self, name: str, principal: str) -> Published:
         """Returns the tool of this name, or the only one whose server calls it so. Raises MCPError."""
-        catalog = self._granted.known_catalog_of(principal)
+        catalog = self._front.known_catalog_of(principal)
         tools = self._tools(catalog)
         # By any of its names: a second server changes those that are listed, and clients keep their lists.
         known = tools.get(name) or published(catalog).get(name)
@@ -307,12 +246,12 @@ class Proxy:
             return result
         key = PASSED_ON[request.tool_name]
         large = bytes(fields_of(body).get(key, b"[]"))
-        if self._splices is None:
+        if self._front.splices is None:
             plain = await asyncio.to_thread(from_json, large)
             whole: type[types.Result] = result.__class__
             return whole.model_validate({key: plain}, by_name=False)
         try:
-            (token,) = tokens_for(self._splices, (large, b'"'))
+            (token,) = tokens_for(self._front.splices, (large, b'"'))
         except OverBudget:
             raise ToolCallError(
                 f"{server.server_id} has answered, and the result is too large to be sent now.",
@@ -334,7 +273,7 @@ class Proxy:
             )
         except PayloadError as error:
             return _failed(f"{tool.tool_name} gave a result that has no JSON form: {error}.")
-        if kind == "result" or self._splices is None:
+        if kind == "result" or self._front.splices is None:
             plain = await asyncio.to_thread(from_json, body)
             if kind == "result":
                 return _passed_on(plain, promised=one.name in self._promised)
@@ -350,7 +289,7 @@ class Proxy:
             is_whole = kind != "text" and body[:1] == b"{"
             texts.append((body if is_whole else b'{"result":%s}' % body, b'"'))
         try:
-            text, *whole = tokens_for(self._splices, *texts)
+            text, *whole = tokens_for(self._front.splices, *texts)
         except OverBudget:
             return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
         content = types.TextContent(text=text)

@@ -22,8 +22,8 @@ from cellblock.tools.schemas.keywords import (
 
 _Field = core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField
 
-MAX_INLINED_SCHEMAS: Final = 2_000
-"""Bounds the subschemas after inlining: definitions that use each other twice double at every step. Past it, all of
+MAX_INLINED: Final = 2_000
+"""Bounds the references that are inlined: definitions that use each other twice double at every step. Past it, all of
 them stay in `$defs`."""
 
 _PREFIX: Final = "#/$defs/"
@@ -133,50 +133,43 @@ def inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     if not definitions:
         return dict(schema)
     body = {key: value for key, value in schema.items() if key != "$defs"}
-    inliner = _Inliner(definitions)
-    if inliner.size(body) > MAX_INLINED_SCHEMAS:
-        inliner.kept = set(definitions)
-    whole = inliner.inlined(body)
-    name = _name_of(whole)
-    if name in definitions:
-        whole = {**inliner.inlined(definitions[name]), **_without_reference(whole)}
-    used = inliner.used(whole)
-    if used:
-        whole["$defs"] = {name: inliner.inlined(definitions[name]) for name in definitions if name in used}
-    return whole
+    try:
+        return _Inliner(definitions).whole(body)
+    except RecursionError:
+        return _Inliner(definitions, kept=set(definitions)).whole(body)
 
 
 class _Inliner:
-    def __init__(self, definitions: dict[str, Any]) -> None:
+    def __init__(self, definitions: dict[str, Any], kept: set[str] | None = None) -> None:
         self._definitions = definitions
         self._direct = {name: set(_references(body)) for name, body in definitions.items()}
-        self.kept = {name for name in definitions if name in self._reachable(self._direct[name])}
-        self._sizes: dict[str, int] = {}
+        self._kept = kept or {name for name in definitions if name in self._reachable(self._direct[name])}
+        self._left = MAX_INLINED
 
-    def size(self, schema: Any) -> int:
-        """Gives subschemas after inlining, counted without making them."""
-        total = 0
-        for part in _walk(schema):
-            total += 1
-            name = _name_of(part)
-            if name in self._definitions and name not in self.kept:
-                if name not in self._sizes:
-                    self._sizes[name] = self.size(self._definitions[name])
-                total += self._sizes[name]
-        return total
+    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Inlines a schema. Raises RecursionError: It would become too large."""
+        made = self.inlined(body)
+        name = _name_of(made)
+        if name in self._definitions:
+            made = {**self.inlined(self._definitions[name]), **_without_reference(made)}
+        used = self._reachable(set(_references(made))) & self._kept
+        if used:
+            made["$defs"] = {
+                name: self.inlined(self._definitions[name]) for name in self._definitions if name in used
+            }
+        return made
 
     def inlined(self, schema: Any) -> Any:
         if not is_object(schema):
             return schema
         name = _name_of(schema)
-        if name in self._definitions and name not in self.kept:
+        if name in self._definitions and name not in self._kept:
+            self._left -= 1
+            if self._left < 0:
+                raise RecursionError
             # Keywords beside a reference are a default or a description: they say more than the definition.
             return self.inlined({**self._definitions[name], **_without_reference(schema)})
         return _rebuilt(schema, self.inlined)
-
-    def used(self, schema: Any) -> set[str]:
-        """Returns the definitions that the inlined schema still needs."""
-        return self._reachable(set(_references(schema))) & self.kept
 
     def _reachable(self, names: set[str]) -> set[str]:
         found: set[str] = set()
@@ -204,19 +197,14 @@ def _rebuilt(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, 
     return made
 
 
-def _walk(schema: Any) -> Iterator[dict[str, Any]]:
-    """Gives the schema and all its subschemas."""
-    if is_object(schema):
-        yield schema
-        for _, _, part in subschemas(schema):
-            yield from _walk(part)
-
-
 def _references(schema: Any) -> Iterator[str]:
-    for part in _walk(schema):
-        name = _name_of(part)
+    """Gives the definitions that a schema and its subschemas name."""
+    if is_object(schema):
+        name = _name_of(schema)
         if name is not None:
             yield name
+        for _, _, part in subschemas(schema):
+            yield from _references(part)
 
 
 def _name_of(schema: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import time
@@ -14,9 +15,9 @@ from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.base.offload.light import containers_in, is_small
 from cellblock.base.offload.pool import OnBill
 from cellblock.base.offload.raw import RawJson
-from cellblock.base.secrets.safe_text import describe_exception, safe_traceback
+from cellblock.base.redaction import describe_exception, safe_traceback
+from cellblock.base.threads import DaemonThread, call_when_done
 from cellblock.tools.python.python_tools import PythonTool
-from cellblock.tools.python.tool_threads import AllBusy, StillRunning, ToolThreads
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -32,6 +33,77 @@ stood still meanwhile."""
 MAX_VALUES: Final = 100_000
 """Bounds the values in an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and
 bytes in texts next to nothing."""
+
+
+class AllBusy(Exception):
+    """Tells that all threads were busy for too long; the work was not started."""
+
+
+class StillRunning(Exception):
+    """Tells that work did not end in time; its thread goes on with it."""
+
+
+class ToolThreads:
+    """Runs blocking work beside the event loop.
+
+    Args:
+        maximum: Threads; a piece of work that nobody waits for any more holds its own until it ends.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._free = asyncio.Semaphore(maximum)
+        self._idle: list[DaemonThread] = []
+        self._closed = False
+        self.busy = 0
+        """Counts the threads that are at work."""
+
+    async def run(self, work: Callable[[], Any], bound: float) -> Any:
+        """Returns the result of `work()`, called in a thread with a copy of this context.
+
+        Raises:
+            AllBusy: `bound` seconds went by without a free thread, or none could be started.
+            StillRunning: They went by before the work ended.
+            BaseException: Whatever the work raised.
+        """
+        deadline = asyncio.get_running_loop().time() + bound
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._free.acquire()
+        except TimeoutError:
+            raise AllBusy(f"All {self._maximum} threads for tools are busy.") from None
+        thread = self._idle.pop() if self._idle else DaemonThread("cellblock-tool")
+        try:
+            future = thread.submit(contextvars.copy_context().run, work)
+        except RuntimeError:
+            self._free.release()
+            raise AllBusy("No thread can be started for a tool.") from None
+        self.busy += 1
+        is_done = asyncio.Event()
+
+        def ended() -> None:
+            is_done.set()
+            self.busy -= 1
+            self._free.release()
+            if self._closed:
+                thread.end()
+            else:
+                self._idle.append(thread)
+
+        # A tool that nobody waits for may end when the loop is closed.
+        call_when_done(future, ended)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await is_done.wait()
+        except TimeoutError:
+            raise StillRunning from None
+        return future.result()
+
+    def close(self) -> None:
+        """Ends the idle threads; one at work ends after it."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().end()
 
 
 class PythonCalls:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.safe_text import describe_exception
+from cellblock.base.redaction import describe_exception
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.tools.python.tool_mark import mark_of
 

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final, cast
 
 import mcp_types as types
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.offload.light import is_small
-from cellblock.base.secrets.safe_text import safe_text
-from cellblock.tools.python.result_pieces import MAX_UNCUT, Misfit, TooMany, misfit_of, pieces_of
-from cellblock.tools.schemas.boxing import BOX_FIELD, marked_field
+from cellblock.base.offload.light import is_small, weight_of
+from cellblock.base.redaction import safe_text
+from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
 
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+STEP_WEIGHT: Final = 20_000
+"""Bounds the values that are checked and dumped at a time where they can be cut: in some 10 ms."""
+
+SLICE: Final = 500
+"""Bounds the members of a list or dict that are taken at a time, where they are light."""
+
+MAX_CUTS: Final = 5
+"""Bounds the lists and dicts in each other that are cut: one that holds itself has no end."""
+
+Schema = dict[str, Any]
+
+_ANY: Final[Schema] = {"type": "any"}
+_ANY_KEYS: Final = (None, _ANY, {"type": "str"})
+_PLAIN: Final = frozenset({"type", "items_schema", "keys_schema", "values_schema", "metadata"})
+"""Names the keys of a list's or dict's schema that says nothing of it as a whole."""
 
 _Block = (
     types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
@@ -35,12 +52,9 @@ class ResultForm:
     def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
         self.schema = schema
         self.adapter = adapter
-        # Of the adapter itself: its own methods sort out arguments first, which takes as long as the work.
-        self._validate = adapter.validator.validate_python if adapter is not None else None
-        self._dump = (adapter or _ANY).serializer.to_python
-        self._pieces = pieces_of(adapter)
+        self._values = Values(_ANY if adapter is None else cast("Schema", adapter.core_schema))
         self._name = name
-        self._field = marked_field(schema)
+        self._field = boxed_field(schema) if schema is not None and BOX_KEY in schema else None
         self._validator = (
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
@@ -82,25 +96,11 @@ class ResultForm:
 
     def _dumped(self, value: Any, small: bool) -> Any:
         try:
-            if not small:
-                return self._pieces.dumped(value)
-            if self._validate is not None:
-                value = self._validate(value)
-            # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
-            return self._dump(value, mode="json", by_alias=True, warnings=False)
+            return self._values.whole(value) if small else self._values.dumped(value)
         except ValidationError as error:
-            raise self._unfit(misfit_of(error)) from None
+            raise self._unfit(_first_misfit(error)) from None
         except Misfit as error:
             raise self._unfit(error) from None
-        except TooMany:
-            raise ToolCallError(
-                f"{self._name} returned a {type(value).__name__} of over {MAX_UNCUT} values, which cannot be "
-                "checked in pieces.",
-                hint="Return list[…], dict[…], a TypedDict, a dataclass or a model, which are checked in pieces "
-                "where they have no validators of their own; or return less at a time.",
-                certainty=Certainty.COMPLETED,
-                summary="the result has too many values in one piece",
-            ) from None
         except Exception as error:  # noqa: BLE001 - pydantic and a type's own serialisers raise several kinds
             raise ToolCallError(
                 f"{self._name} returned a {type(value).__name__}, which has no JSON form: {safe_text(str(error))}",
@@ -119,6 +119,126 @@ class ResultForm:
             certainty=Certainty.COMPLETED,
             summary="the result does not fit the tool's output schema",
         )
+
+
+class Misfit(Exception):
+    """Tells that a value does not fit its type, and where; the text is pydantic's sentence."""
+
+    def __init__(self, place: tuple[int | str, ...], message: str) -> None:
+        super().__init__(message)
+        self.place = place
+        self.message = message
+
+
+class Values:
+    """Checks values of one type and gives their JSON data.
+
+    Native code holds the interpreter. So of long lists and dicts it gets some members at a time, and other threads have
+    their turn in between; any other value is one piece.
+
+    Args:
+        schema: Pydantic's core schema of the type.
+        definitions: What its references stand for.
+    """
+
+    def __init__(self, schema: Schema, definitions: Iterable[Schema] = ()) -> None:
+        if schema["type"] == "definitions":
+            definitions, schema = schema["definitions"], schema["schema"]
+        self._schema = schema
+        self._definitions = [*definitions]
+
+    def whole(self, value: Any) -> Any:
+        """Checks and dumps a value in one go. Raises whatever pydantic and a type's own serialisers raise."""
+        checked = self._validate(value)
+        # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
+        return self._dump(checked, mode="json", by_alias=True, warnings=False)
+
+    def dumped(self, value: Any, cuts: int = MAX_CUTS) -> Any:
+        """Checks and dumps a value of any size.
+
+        Raises:
+            Misfit: A part of it does not fit.
+            Exception: As `whole` does.
+        """
+        is_cut = cuts > 0 and not _is_light(value) and self._may_be_cut(value)
+        if not is_cut:
+            return self.whole(value)
+        return self._list(value, cuts - 1) if is_array(value) else self._dict(value, cuts - 1)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _validate(self) -> Any:
+        return SchemaValidator(self._complete).validate_python
+
+    @cached_property
+    def _dump(self) -> Any:
+        return SchemaSerializer(self._complete).to_python
+
+    @property
+    def _complete(self) -> Any:
+        if not self._definitions:
+            return self._schema
+        return {"type": "definitions", "schema": self._schema, "definitions": self._definitions}
+
+    @cached_property
+    def _members(self) -> Values:
+        if self._schema["type"] == "any":
+            return self
+        name = "items_schema" if self._schema["type"] == "list" else "values_schema"
+        return Values(self._schema.get(name, _ANY), self._definitions)
+
+    def _may_be_cut(self, value: object) -> bool:
+        kind, schema = type(value), self._schema
+        if kind not in (list, dict) or schema["type"] not in ("any", kind.__name__):
+            return False
+        if not _PLAIN.issuperset(schema) or schema.get("keys_schema") not in _ANY_KEYS:
+            return False
+        return kind is list or all(type(key) is str for key in cast("dict[object, object]", value))
+
+    def _list(self, value: list[Any], cuts: int) -> list[Any]:
+        dumped: list[Any] = []
+        for start in range(0, len(value), SLICE):
+            part = value[start : start + SLICE]
+            if not _is_light(part):
+                for place, item in enumerate(part, start):
+                    dumped.append(self._member(item, place, cuts))
+                continue
+            try:
+                dumped += self.whole(part)
+            except ValidationError as error:
+                found = _first_misfit(error)
+                raise Misfit((start + int(found.place[0]), *found.place[1:]), found.message) from None
+        return dumped
+
+    def _dict(self, value: dict[str, Any], cuts: int) -> dict[str, Any]:
+        dumped: dict[str, Any] = {}
+        entries = iter(value.items())
+        while part := dict(islice(entries, SLICE)):
+            if _is_light(part):
+                dumped |= self.whole(part)
+                continue
+            for name, item in part.items():
+                dumped[name] = self._member(item, name, cuts)
+        return dumped
+
+    def _member(self, item: Any, place: int | str, cuts: int) -> Any:
+        try:
+            return self._members.dumped(item, cuts)
+        except ValidationError as error:
+            found = _first_misfit(error)
+        except Misfit as error:
+            found = error
+        raise Misfit((place, *found.place), found.message)
+
+
+def _is_light(value: object) -> bool:
+    return weight_of(value, STEP_WEIGHT) <= STEP_WEIGHT
+
+
+def _first_misfit(error: ValidationError) -> Misfit:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return Misfit(first["loc"], safe_text(first["msg"]))
 
 
 def _finite(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Boxes values: what a tool returns that is no object travels as the one property of an object.
 
 MCP's structured content has to be an object. A schema that was boxed says so with the extension `x-dedalus-box`,
-which names the property, so that whoever reads it can take the value out again (`unbox`).
+which names the property, so that whoever reads it can take the value out again.
 """
 
 from __future__ import annotations
@@ -55,61 +55,28 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
     }
 
 
-def marked_field(schema: object) -> str | None:
-    """Gives the property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
-    if not is_object(schema):
-        return None
-    mark, properties = schema.get(BOX_KEY), schema.get("properties")
-    field: object = mark.get("field") if is_object(mark) and is_object(properties) else None
-    return field if isinstance(field, str) and field in schema["properties"] else None
-
-
 def boxed_field(schema: object) -> str | None:
-    """Gives the property that holds the value of a boxed schema, or None for a schema that is not boxed.
+    """Gives the property that holds the value where every value that fits is a box and nothing else, so that what is in
+    it can stand for it; None for a schema that is not boxed.
 
     Three conventions are known: `x-dedalus-box`, FastMCP's `x-fastmcp-wrap-result`, and that of the MCP SDK for
     Python, an object titled `…Output` whose only property is a required `result`.
     """
-    if not is_object(schema) or not is_object(properties := schema.get("properties")):
+    if not is_object(schema) or schema.get("type") != "object":
         return None
+    properties: object = schema.get("properties")
+    if not is_object(properties) or len(properties) != 1 or schema.get("required") != [*properties]:
+        return None
+    [field] = properties
     if BOX_KEY in schema:
-        return marked_field(schema)
-    if list(properties) != [BOX_FIELD]:
-        return None
+        return field if schema[BOX_KEY] == {"field": field} else None
     title: object = schema.get("title")
-    by_sdk = (
-        isinstance(title, str) and title.endswith(_SDK_TITLE_END) and schema.get("required") == [BOX_FIELD]
-    )
-    return BOX_FIELD if schema.get(_FASTMCP_KEY) is True or by_sdk else None
+    by_sdk = isinstance(title, str) and title.endswith(_SDK_TITLE_END)
+    return field if field == BOX_FIELD and (schema.get(_FASTMCP_KEY) is True or by_sdk) else None
 
 
-def always_boxed_field(schema: object) -> str | None:
-    """Gives the field of a box where every value that fits is a box and nothing else, so that what is in it can stand
-    for it."""
-    field = boxed_field(schema)
-    if field is None or not is_object(schema):
-        return None
-    alone = list(schema["properties"]) == [field] and schema.get("required") == [field]
-    return field if alone and schema.get("type") == "object" else None
-
-
-def box(schema: object, value: Any) -> Any:
-    """Puts the value in the box that its schema marks, or the value itself."""
-    field = marked_field(schema)
-    return value if field is None else {field: value}
-
-
-def unbox(schema: object, value: Any) -> Any:
-    """Takes the value out of the box that its schema describes; anything else comes back as it is. Never raises."""
-    field = boxed_field(schema)
-    return value[field] if is_object(value) and field in value else value
-
-
-def unbox_schema(schema: Mapping[str, Any]) -> dict[str, Any] | bool:
-    """Gives the schema of what `unbox` gives, for declarations; definitions move with it."""
-    field = boxed_field(schema)
-    if field is None:
-        return dict(schema)
+def unbox_schema(schema: Mapping[str, Any], field: str) -> dict[str, Any] | bool:
+    """Gives the schema of what is in a box, for declarations; definitions move with it."""
     inner: object = schema["properties"][field]
     if not is_object(inner):
         return inner is not False

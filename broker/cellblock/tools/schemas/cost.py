@@ -8,8 +8,10 @@ object costs what its own keywords cost, plus what it applies in place, plus the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -103,21 +105,26 @@ _LISTED: Final = frozenset(
 )
 
 
+class Work(NamedTuple):
+    """Holds the cost of one value: keyword steps; steps for each 30 characters of its texts; `uniqueItems` keywords."""
+
+    steps: int = 0
+    text: int = 0
+    unique: int = 0
+
+
+_ONE_STEP: Final = Work(1)
+
+
 @dataclass(slots=True)
 class _Node:
-    own: tuple[int, int, int] = (1, 0, 0)
+    own: Work = _ONE_STEP
     in_place: list[int] = field(default_factory=list[int])
     one_below: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     all_below: list[int] = field(default_factory=list[int])
 
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Holds the cost of one value: keyword steps; steps for each 30 characters of its texts; `uniqueItems` keywords."""
-
-    steps: int
-    text: int
-    unique: int
+    def targets(self) -> Iterator[int]:
+        return chain(self.in_place, self.all_below, *self.one_below.values())
 
 
 class SchemaCost:
@@ -127,8 +134,13 @@ class SchemaCost:
         root: The schema object.
         draft4: Whether `id` identifies, as it does in draft 4 only.
 
+    Attributes:
+        unusable: Patterns that cannot be matched in bounded time.
+        unfollowed: References that lead out of the schema, or nowhere.
+        has_alternatives: Whether there is an `anyOf` or `oneOf`.
+
     Raises:
-        NotCheckable: Too large, endless, or with references that cannot be followed inside the schema.
+        NotCheckable: Too large, or endless.
     """
 
     def __init__(self, root: dict[str, Any], *, draft4: bool = False) -> None:
@@ -138,26 +150,27 @@ class SchemaCost:
         self._schemas: list[dict[str, Any]] = []
         self._nodes: list[_Node] = []
         self.unusable: set[str] = set()
-        """Holds patterns that cannot be matched in bounded time."""
+        self.unfollowed: set[str] = set()
         self.has_alternatives = False
-        """Says whether there is an `anyOf` or `oneOf`."""
         self._patterns: set[str] = set()
-        self._embeds = False
+        self._unsure: set[int] = set()
         _count(root)
         self._walk()
+        self._spread_doubt()
         self._order = self._sorted()
-        self._levels: list[list[tuple[int, int, int]]] = []
-        self._works: list[Work] = []
+        self._levels: list[list[Work]] = []
         self._steps_left = MAX_TABLE_STEPS
-        self._edges = sum(
-            1 + len(node.in_place) + len(node.all_below) + sum(map(len, node.one_below.values()))
-            for node in self._nodes
-        )
+        self._edges = sum(1 + len([*node.targets()]) for node in self._nodes)
         self.at(0)
 
     def is_schema(self, part: dict[str, Any]) -> bool:
         """Says whether this very object of the schema stands where a schema stands."""
         return id(part) in self._index
+
+    def is_unsure(self, part: object) -> bool:
+        """Says whether something that this part of the schema asks for is not checked: it takes more than it says."""
+        parts = part if is_array(part) else [part]
+        return any(self._index.get(id(one)) in self._unsure for one in parts)
 
     def at(self, depth: int) -> Work:
         """Gives the cost for each value that lies `depth` levels under the root value.
@@ -165,18 +178,15 @@ class SchemaCost:
         Raises:
             NotCheckable: The table would take too long to make.
         """
-        if depth < len(self._works):
-            return self._works[depth]
         while len(self._levels) <= depth:
             above = self._levels[-1] if self._levels else None
             if above is not None and not any(map(any, above)):
-                return Work(0, 0, 0)  # No part of the schema reaches so deep.
+                return Work()  # No part of the schema reaches so deep.
             self._steps_left -= self._edges
             if self._levels and self._steps_left < 0:
                 raise NotCheckable("the schema is too large for a value nested this deep")
             self._levels.append(self._level(above))
-            self._works.append(Work(*self._levels[-1][0]))
-        return self._works[depth]
+        return self._levels[depth][0]
 
     # ---- the graph -------------------------------------------------------------------------------------
 
@@ -184,10 +194,11 @@ class SchemaCost:
         self._add(self._root)
         anchors: dict[str, int] = {}
         references: list[tuple[int, str]] = []
-        position = 0
-        while position < len(self._schemas):
-            schema, node = self._schemas[position], self._nodes[position]
-            node.own = self._own(schema)
+        embeds = False
+        # Grows meanwhile.
+        for position, schema in enumerate(self._schemas):
+            node = self._nodes[position]
+            node.own = self._own(schema, position)
             for keyword, place, part in subschemas(schema):
                 index = self._add(part)
                 if place is Place.IN_PLACE:
@@ -199,10 +210,28 @@ class SchemaCost:
             named = schema.get("patternProperties")
             if is_object(named):
                 node.all_below += [self._add(_MATCH)] * len(named)
-            self._note(position, schema, anchors, references)
-            if position + 1 == len(self._schemas):
-                self._resolve(references, anchors)
-            position += 1
+            self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
+            if not {"$dynamicRef", "$recursiveRef"}.isdisjoint(schema):
+                raise NotCheckable("it uses $dynamicRef or $recursiveRef")
+            identity = schema.get(self._id)
+            if isinstance(identity, str) and identity.startswith("#"):
+                anchors[identity[1:]] = position
+            embeds |= position > 0 and isinstance(identity, str) and not identity.startswith("#")
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(schema.get(keyword), str):
+                    anchors[schema[keyword]] = position
+            reference = schema.get("$ref")
+            if isinstance(reference, str) and not self._follow(node, reference):
+                references.append((position, reference))
+        if embeds and any("$ref" in schema for schema in self._schemas):
+            raise NotCheckable("it holds another schema document and has references")
+        for position, reference in references:
+            target = anchors.get(unquote(self._fragment(reference) or ""))
+            if target is not None:
+                self._nodes[position].in_place.append(target)
+            else:
+                self.unfollowed.add(reference)
+                self._unsure.add(position)
         for schema, node in zip(self._schemas, self._nodes, strict=True):
             if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
                 node.in_place *= 2  # What was evaluated is found by evaluating again.
@@ -215,62 +244,40 @@ class SchemaCost:
             self._nodes.append(_Node())
         return index
 
-    def _note(
-        self,
-        position: int,
-        schema: dict[str, Any],
-        anchors: dict[str, int],
-        references: list[tuple[int, str]],
-    ) -> None:
-        self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
-        for keyword in ("$dynamicRef", "$recursiveRef"):
-            if keyword in schema:
-                raise NotCheckable(f"it uses {keyword}")
-        identity = schema.get(self._id)
-        if isinstance(identity, str):
-            if identity.startswith("#"):
-                anchors[identity[1:]] = position
-            elif position:
-                self._embeds = True
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(schema.get(keyword), str):
-                anchors[schema[keyword]] = position
-        if isinstance(schema.get("$ref"), str):
-            references.append((position, schema["$ref"]))
+    def _fragment(self, reference: str) -> str | None:
+        """Gives what follows the `#` of a reference into this schema; None of one that leads out of it."""
+        address, _, fragment = reference.partition("#")
+        own = str(self._root.get(self._id, "")).removesuffix("#")
+        return fragment if address in ("", own) else None
 
-    def _resolve(self, references: list[tuple[int, str]], anchors: dict[str, int]) -> None:
-        if references and self._embeds:
-            raise NotCheckable("it holds another schema document and has references")
-        base = self._root.get(self._id)
-        base = base.removesuffix("#") if isinstance(base, str) else None
-        for position, reference in references:
-            rest = reference.removeprefix(base) if base else reference
-            if rest and not rest.startswith("#"):
-                raise NotCheckable("it refers to another document, and none is ever fetched")
-            fragment = unquote(rest[1:])
-            if fragment in anchors:
-                target = anchors[fragment]
-            elif fragment and not fragment.startswith("/"):
-                raise NotCheckable("one of its references leads nowhere")
-            else:
-                target = self._add(self._find(rest[1:]))
-            self._nodes[position].in_place.append(target)
-        references.clear()
-
-    def _find(self, pointer: str) -> dict[str, Any]:
+    def _follow(self, node: _Node, reference: str) -> bool:
+        """Notes what a JSON Pointer into this schema leads to; False: it is none, or leads nowhere."""
+        fragment = self._fragment(reference)
+        if fragment is None or not (fragment == "" or unquote(fragment).startswith("/")):
+            return False
         try:
-            value = reduce(inside, pointer_steps(pointer), self._root)
+            value: Any = reduce(inside, pointer_steps(fragment), self._root)
         except LookupError:
-            value = None
-        if isinstance(value, bool):
-            return {}
-        if not is_object(value):
-            raise NotCheckable("one of its references leads nowhere")
-        return value
+            return False
+        if is_object(value):
+            node.in_place.append(self._add(value))
+        return isinstance(value, dict | bool)
+
+    def _spread_doubt(self) -> None:
+        """Adds to what takes more than it says all that applies it."""
+        users: dict[int, list[int]] = {}
+        for index, node in enumerate(self._nodes):
+            for target in node.targets():
+                users.setdefault(target, []).append(index)
+        waiting = [*self._unsure]
+        while waiting:
+            new = set(users.get(waiting.pop(), ())) - self._unsure
+            self._unsure |= new
+            waiting += new
 
     # ---- costs -----------------------------------------------------------------------------------------
 
-    def _own(self, schema: dict[str, Any]) -> tuple[int, int, int]:
+    def _own(self, schema: dict[str, Any], position: int) -> Work:
         """Gives the cost of a schema object's own keywords."""
         steps, text = 1, 0
         for keyword, value in schema.items():
@@ -282,6 +289,8 @@ class SchemaCost:
                 steps += len(value)
             if keyword == "pattern" and isinstance(value, str):
                 text += self._automaton(value)
+                if value in self.unusable:
+                    self._unsure.add(position)
             elif keyword in ("minLength", "maxLength"):
                 text += 1
             elif keyword == "patternProperties" and is_object(value):
@@ -289,7 +298,7 @@ class SchemaCost:
                     text += self._automaton(pattern)
                     if pattern in self.unusable:
                         raise NotCheckable("a regular expression of patternProperties has no bounded cost")
-        return steps, text, 1 if schema.get("uniqueItems") is True else 0
+        return Work(steps, text, 1 if schema.get("uniqueItems") is True else 0)
 
     def _automaton(self, pattern: str) -> int:
         if pattern not in self._patterns:
@@ -307,39 +316,34 @@ class SchemaCost:
             for target in node.in_place:
                 users[target].append(index)
         order = [index for index, count in enumerate(waiting) if count == 0]
-        chain = [1] * len(self._nodes)
+        lengths = [1] * len(self._nodes)
         for index in order:
             for user in users[index]:
-                chain[user] = max(chain[user], chain[index] + 1)
+                lengths[user] = max(lengths[user], lengths[index] + 1)
                 waiting[user] -= 1
                 if waiting[user] == 0:
                     order.append(user)
         if len(order) < len(self._nodes):
             raise NotCheckable("it applies itself to the same value without end")
-        self.in_place_depth = max(chain)
+        self.in_place_depth = max(lengths)
         """Counts the longest chain of schema objects that apply to one value."""
         if self.in_place_depth > MAX_IN_PLACE:
             raise NotCheckable(f"over {MAX_IN_PLACE} of its parts are nested on one value")
         return order
 
-    def _level(self, above: list[tuple[int, int, int]] | None) -> list[tuple[int, int, int]]:
-        costs: list[tuple[int, int, int]] = [(0, 0, 0)] * len(self._nodes)
+    def _level(self, above: list[Work] | None) -> list[Work]:
+        costs = [Work()] * len(self._nodes)
         for index in self._order:
             node = self._nodes[index]
-            steps, text, unique = node.own if above is None else (0, 0, 0)
             parts = [costs[target] for target in node.in_place]
-            if above is not None:
+            if above is None:
+                parts.append(node.own)
+            else:
                 parts += [above[target] for target in node.all_below]
                 for targets in node.one_below.values():
-                    group = [above[target] for target in targets]
-                    parts.append(
-                        (max(c[0] for c in group), max(c[1] for c in group), max(c[2] for c in group))
-                    )
-            for part in parts:
-                steps += part[0]
-                text += part[1]
-                unique += part[2]
-            costs[index] = (min(steps, _CEILING), min(text, _CEILING), min(unique, _CEILING))
+                    # No value meets two of them: it costs what the dearest does.
+                    parts.append(Work(*map(max, zip(*(above[target] for target in targets), strict=True))))
+            costs[index] = Work(*(min(sum(part), _CEILING) for part in zip(Work(), *parts, strict=True)))
         return costs
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Final
 
 from cellblock.base.json import inside, is_array, is_object, pointer_steps
+from cellblock.base.kept import KeptByIdentity
 from cellblock.tools.schemas import patterns
 from cellblock.tools.schemas.validation import InputValidator
 
@@ -79,6 +80,30 @@ def minimal_example(
         if len(text) <= MAX_EXAMPLE_CHARS and validator.check(candidate) is None:
             return json.loads(text)  # A copy: the schema's own values must not be handed out.
     return None
+
+
+class CheckedSchema:
+    """Holds one schema with its validator and its example."""
+
+    def __init__(self, schema: Mapping[str, Any] | bool | None, label: str) -> None:
+        self.schema = schema
+        self.validator = InputValidator(schema, label=label)
+
+    @cached_property
+    def example(self) -> Any | None:
+        """Gives a minimal payload that fits the schema, or None."""
+        return minimal_example(self.schema, self.validator)
+
+
+class ValidatorCache(KeptByIdentity["Mapping[str, Any] | bool | None", CheckedSchema]):
+    """Keeps what was made for the schemas used last, by the identity of the schema object."""
+
+    def __init__(self, maximum: int = 1_000) -> None:
+        super().__init__(CheckedSchema, maximum)
+
+    def get(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> CheckedSchema:
+        """Gives what belongs to this very schema object; `label` names it in the log."""
+        return self.get_or_make(schema, label)
 
 
 class _Impossible(Exception):

@@ -3,6 +3,7 @@ specification, sections 7.2 and 7.3)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,9 +13,13 @@ from typing import Any, Final
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from cellblock.base.errors import shorten
-from cellblock.base.json import inside, is_object, pointer_of
-from cellblock.tools.schemas import describe
+from cellblock.base.json import inside, is_array, is_object, pointer_of
 
+MAX_CHARS: Final = 120
+"""Sets the longest `expected` or `received`, in characters."""
+_TEXT: Final = 60
+_KEYS: Final = 5
+_CHOICES: Final = 12
 MAX_POINTER_CHARS: Final = 500
 MAX_CANDIDATES: Final = 5_000
 _CONSIDERED: Final = 200
@@ -141,7 +146,7 @@ def _order(found: _Found) -> tuple[int, int]:
 
 def _violation(found: _Found) -> Violation:
     path = shorten(pointer_of(list(found.path)), MAX_POINTER_CHARS)
-    expected = shorten(found.expected, describe.MAX_CHARS)
+    expected = shorten(found.expected, MAX_CHARS)
     what = path or "The input"
     if found.keyword in ("required", "dependentRequired"):
         message = f"{what} is required, but is missing."
@@ -188,7 +193,7 @@ def _best_branch(branches: list[list[ValidationError]], depth: int, schema: Any,
         return best
     candidates = tuple(name for one in alike for name in one.candidates)
     name = next((one.name for one in alike if one.name is not None), None)
-    expected = describe.either(one.expected for one in alike)
+    expected = either(one.expected for one in alike)
     return replace(best, keyword="anyOf", expected=expected, name=name, candidates=candidates)
 
 
@@ -206,7 +211,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
     at = tuple(error.instance_path)
     here = _at(value, at)
     kind = error.kind
-    found = _Found(at, at, kind.name, _limit(kind) or "what its schema describes", describe.received(here))
+    found = _Found(at, at, kind.name, _limit(kind) or "what its schema describes", received(here))
     match kind:
         case ValidationErrorKind.Required(property=name):
             known = _known(_at(schema, error.schema_path[:-1]))
@@ -215,7 +220,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
                 found,
                 path=(*at, name),
                 keyword="required",
-                expected=describe.expected_of(known.get(name, True)),
+                expected=expected_of(known.get(name, True)),
                 received="nothing",
                 name=name,
                 candidates=tuple(other for other in islice(given, MAX_CANDIDATES) if other not in known),
@@ -230,7 +235,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
                 found,
                 path=(*at, names[0]),
                 expected="no property of this name",
-                received=describe.received(given.get(names[0])),
+                received=received(given.get(names[0])),
                 verb="",
                 name=names[0],
                 candidates=tuple(other for other in islice(known, MAX_CANDIDATES) if other not in given),
@@ -242,7 +247,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
                 found,
                 path=(*at, name),
                 expected=wanted,
-                received=describe.received(name),
+                received=received(name),
                 verb="must be named",
             )
         case ValidationErrorKind.Enum(options=options) if isinstance(here, str):
@@ -258,13 +263,13 @@ def _limit(kind: ValidationErrorKind) -> str | None:
     """Gives what a keyword asks for, in words."""
     match kind:
         case ValidationErrorKind.Type(types=types):
-            return describe.either(sorted(types, key=lambda name: name == "null"))
+            return either(sorted(types, key=lambda name: name == "null"))
         case ValidationErrorKind.Enum(options=options):
-            return describe.one_of(list(options)) if options else "nothing"
+            return one_of(list(options)) if options else "nothing"
         case ValidationErrorKind.Constant(expected_value=expected):
-            return describe.literal(expected)
+            return literal(expected)
         case ValidationErrorKind.MultipleOf(multiple_of=step):
-            return f"a multiple of {describe.literal(step)}"
+            return f"a multiple of {literal(step)}"
         case ValidationErrorKind.Pattern(pattern=pattern):
             return f"a string that matches the pattern {shorten(pattern, 80)}"
         case ValidationErrorKind.OneOfMultipleValid():
@@ -275,7 +280,7 @@ def _limit(kind: ValidationErrorKind) -> str | None:
             | ValidationErrorKind.ExclusiveMinimum(limit=limit)
             | ValidationErrorKind.ExclusiveMaximum(limit=limit)
         ):
-            return f"{_PHRASES[kind.name]} {describe.literal(limit)}"
+            return f"{_PHRASES[kind.name]} {literal(limit)}"
         case (
             ValidationErrorKind.MinLength(limit=limit)
             | ValidationErrorKind.MaxLength(limit=limit)
@@ -325,10 +330,10 @@ def corrective_hint(violation: Violation, near: NearMisses) -> str:
     likely = near(name, violation.candidates) if name is not None and violation.candidates else ()
     if violation.keyword in ("required", "dependentRequired"):
         if likely:
-            return f"Rename {describe.literal(likely[0])} to {describe.literal(name or '')}."
+            return f"Rename {literal(likely[0])} to {literal(name or '')}."
         return f"Add {path}: {violation.expected}."
     if likely:
-        return f"Did you mean {describe.either(map(describe.literal, likely))}?"
+        return f"Did you mean {either(map(literal, likely))}?"
     if violation.keyword in ("additionalProperties", "unevaluatedProperties"):
         return f"Leave {path} out."
     if violation.keyword == "propertyNames":
@@ -336,3 +341,79 @@ def corrective_hint(violation: Violation, near: NearMisses) -> str:
     if not violation.keyword:
         return "Compare the input with the tool's inputSchema."
     return f"Change {path or 'the input'}: it must be {violation.expected}."
+
+
+def received(value: Any) -> str:
+    """Describes a value by its type as JavaScript names it, and abbreviated: `string "abc"`, `object with the
+    properties a, b`."""
+    if is_object(value):
+        if not value:
+            return "empty object"
+        names = ", ".join(shorten(key, 20) for key in islice(value, _KEYS))
+        return shorten(f"object with the properties {names}{', …' if len(value) > _KEYS else ''}", MAX_CHARS)
+    if is_array(value):
+        count = len(value)
+        return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
+    if value is None:
+        return "null"
+    if isinstance(value, str) and len(value) > _TEXT:
+        return f"string {literal(value)} of {len(value)} characters"
+    kind = "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
+    return f"{kind} {literal(value)}"
+
+
+def literal(value: Any) -> str:
+    """Gives a JSON value as JSON text, abbreviated."""
+    if isinstance(value, str):
+        return json.dumps(shorten(value, _TEXT), ensure_ascii=False)
+    if isinstance(value, dict | list):
+        return "{…}" if isinstance(value, dict) else "[…]"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return "of many digits"  # int to text is quadratic, and refused over 4300 digits
+    return shorten(json.dumps(value, default=str), _TEXT)
+
+
+def either(choices: Iterable[str]) -> str:
+    """Joins choices as `a`, `a or b`, `a, b or c`; each once, in order, cut where there are many."""
+    seen = list(dict.fromkeys(islice(choices, 1000)))
+    if len(seen) > _CHOICES:
+        return ", ".join(seen[:_CHOICES]) + f" or {len(seen) - _CHOICES} more"
+    return seen[0] if len(seen) == 1 else ", ".join(seen[:-1]) + " or " + seen[-1] if seen else "nothing"
+
+
+def expected_of(schema: Any) -> str:
+    """Gives what a schema asks for, by its `const`, `enum`, or `type` and `format`; else the root of its
+    alternatives."""
+    if not is_object(schema):
+        return "nothing" if schema is False else "any value"
+    if "const" in schema:
+        return shorten(literal(schema["const"]), MAX_CHARS)
+    options = schema.get("enum")
+    if is_array(options) and options:
+        return shorten(one_of(options))
+    kinds = schema.get("type")
+    if isinstance(kinds, str):
+        form = schema.get("format")
+        if kinds == "string" and isinstance(form, str) and form:
+            return f"string of the format {shorten(form, _TEXT)}"
+        return shorten(kinds)
+    if is_array(kinds):
+        return shorten(either(str(kind) for kind in kinds))
+    for keyword in ("anyOf", "oneOf"):
+        branches = schema.get(keyword)
+        if is_array(branches) and branches:
+            simple = [
+                "any value" if _has_alternatives(branch) else expected_of(branch) for branch in branches
+            ]
+            return "any value" if "any value" in simple else shorten(either(simple))
+    return "object" if "properties" in schema else "array" if "items" in schema else "any value"
+
+
+def one_of(options: list[Any]) -> str:
+    """Writes choices as `one of "a", "b"`, or the only one there is."""
+    texts = [literal(option) for option in options[:1000]]
+    return texts[0] if len(texts) == 1 else f"one of {either(texts)}"
+
+
+def _has_alternatives(schema: Any) -> bool:
+    return is_object(schema) and ("anyOf" in schema or "oneOf" in schema)

@@ -1,4 +1,4 @@
-"""Knows where JSON Schema keeps subschemas, and which draft a schema is written in.
+"""Knows where JSON Schema keeps subschemas.
 
 "In place" keywords apply their subschemas to the value itself, the others to its properties or items.
 The tables are the union of drafts 4 to 2020-12: a keyword that a draft does not know is no keyword there, and
@@ -64,29 +64,3 @@ MAPS: Final = {
     "definitions": Place.NOWHERE,
 }
 """Holds the keywords that map names to subschemas, with the place of these."""
-
-
-class Draft(Enum):
-    """Names a draft of JSON Schema, by the part of its `$schema` address that tells it."""
-
-    DRAFT_4 = "draft-04"
-    DRAFT_6 = "draft-06"
-    DRAFT_7 = "draft-07"
-    DRAFT_2019_09 = "2019-09"
-    DRAFT_2020_12 = "2020-12"
-
-
-def draft_of(schema: dict[str, Any]) -> Draft | None:
-    """Gives the draft that `$schema` names; 2020-12, as MCP has it, where there is none; None if it is no known one.
-
-    A schema that names none may be of an older draft all the same: one that is not valid in 2020-12.
-
-    `http` and `https`, with or without the closing `#`, are all in use and all accepted.
-    """
-    address = schema.get("$schema")
-    if address is None:
-        return Draft.DRAFT_2020_12
-    if not isinstance(address, str) or "json-schema.org/" not in address[:64]:
-        return None
-    found = [draft for draft in Draft if f"/{draft.value}/schema" in address[:64]]
-    return found[0] if found else None

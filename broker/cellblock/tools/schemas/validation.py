@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
+from cellblock.base.errors import shorten
 from cellblock.base.json import (
     FLAT_KEY_CHARS,
     FLAT_MEMBERS,
@@ -24,7 +25,6 @@ from cellblock.base.json import (
 from cellblock.tools.schemas import patterns
 from cellblock.tools.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
-from cellblock.tools.schemas.keywords import Draft, draft_of
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -44,21 +44,32 @@ format contentEncoding contentMediaType contentSchema
 """
 _IGNORED: Final = frozenset(_ANNOTATIONS.split())
 """Holds the annotations, which assert nothing; malformed ones must not cost a tool its validation."""
-_COSTLY: Final = frozenset({"pattern", "uniqueItems"})
 _SIZE_KEYWORDS: Final = frozenset(
     {"minLength", "minItems", "contains", "pattern", "enum", "const", "uniqueItems"}
 )
 _CHECKERS: Final = {
-    Draft.DRAFT_4: jsonschema_rs.Draft4Validator,
-    Draft.DRAFT_6: jsonschema_rs.Draft6Validator,
-    Draft.DRAFT_7: jsonschema_rs.Draft7Validator,
-    Draft.DRAFT_2019_09: jsonschema_rs.Draft201909Validator,
-    Draft.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
+    "draft-04": jsonschema_rs.Draft4Validator,
+    "draft-06": jsonschema_rs.Draft6Validator,
+    "draft-07": jsonschema_rs.Draft7Validator,
+    "2019-09": jsonschema_rs.Draft201909Validator,
+    "2020-12": jsonschema_rs.Draft202012Validator,
 }
+"""Maps the drafts of JSON Schema, by the part of a `$schema` address that tells one."""
 
-_UNSTATED: Final = (Draft.DRAFT_7, Draft.DRAFT_4)
+_DEFAULT_DRAFT: Final = "2020-12"
+"""Names MCP's own default."""
+
+_UNSTATED: Final = ("draft-07", "draft-04")
 """Lists the drafts of a schema without `$schema` that is none of 2020-12: with arrays as `items`, or a boolean
 `exclusiveMinimum`. Rules that must hold are read as 2020-12 alone."""
+
+_NARROWING: Final = {
+    "not": ("not",),
+    "oneOf": ("oneOf",),
+    "if": ("if", "then", "else"),
+    "contains": ("maxContains",),
+}
+"""Maps keywords to those that cannot be checked where a subschema takes more than it says."""
 
 _T = TypeVar("_T")
 
@@ -117,10 +128,9 @@ class InputValidator:
         self._subject = subject
         self._compiled = False
         self._warned = False
-        self._draft = Draft.DRAFT_2020_12
+        self._draft = _DEFAULT_DRAFT
         self._cost: SchemaCost | None = None
         self._full: jsonschema_rs.Validator | None = None
-        self._light: jsonschema_rs.Validator | None = None
         self._bare: Any = None
         self._flat_fits = False
 
@@ -145,20 +155,25 @@ class InputValidator:
         """Judges plain JSON data as `check`, but nothing passes only because it is too much work.
 
         Raises:
-            NotCheckable: It is, wholly or for one keyword. A schema that can never be checked raises nothing.
+            NotCheckable: It is. A schema that can never be checked raises nothing.
         """
-        return self._judged(value, None, whole=True)
+        return self._judged(value, None)
 
     # ---- checking --------------------------------------------------------------------------------------
 
-    def _judged(self, value: Any, allowance: Allowance | None, *, whole: bool = False) -> Violation | None:
+    def _judged(self, value: Any, allowance: Allowance | None) -> Violation | None:
         self._compile()
-        if self._full is None:
+        checker = self._full
+        if checker is None:
             return UNCLEAR if self._strict and self.why_not else None
+        if not self._apart and not (self._flat_fits and allowance is None and is_flat(value)):
+            steps = sum(self._work(measured(value) if allowance is None else allowance.levels()))
+            if steps > MAX_STEPS:
+                raise NotCheckable("it could take too long")
+            if allowance is not None:
+                allowance.take(steps)
         try:
-            if self._apart:
-                return self._check_apart(self._full, value)
-            return self._check(self._full, value, allowance, whole)
+            return None if _native(checker.is_valid, value) else self._explain(checker, value)
         except ValueError as error:
             return self._unchecked(error)
 
@@ -168,76 +183,13 @@ class InputValidator:
         self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
         return None
 
-    def _check_apart(self, checker: jsonschema_rs.Validator, value: Any) -> Violation | None:
-        if _native(checker.is_valid, value):
-            return None
-        try:
-            return self._explain(checker, value, measured(value), None)
-        except NotCheckable:
-            return self._explain_large(checker, value)
-
-    def _check(
-        self, checker: jsonschema_rs.Validator, value: Any, allowance: Allowance | None, whole: bool
-    ) -> Violation | None:
-        if self._flat_fits and allowance is None and is_flat(value) and _native(checker.is_valid, value):
-            return None
-        levels = measured(value) if allowance is None else allowance.levels()
-        steps, checker = self._within_bounds(checker, levels, allowance, whole)
-        return None if _native(checker.is_valid, value) else self._explain(checker, value, levels, steps)
-
-    def _explain(
-        self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level], steps: int | None
-    ) -> Violation:
-        if steps is None:
-            steps, _ = self._within_bounds(checker, levels, None, whole=False)
-        chars = sum(level.chars for level in levels)
-        if steps <= MAX_EXPLAINED and chars <= MAX_EXPLAINED_CHARS:
+    def _explain(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:
+        if self._can_be_explained(value):
             return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
-        return self._explain_large(checker, value)
-
-    def _within_bounds(
-        self,
-        checker: jsonschema_rs.Validator,
-        levels: list[Level],
-        allowance: Allowance | None,
-        whole: bool,
-    ) -> tuple[int, jsonschema_rs.Validator]:
-        cost = self._cost
-        if cost is None:  # A boolean schema.
-            return 1, checker
-        if cost.in_place_depth * len(levels) > MAX_NESTED:
-            raise NotCheckable("schema and input together are nested too deep")
-        steps = extra = 0
-        for depth, level in enumerate(levels):
-            work = cost.at(depth)
-            steps += work.steps * level.values
-            extra += work.text * level.chars // _TEXT_DIVISOR + work.unique * level.squares * _PAIR_STEPS
-        if steps > MAX_STEPS:
-            raise NotCheckable("it could take too long")
-        if steps + extra > MAX_STEPS:
-            if self._strict or whole:
-                raise NotCheckable("it could take too long")
-            self._warn(f"long texts and arrays for {self._label} are not checked for patterns and uniqueness")
-            if self._light is None:
-                self._light = self._made(_COSTLY)
-            checker, extra = self._light, 0
-        if allowance is not None:
-            allowance.take(steps + extra)
-        return steps, checker
-
-    def _explain_large(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:
-        """Looks for the place in an abridged copy, as collecting errors copies and repeats parts of the value."""
+        # Collecting errors copies and repeats parts of the value.
         cut: set[tuple[str | int, ...]] = set()
         short = abridged(value, (), cut)
-        levels = measured(short)
-        try:
-            steps = sum(
-                (self._cost.at(depth).steps if self._cost else 1) * level.values
-                for depth, level in enumerate(levels)
-            )
-        except NotCheckable:
-            return UNCLEAR
-        if steps <= MAX_EXPLAINED and sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS:
+        if self._can_be_explained(short):
             found = explain(
                 _native(checker.iter_errors, short),
                 self._bare,
@@ -254,6 +206,34 @@ class InputValidator:
                 return explain([error], self._bare, value) or UNCLEAR
         return UNCLEAR
 
+    def _can_be_explained(self, value: Any) -> bool:
+        try:
+            levels = measured(value)
+            return (
+                sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS
+                and self._work(levels)[0] <= MAX_EXPLAINED
+            )
+        except NotCheckable:
+            return False
+
+    def _work(self, levels: list[Level]) -> tuple[int, int]:
+        """Gives the keyword steps on a value of this size, and those for its texts and arrays.
+
+        Raises:
+            NotCheckable: They are too many, or too deep.
+        """
+        cost = self._cost
+        if cost is None:  # A boolean schema.
+            return 1, 0
+        if cost.in_place_depth * len(levels) > MAX_NESTED:
+            raise NotCheckable("schema and input together are nested too deep")
+        steps = more = 0
+        for depth, level in enumerate(levels):
+            work = cost.at(depth)
+            steps += work.steps * level.values
+            more += work.text * level.chars // _TEXT_DIVISOR + work.unique * level.squares * _PAIR_STEPS
+        return steps, more
+
     # ---- compiling -------------------------------------------------------------------------------------
 
     def _compile(self) -> None:
@@ -267,7 +247,7 @@ class InputValidator:
                 self._full = jsonschema_rs.Draft202012Validator(schema)
             elif schema:
                 root = schema if isinstance(schema, dict) else dict(schema)
-                draft = draft_of(root)
+                draft = _draft_of(root)
                 if draft is None:
                     raise NotCheckable("its $schema is no known draft")
                 self._schema = root
@@ -283,48 +263,43 @@ class InputValidator:
             self._full = self._cost = None
         self._flat_fits = self._full is not None and (self._cost is None or _fits_flat(self._cost))
 
-    def _compile_as(self, root: dict[str, Any], drafts: tuple[Draft, ...]) -> None:
+    def _compile_as(self, root: dict[str, Any], drafts: tuple[str, ...]) -> None:
         """Compiles for the first draft in which the schema is valid; the error is that of the first of all."""
         refused: ValueError | None = None
         for draft in drafts:
             self._draft = draft
-            self._cost = SchemaCost(root, draft4=draft is Draft.DRAFT_4)
+            self._cost = SchemaCost(root, draft4=draft == "draft-04")
             if self._strict and self._cost.unusable:
                 raise NotCheckable("one of its patterns cannot be used")
+            if self._strict and self._cost.unfollowed:
+                raise NotCheckable(_leads_away(self._cost))
             try:
-                self._full = self._made(frozenset())
+                self._full = self._made(self._cost)
             except jsonschema_rs.ValidationError as error:
                 refused = refused or error
             else:
+                if self._cost.unfollowed:
+                    self._warn(
+                        f"{self._subject} of {self._label} is checked in part: {_leads_away(self._cost)}"
+                    )
                 return
         if refused is not None:
             raise refused
 
-    def _made(self, dropped: frozenset[str]) -> jsonschema_rs.Validator:
-        """Compiles the schema without its annotations and some other keywords."""
-        cost = self._cost
-        assert cost is not None
+    def _made(self, cost: SchemaCost) -> jsonschema_rs.Validator:
+        """Compiles the schema without its annotations and what cannot be checked of it."""
 
         def copied(part: Any) -> Any:
             if is_array(part):
                 return [copied(item) for item in part]
             if not is_object(part):
                 return part
-            items = part
-            if not cost.is_schema(items):
-                return {key: copied(item) for key, item in items.items()}
-            kind = items.get("type")
-            nullable = items.get("nullable") is True and not self._strict
-            if nullable and isinstance(kind, str) and kind != "null":
-                # OpenAPI's way; the declarations that agents are given say `| null` too.
-                items = {**items, "type": [kind, "null"]}
-            return {
-                key: copied(item)
-                for key, item in items.items()
-                if key not in _IGNORED
-                and key not in dropped
-                and not (key == "pattern" and isinstance(item, str) and item in cost.unusable)
-            }
+            if not cost.is_schema(part):
+                return {key: copied(item) for key, item in part.items()}
+            nullable = part.get("nullable") is True and not self._strict
+            dropped = self._unchecked_keywords(cost, part)
+            items = _with_null(part) if nullable else part
+            return {key: copied(item) for key, item in items.items() if key not in dropped}
 
         return _native(
             lambda: _CHECKERS[self._draft](
@@ -335,6 +310,21 @@ class InputValidator:
                 mask="the value",
             )
         )
+
+    def _unchecked_keywords(self, cost: SchemaCost, schema: dict[str, Any]) -> set[str]:
+        dropped = {*_IGNORED}
+        pattern, reference = schema.get("pattern"), schema.get("$ref")
+        if isinstance(pattern, str) and pattern in cost.unusable:
+            dropped.add("pattern")
+        if isinstance(reference, str) and reference in cost.unfollowed:
+            # Up to draft 7, a reference hides all keywords beside it.
+            dropped |= schema.keys() if self._draft.startswith("draft") else {"$ref"}
+        for keyword, unchecked in _NARROWING.items():
+            if keyword in schema and cost.is_unsure(schema[keyword]):
+                dropped.update(unchecked)
+        if cost.is_unsure(schema):
+            dropped |= {"unevaluatedProperties", "unevaluatedItems"}
+        return dropped
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -351,6 +341,37 @@ def _fits_flat(cost: SchemaCost) -> bool:
     chars = FLAT_MEMBERS * (FLAT_TEXT_CHARS + FLAT_KEY_CHARS)
     steps = root.steps + member.steps * FLAT_MEMBERS + (root.text + member.text) * chars // _TEXT_DIVISOR
     return steps <= MAX_STEPS and cost.in_place_depth * 2 <= MAX_NESTED
+
+
+def _draft_of(schema: dict[str, Any]) -> str | None:
+    """Gives the draft that `$schema` names; 2020-12, as MCP has it, where there is none; None if it is no known one.
+
+    A schema that names none may be of an older draft all the same: one that is not valid in 2020-12.
+
+    `http` and `https`, with or without the closing `#`, are all in use and all accepted.
+    """
+    address = schema.get("$schema")
+    if address is None:
+        return _DEFAULT_DRAFT
+    if not isinstance(address, str) or "json-schema.org/" not in address[:64]:
+        return None
+    return next((draft for draft in _CHECKERS if f"/{draft}/schema" in address[:64]), None)
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Gives what OpenAPI's `nullable` means; the declarations that agents are given say `| null` too."""
+    kinds, options = schema.get("type"), schema.get("enum")
+    more: dict[str, Any] = {}
+    if isinstance(kinds, str) and kinds != "null":
+        more["type"] = [kinds, "null"]
+    if is_array(options) and None not in options:
+        more["enum"] = [*options, None]
+    return {**schema, **more}
+
+
+def _leads_away(cost: SchemaCost) -> str:
+    reference = min(cost.unfollowed)
+    return f"its reference {shorten(reference)} leads to no place in it, and nothing is ever fetched"
 
 
 def _native(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -15,7 +15,7 @@ from mcp.client.session import ClientSession
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.catalog.requests import CAPABILITIES, Kind
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.entries import Entries, Entry, list_entries

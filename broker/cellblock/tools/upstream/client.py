@@ -18,7 +18,7 @@ from mcp_types.version import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from cellblock.base.secrets.redaction import guard_loggers
+from cellblock.base.redaction import guard_loggers
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, HttpRefused, Wire

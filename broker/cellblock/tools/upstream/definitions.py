@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.visible_text import is_visible
+from cellblock.base.terminal import is_visible
 from cellblock.tools.catalog.model import ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
 from cellblock.tools.upstream.wire.messages import decoded

@@ -9,7 +9,7 @@ from typing import Final, cast
 from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.upstream.dispatcher import (
     AnswerUnreadable,
     ConnectionLost,

@@ -19,7 +19,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0

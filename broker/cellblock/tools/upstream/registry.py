@@ -15,7 +15,8 @@ import mcp_types as types
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.base.offload.budget import ByteBudget
-from cellblock.base.settings.settings import PinSettings, ServerConfig, UpstreamSettings
+from cellblock.base.settings.sections import Reaction
+from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import at_most
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
@@ -112,7 +113,9 @@ class Registry:
         self._reviewer = reviewer
         self._refine = refine
         self._local: dict[str, PythonTool] = {}
-        self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=TOOL_THREADS)
+        self._python = PythonCalls(
+            bound=settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000, threads=TOOL_THREADS
+        )
         for function in tools:
             python_tool = read_tool(function)
             check_tool_name(python_tool.name)
@@ -160,7 +163,9 @@ class Registry:
         if self._last_known:
             self._changed()
 
-    def reconfigure(self, servers: Mapping[str, ServerConfig], pins: PinSettings | None = None) -> Change:
+    def reconfigure(
+        self, servers: Mapping[str, ServerConfig], pins: Mapping[str, Reaction] | None = None
+    ) -> Change:
         """Goes over to other servers: connects to those that are new or changed, and keeps the sessions of the rest.
 
         What runs in flight may still use is kept until `release`.

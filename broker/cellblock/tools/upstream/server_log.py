@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import mcp_types as types
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.upstream.definitions import shown
 
 logger = logging.getLogger("cellblock.tools.upstream.messages")

@@ -20,8 +20,9 @@ from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.base.offload.budget import ByteBudget
-from cellblock.base.secrets.redaction import Redactor
-from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
+from cellblock.base.redaction import Redactor
+from cellblock.base.settings.sections import ServerBounds
+from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most, end_tasks
 from cellblock.tools.catalog.requests import SUBSCRIBE, Kind
 from cellblock.tools.upstream import failures
@@ -106,7 +107,7 @@ class UpstreamSession:
         self,
         name: str,
         config: ServerConfig,
-        settings: UpstreamSettings,
+        settings: ServerBounds,
         *,
         max_message_bytes: int,
         log_dir: Path,
@@ -132,8 +133,7 @@ class UpstreamSession:
         self._beside = Beside(name, self._redactor, on_change)
         self._routing = Routing(name, self._redactor)
         self._server_log = ServerLog(name, self._redactor)
-        most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
-        self._places = asyncio.Semaphore(most) if most is not None else None
+        self._places = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._settings = settings
         self._max_message_bytes = max_message_bytes
         self._log_file = upstream_log(log_dir, name)
@@ -248,7 +248,7 @@ class UpstreamSession:
         except TimeoutError:
             raise ToolCallError(
                 f"{self.name} has had its most calls at once for {call_bound:g} s; {tool} was not called.",
-                hint=f"Call it less often at once, or raise upstream.servers.{self.name}.max_concurrent_calls.",
+                hint=f"Call it less often at once, or raise upstream.max_calls for {self.name}.",
                 certainty=Certainty.NOT_STARTED,
             ) from None
         try:

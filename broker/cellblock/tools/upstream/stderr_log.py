@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from cellblock.base.errors import shorten
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.tools.upstream.definitions import file_stem
 from cellblock_worker.base.folders import Folder, InTheWay
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.settings.sections import IsolationSettings
+from cellblock.base.settings.sections import IsolationMode, Seccomp
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.outputs import OutputLookup, stated_output
@@ -48,14 +48,13 @@ MAX_CHECKS: Final = 1_000
 
 __all__ = ["Checked", "TypeChecker", "TypeFault"]
 
-_DEFAULT: Final = IsolationSettings()
-
 
 class TypeChecker:
     """Owns at most one compiler.
 
     Args:
-        isolation: Whether bubblewrap must, may or must not be around it, and what its filter does.
+        isolation: Whether bubblewrap must, may or must not be around it.
+        seccomp: What its filter does with a call that it does not know.
         folder: Where the build has put the compiler.
         outputs: What is known of the tools' outputs; scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
@@ -66,19 +65,21 @@ class TypeChecker:
 
     def __init__(
         self,
-        isolation: IsolationSettings = _DEFAULT,
+        isolation: IsolationMode = "auto",
         *,
+        seccomp: Seccomp = "enforce",
         folder: Path = compiler.FOLDER,
         outputs: OutputLookup = stated_output,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._isolation = isolation
+        self._seccomp: Seccomp = seccomp
         self._folder = folder
         self.declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
         self._session: WarmSession | None = None
         self._starting: asyncio.Task[WarmSession] | None = None
-        self._wrapping: bool | None = False if isolation.mode == "off" else None
+        self._wrapping: bool | None = False if isolation == "off" else None
         self._idle: asyncio.TimerHandle | None = None
         self._dying = TaskSet()
         self._closed = False
@@ -87,7 +88,7 @@ class TypeChecker:
     def unavailable(self) -> str | None:
         """Says why no script can be checked here, or None."""
         absent = compiler.why_absent(self._folder)
-        if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
+        if absent is None and self._isolation == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"
         return absent
 
@@ -268,7 +269,7 @@ class TypeChecker:
                 warm = await self._started_session(wrapped=True)
             except SessionLost:
                 # Where bubblewrap has worked once, a failure is none of its own, and no reason to go without.
-                if self._isolation.mode == "required" or self._wrapping:
+                if self._isolation == "required" or self._wrapping:
                     raise
             else:
                 self._wrapping = True
@@ -282,7 +283,7 @@ class TypeChecker:
     async def _started_session(self, *, wrapped: bool) -> WarmSession:
         try:
             session = CompilerSession(
-                compiler.launch(wrapped=wrapped, seccomp=self._isolation.seccomp, folder=self._folder)
+                compiler.launch(wrapped=wrapped, seccomp=self._seccomp, folder=self._folder)
             )
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None

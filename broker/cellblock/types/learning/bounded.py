@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from cellblock.tools.catalog.outputs import ResultKind
+
 LEARNT_BYTES: Final = 128 * 1024
 """Bounds the part of one result that is looked at."""
 
@@ -48,3 +50,21 @@ def bounded_part(body: bytes, most: int = LEARNT_BYTES) -> bytes | None:
     if len(fields) > most // SHOWN_CHARS or None in parts.values():
         return None
     return msgspec.json.encode({name: Raw(part) for name, part in parts.items() if part is not None})
+
+
+def part_of(kind: ResultKind, body: bytes) -> bytes | None:
+    """Returns the part of a result that is looked at, the very bytes where that is all of it; None for none."""
+    if len(body) <= LEARNT_BYTES:
+        return body
+    try:
+        if kind != "text":
+            return bounded_part(body)
+        # Of a text it is the JSON in it, if any.
+        text: str = msgspec.json.decode(body)
+        inner = text.strip().encode()
+        if inner[:1] not in (b"[", b"{"):
+            return bounded_part(body)
+        part = bounded_part(inner)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if part is None else msgspec.json.encode(part.decode())

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cellblock.types.learning.infer import NOTHING, Shape, bounded, changes, join, refreshed
+from cellblock.types.learning.render import changes
+from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, refreshed
 
 PATIENCE: Final = 50
 """Sets the number of results after which what none of them shows has faded, where something new was among them."""
@@ -111,7 +112,7 @@ class Fading:
 
         Args:
             known: What was known before.
-            seen: The results; nothing where they are like those of this window.
+            seen: The results.
             samples: Their number.
             at: When they came.
         """

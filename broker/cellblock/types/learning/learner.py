@@ -1,8 +1,8 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. `offers` holds what waits, `pacing` says which results are looked at and when, `looks` looks at one,
-and `memory` keeps what was seen.
+in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `memory`
+keeps what was seen.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
-from cellblock.tools.catalog.model import ToolEntry
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
-from cellblock.types.learning.looks import Looks
+from cellblock.tools.schemas.example import ValidatorCache
+from cellblock.tools.schemas.validation import InputValidator
+from cellblock.types.learning.bounded import part_of
 from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.types.learning.offers import Offer, Offers
-from cellblock.types.learning.pacing import Paces, Turns
-from cellblock.types.learning.sample import UNREAD
+from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
+from cellblock.types.learning.sample import GivenOutput, observe
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -71,7 +72,7 @@ class Learner:
         self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
-        self._looks = Looks()
+        self._validators = ValidatorCache()
         self._turns = Turns()
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -108,7 +109,7 @@ class Learner:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
 
-    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes, value: Any = UNREAD) -> None:
+    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes) -> None:
         """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
 
         Args:
@@ -116,12 +117,11 @@ class Learner:
             tool: The tool, as the run saw it.
             kind: What the script got.
             body: The JSON that it got.
-            value: What that was made from: plain data that no one changes any more.
         """
         if (
             self._settings.learns(server)
             and self._paces.wants(server, tool.tool_name)
-            and self._offers.put(Offer(server, tool, kind, body, self._settings.keep_samples, value))
+            and self._offers.put(Offer(server, tool, kind, body))
         ):
             self._wake.set()
 
@@ -201,7 +201,7 @@ class Learner:
         server, name = offer.server, offer.tool.tool_name
         key = self._key(server, offer.tool)
         held = self._memory.known.get(key)
-        seen = self._looks.at(offer, key, held)
+        seen = self._observed(offer)
         merged = self._memory.add(key, seen)
         if merged.disagreements and key not in self._disagreed:
             self._disagreed.add(key)
@@ -216,3 +216,30 @@ class Learner:
         # One that was not looked at has confirmed nothing; and while something may fade, all count.
         elif not merged.fading.news:
             self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))
+
+    def _observed(self, offer: Offer) -> Observation:
+        declared, given = offer.tool.output_schema, offer.tool.given
+        now, body = time.time(), part_of(offer.kind, offer.body)
+        if body is None:
+            return Observation(skipped=1, first_seen=now, last_seen=now)
+        # A part need not fit what the whole fits.
+        is_whole = body is offer.body
+        if not is_whole and offer.kind == "value":
+            declared = None
+        output = None
+        if is_whole and given is not None and given.output_schema is not None:
+            of = fingerprint(given.output_schema, given.json_text)
+            validator = self._validator(offer, given.output_schema, "given output")
+            output = GivenOutput(of, validator, given.json_text)
+        return observe(
+            offer.kind,
+            body,
+            now,
+            declared=None if declared is None else self._validator(offer, declared, "output"),
+            given=output,
+            keep_sample=self._settings.keep_samples,
+        )
+
+    def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:
+        label = f"{offer.server}.{offer.tool.tool_name} ({which})"
+        return self._validators.get(schema, label=label).validator

@@ -95,7 +95,6 @@ class Memory:
                 self._unwritten.clear()
             return not self._is_away
         written: dict[ToolKey, Observation] = {}
-        forgotten: set[ToolKey] = set()
         try:
             while self.has_unwritten:
                 if not self._batch:
@@ -103,16 +102,15 @@ class Memory:
                     self._unwritten = {
                         key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1
                     }
-                merged = self._merged(self._store)
-                forgotten |= self._batch.keys() - merged.keys()
-                written |= {key: merged[key] for key in self._batch if key in merged}
+                # Unless that was done when its connection was lost.
+                held = self._store.load() if self._store.came_through() else self._store.merge(self._batch)
+                written |= {key: held[key] for key in self._batch if key in held}
                 self._batch = {}
         except StoreError as error:
             self._warn(f"what tools return is not remembered for now: {error}")
             return False
         # Others' results are in there too, and a tool that someone has forgotten begins anew.
-        kept = {key: seen for key, seen in self.known.items() if key not in forgotten}
-        self._take_over(kept | written, counts=bool(forgotten))
+        self._take_over(self.known | written)
         return True
 
     def refresh(self) -> None:
@@ -125,17 +123,9 @@ class Memory:
         except StoreError as error:
             self._warn(f"what other processes remember is not read for now: {error}")
 
-    def _merged(self, store: Observations) -> dict[ToolKey, Observation]:
-        """Merges the batch, unless that was done when its connection was lost, and gives what is remembered of it."""
-        return store.load() if store.came_through() else store.merge(self._batch)
-
-    def _take_over(self, now: dict[ToolKey, Observation], *, counts: bool = False) -> None:
+    def _take_over(self, now: dict[ToolKey, Observation]) -> None:
         before, self.known = self.known, now
-        if (
-            counts
-            or now.keys() != before.keys()
-            or any(seen.shape != before[key].shape for key, seen in now.items() if seen is not before[key])
-        ):
+        if now.keys() != before.keys() or any(seen.shape != before[key].shape for key, seen in now.items()):
             self.revision += 1
         for key in before.keys() - now.keys():
             self._forgotten(key)

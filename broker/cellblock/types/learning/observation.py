@@ -83,12 +83,6 @@ class Observation(Forms):
         """Gives the shapes that make a version."""
         return Forms(self.value, self.document, self.texts, self.results)
 
-    @property
-    def confirms(self) -> bool:
-        """Says whether the results of the observation only showed what was known before, so that it says nothing by
-        itself."""
-        return self.samples > 0 and self.shape == Forms()
-
     def together(self, newer: Observation) -> Observation:
         """Joins two observations of results that come after each other and have not been merged with what is known."""
         return self._counted(newer)._formed(self.shape.joined(newer.shape))

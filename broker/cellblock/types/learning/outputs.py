@@ -16,11 +16,12 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.tools.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
-from cellblock.tools.schemas.boxing import always_boxed_field, unbox_schema
-from cellblock.types.learning.infer import NOTHING, join, to_schema
+from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation, fingerprint
 from cellblock.types.learning.overlay import ToolOverlay, overlay_file, read_overlay
+from cellblock.types.learning.render import to_schema
+from cellblock.types.learning.shape import NOTHING, join
 
 MAX_CHANGES: Final = 5
 """Bounds the differences from older results that a note names."""
@@ -46,10 +47,10 @@ class ToolRefiner:
         overlay = self._overlays.get(server, {}).get(tool.tool_name)
         if overlay is not None:
             tool = _overlaid(tool, overlay)
-        box = always_boxed_field(tool.output_schema) if self._settings.unbox else None
+        box = boxed_field(tool.output_schema) if self._settings.unbox else None
         if box is None or not isinstance(tool.output_schema, Mapping):
             return tool
-        return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema))
+        return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema, box))
 
 
 def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, ToolOverlay]]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from cellblock.base.json import is_array, is_object
 from cellblock.types.learning.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
-from cellblock.types.learning.infer.shape import (
+from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, Observation
+from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,
@@ -26,7 +27,6 @@ from cellblock.types.learning.infer.shape import (
     Property,
     Shape,
 )
-from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, Observation
 
 
 def encoded(seen: Observation) -> str:

@@ -118,8 +118,6 @@ class Observations:
     def merge(self, news: Mapping[ToolKey, Observation]) -> dict[ToolKey, Observation]:
         """Adds observations to what is remembered, in one transaction, and gives what is remembered then.
 
-        A result that only confirms what is known (`Observation.confirms`) is left out where that is forgotten.
-
         Raises:
             StoreError: Nothing was written.
         """
@@ -127,8 +125,6 @@ class Observations:
         with self._database.transaction(TABLES.kind):
             for key, newer in news.items():
                 held = self._get(key)
-                if held is None and newer.confirms:
-                    continue
                 merged[key] = newer.begun() if held is None else held.merged(newer)
                 if held is not None and merged[key].version != held.version:
                     self._keep_version(key, held)

@@ -1,4 +1,4 @@
-"""Entries turns the servers of each client's file into entries of `mcpServers`, with what else is said of them there.
+"""The servers that MCP clients on this machine have, as entries of `mcpServers`, with what else is said of them there.
 
 What an entry says of its server's tools is kept as keys; times become settings; what is left is named.
 """
@@ -6,18 +6,20 @@ What an entry says of its server's tools is kept as keys; times become settings;
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.cli.install.clients import CLIENTS
-from cellblock.app.config.entry_keys import SILENT_KEYS
+from cellblock.app.cli.config_file import ConfigFile, UnreadableFile
+from cellblock.app.cli.importing.known import CLIENTS
+from cellblock.app.config.client_permissions import ClientPermissions, shown
 from cellblock.app.config.formats import (
     APPROVALS,
     ON_KEYS,
     PROJECTS_KEY,
     SERVERS_KEY,
+    SILENT_KEYS,
     TOOL_KEYS,
     URL_KEYS,
     normal,
@@ -36,7 +38,7 @@ _BRACED: Final = re.compile(r"\{(env|file):([^{}]+)\}")
 class Entry:
     """An entry is what a client's file says of one server.
 
-    `entry` has our keys, `bounds` are settings of `upstream.servers`, `variables` those that the client keeps
+    `entry` has our keys, `bounds` are settings of `upstream`, `variables` those that the client keeps
     elsewhere, `restrictions` says what its client's other settings add to it, `left` names what is not carried over,
     and `trouble` says why nothing is.
     """
@@ -282,3 +284,86 @@ def _with_braced(text: str, file: Path) -> str:
         return f"${{file:{file.parent / Path(found[2].strip()).expanduser()}}}"
 
     return _BRACED.sub(reference, _literal(text))
+
+
+@dataclass(slots=True)
+class Found:
+    """Holds one server of one client: its entry as `mcpServers` has it, and where that stands."""
+
+    name: str
+    entry: object
+    client: str
+    file: Path
+    path: KeyPath
+    inputs: Mapping[str, Any]
+    project: Path | None
+    """Names the folder that the entry belongs to; None when it is the user's."""
+    conversion: Entry = field(default_factory=lambda: Entry({}, ()))
+    """Holds the parts of the client's entry that were carried over, and those that were not."""
+
+
+@dataclass(slots=True)
+class Search:
+    """A search has the servers that were found, and the files that were read. `unreadable` maps files to why they
+    cannot be used."""
+
+    servers: list[Found] = field(default_factory=list[Found])
+    files: dict[Path, int] = field(default_factory=dict[Path, int])
+    unreadable: dict[Path, str] = field(default_factory=dict[Path, str])
+
+    def data(self, file: Path) -> Mapping[str, Any]:
+        """Returns what a file says, which need not be there; nothing, and a word in `unreadable`, of one that cannot be
+        read."""
+        try:
+            return ConfigFile(file).data
+        except UnreadableFile as error:
+            self.unreadable[file] = error.why
+            return {}
+
+
+def find_servers(project: Path, clients: Sequence[str]) -> Search:
+    """Reads the files of the clients that are there; `project` is the folder whose own files are looked at."""
+    search = Search()
+    for client in clients:
+        known = CLIENTS[client]
+        own = () if known.project is None else (project / known.project,)
+        found: list[Found] = []
+        for file in dict.fromkeys((*own, *known.files(), *known.further())):
+            if file in search.files or file in search.unreadable or not file.is_file():
+                continue
+            raw = search.data(file)
+            if file not in search.unreadable:
+                here = list(_servers(raw, client, file, project if file in own else None, project))
+                search.files[file] = len(here)
+                found += here
+        if found:
+            permissions = ClientPermissions(client, project)
+            for one in found:
+                _restrict(one, found, permissions)
+            search.servers += found
+            search.unreadable |= permissions.unreadable
+    return search
+
+
+def _servers(
+    raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
+) -> Iterator[Found]:
+    config = entries_of(client, raw, file, wanted)
+    for name, one in config.servers.items():
+        of_project = wanted if one.path[0] == PROJECTS_KEY else project
+        yield Found(name, one.entry, client, file, one.path, config.inputs, of_project, one)
+
+
+def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
+    made = permissions.restricted(one.name, one.entry, of_project=one.project is not None)
+    one.entry, one.conversion.restrictions = made.entry, made.told
+    if _is_whole(one.entry):
+        # A client that merges its files has it say something of this server.
+        for other in found:
+            if other is not one and other.name == one.name and not _is_whole(other.entry):
+                where = shown(other.file, *map(str, other.path))
+                one.conversion.trouble = one.conversion.trouble or f"{where} says something of it, too"
+
+
+def _is_whole(entry: object) -> bool:
+    return is_object(entry) and ("command" in entry or "url" in entry)

@@ -1,31 +1,32 @@
-"""Plan decides which servers an import takes, which not and why, and which secrets it leaves behind, and writes it."""
+"""Which servers an import takes, which not and why, and which secrets it leaves behind; and the writing of it."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS
-from cellblock.app.cli.config_file import real_path
-from cellblock.app.cli.importing.clients import Found
-from cellblock.app.cli.importing.secrets import Secrets
-from cellblock.app.cli.install.clients import CLIENTS
-from cellblock.app.cli.own_file import OwnFile
+from cellblock.app.cli.config_file import OwnFile, real_path
+from cellblock.app.cli.importing.entries import Found
+from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_places import shown_path
 from cellblock.app.config.edit import KeyPath
-from cellblock.app.config.entry_keys import slip_hint, slips
+from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object, mapped
+from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.loopback import is_loopback
-from cellblock.base.secrets.named_secrets import NamedSecrets
+from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
+from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS, ServerConfig
 
 Fate = Literal["added", "present", "conflict", "itself", "unusable"]
@@ -100,10 +101,14 @@ class Plan:
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
 
     @property
-    def bounds(self) -> dict[str, Mapping[str, int]]:
-        """Returns the settings of `upstream.servers` to write."""
-        taken = (step.found for step in self.steps if step.fate == "added")
-        return {found.name: found.conversion.bounds for found in taken if found.conversion.bounds}
+    def bounds(self) -> dict[str, dict[str, int]]:
+        """Returns the settings of `upstream` to write, each by the servers' names."""
+        made: dict[str, dict[str, int]] = {}
+        for step in self.steps:
+            if step.fate == "added":
+                for setting, value in step.found.conversion.bounds.items():
+                    made.setdefault(setting, {})[step.found.name] = value
+        return made
 
     @property
     def needed(self) -> dict[str, Step]:
@@ -258,9 +263,6 @@ def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
     return _INPUT.sub(variable, text)
 
 
-_BOUNDS: Final = (SECTION_KEY, "upstream", "servers")
-
-
 def add_servers(target: OwnFile, plan: Plan) -> Path | None:
     """Writes the file with the servers of a plan, and its secrets into the keyring before that.
 
@@ -272,8 +274,13 @@ def add_servers(target: OwnFile, plan: Plan) -> Path | None:
         KeyringError: The keyring does not keep a secret; the file is left as it was.
     """
     changes: dict[KeyPath, Any] = {target.place(name): entry for name, entry in plan.added.items()}
-    for name, bounds in plan.bounds.items():
-        changes |= {(*_BOUNDS, name, setting): value for setting, value in bounds.items()}
+    for setting, values in plan.bounds.items():
+        path = (SECTION_KEY, "upstream", setting)
+        present = value_at(target.data, path)
+        if present is None or is_object(present):
+            changes |= {(*path, name): value for name, value in values.items()}
+        else:
+            changes[path] = {ALL: present, **values}
     target.change(changes)
     target.check()
     if plan.values:
@@ -281,3 +288,101 @@ def add_servers(target: OwnFile, plan: Plan) -> Path | None:
         for name, value in plan.values.items():
             secrets.put(name, value)
     return target.write(private=True)
+
+
+_SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
+
+
+@dataclass(slots=True)
+class Secrets:
+    """Holds the variables that stand for secrets: their values by name, over all servers that are imported together.
+
+    Args:
+        kind: The kind of reference that is put in their place, `env` or `keyring`.
+        kept: Gives the value that a name has there already.
+    """
+
+    kind: str = "env"
+    kept: Callable[[str], str | None] = lambda _: None
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+
+    def taken_out(self, server: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Returns an entry with references in place of its secrets, and the variables that those name."""
+        written, used = dict(entry), list[str]()
+
+        def replaced(value: str, wanted: str) -> str:
+            name = self._variable(value, wanted, server)
+            used.append(name)
+            return f"${{{self.kind}:{name}}}"
+
+        for key in ("env", "headers"):
+            if is_object(pairs := entry.get(key)):
+                written[key] = {
+                    name: _named(name, value, server, key, replaced) for name, value in pairs.items()
+                }
+        if is_array(args := entry.get("args")):
+            written["args"] = _options(args, server, replaced)
+        if isinstance(entry.get("url"), str):
+            written["url"] = _address(entry["url"], server, replaced)
+        return written, list(dict.fromkeys(used))
+
+    def _variable(self, value: str, wanted: str, server: str) -> str:
+        numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+        for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
+            if name not in self.variables and self.kept(name) not in (None, value):
+                continue
+            if self.variables.setdefault(name, value) == value:
+                return name
+        raise AssertionError  # the numbers do not end
+
+
+def _named(name: str, value: Any, server: str, kind: str, replaced: Any) -> Any:
+    if not isinstance(value, str) or not looks_secret(name, value):
+        return value
+    if kind == "env":
+        return replaced(value, input_variable(name))
+    scheme = _SCHEME.match(value)
+    prefix = scheme[0] if scheme else ""
+    return prefix + replaced(value[len(prefix) :], input_variable(f"{server}_{name}"))
+
+
+def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
+    written: list[Any] = []
+    option = ""
+    for arg in args:
+        if not isinstance(arg, str):
+            written.append(arg)
+            option = ""
+            continue
+        name, equals, value = arg.partition("=")
+        if equals and name.startswith("-") and looks_secret(name, value):
+            arg = f"{name}={replaced(value, input_variable(f'{server}_{name}'))}"
+        elif "://" in arg:
+            arg = _address(arg, server, replaced)
+        elif not arg.startswith("-") and looks_secret(option, arg):
+            arg = replaced(arg, input_variable(f"{server}_{option}" if option else f"{server}_SECRET"))
+        option = arg if arg.startswith("-") and "=" not in arg else ""
+        written.append(arg)
+    return written
+
+
+def _address(url: str, server: str, replaced: Any) -> str:
+    """Returns a URL with references for its password and for query values that are secrets."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return url
+    if password and looks_secret("password", password):
+        # By its place: the same word may stand elsewhere in the URL.
+        user, _, rest = parts.netloc.rpartition("@")
+        name, _, written = user.partition(":")
+        netloc = f"{name}:{replaced(written, input_variable(f'{server}_PASSWORD'))}@{rest}"
+        url = url.replace(f"//{parts.netloc}", f"//{netloc}", 1)
+    for pair in parts.query.split("&") if parts.query else ():
+        name, _, written = pair.partition("=")
+        if looks_secret(unquote(name), unquote(written)):
+            # As it is written: what a variable holds is put in without encoding.
+            reference = replaced(written, input_variable(f"{server}_{unquote(name)}"))
+            url = url.replace(pair, f"{name}={reference}", 1)
+    return url

@@ -10,14 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final
 
 import httpx2
-from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor, safe_text
 from cellblock.base.shelf import Stamp
-from cellblock.tools.upstream.auth.errors import LoginEnded, login_hint
-from cellblock.tools.upstream.auth.exchange import known_error_in
+from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
+from cellblock.tools.upstream.auth.exchange import shown_line
 
 logger = logging.getLogger("cellblock.tools.upstream.auth")
 
@@ -163,11 +162,11 @@ class Login(httpx2.Auth):
 
 
 def _worded(error: Exception) -> str:
+    if isinstance(error, Refused):
+        return f"no token was granted ({error.message})"
     if isinstance(error, CellblockError):
         return error.message.rstrip(".")
-    if isinstance(error, OAuthFlowError):
-        return f"no token was granted ({known_error_in(str(error)) or type(error).__name__})"
-    return f"its login could not be renewed ({type(error).__name__})"
+    return f"its login could not be renewed ({shown_line(safe_text(str(error)))})"
 
 
 def _falls_short(response: httpx2.Response) -> bool:

@@ -12,7 +12,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.exchange import http_client
+from cellblock.tools.upstream.auth.exchange import http_client, reason_of
 
 PROBE_VERSION: Final = "2025-06-18"
 """Names the protocol revision of the request that asks for the challenge; from this one on tokens name their
@@ -51,9 +51,7 @@ async def challenge_of(name: str, config: ServerConfig, bound: float) -> httpx2.
                 # Some servers greet everybody, and refuse who wants to know their tools.
                 request, response = await _second_question(http, request, response)
     except httpx2.HTTPError as error:
-        raise LoginError(
-            f"{name} cannot be reached: {type(error).__name__}.", hint="Check its url."
-        ) from None
+        raise LoginError(f"{name} cannot be reached{reason_of(error)}.", hint="Check its url.") from None
     if response.status_code == 401:
         return httpx2.Response(401, headers=response.headers, request=request)
     if response.status_code < 400 or request is not greeting or response.status_code == 405:

@@ -13,6 +13,12 @@ class LoginError(CellblockError):
     fault = Fault.UPSTREAM
 
 
+class Refused(LoginError):
+    """Tells what an authorization server has said instead of granting a token; `code` is its `error`."""
+
+    code: str | None = None
+
+
 class LoginEnded(LoginError):
     """Tells that the authorization server will not renew the login: only a new one helps.
 

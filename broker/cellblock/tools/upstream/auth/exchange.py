@@ -8,38 +8,32 @@ parts are used, from tasks of their own.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import ValidationError
 
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback
-from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError
+from cellblock.base.redaction import REDACTED, safe_text
+from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.tls import tls_context
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Bounds an answer of an authorization server."""
 
-_KNOWN_ERRORS: Final = frozenset(
-    {
-        *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "access_denied"),
-        *(
-            "unsupported_grant_type",
-            "invalid_scope",
-            "invalid_target",
-            "server_error",
-            "temporarily_unavailable",
-        ),
-        *("invalid_redirect_uri", "invalid_client_metadata", "unsupported_response_type", "invalid_token"),
-    }
-)
-"""Lists the errors that are quoted: a server's own words may quote a token."""
+MAX_TOLD_CHARS: Final = 300
+"""Bounds the words of an authorization server that are told."""
+
+_SENT_SECRETS: Final = "client_secret client_assertion code code_verifier refresh_token token"
+"""Names the fields of a request that an answer to it must not be quoted with."""
 
 _OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """Names errors of a renewal after which no renewal can succeed."""
@@ -101,42 +95,48 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) 
         ) from None
     except httpx2.HTTPError as error:
         raise LoginError(
-            f"{where} cannot be reached: {type(error).__name__}.", hint="Try again when it can be."
+            f"{where} cannot be reached{reason_of(error)}.", hint="Try again when it can be."
         ) from None
     headers = [
         (name, value)
         for name, value in response.headers.multi_items()
         if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
     ]
-    return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+    return httpx2.Response(response.status_code, headers=headers, content=_mended(body), request=request)
 
 
-async def drive(provider: OAuthClientProvider, refused: httpx2.Response, bound: float) -> None:
-    """Runs the SDK's flow for a request that was refused, up to where the SDK would send it again.
-
-    Args:
-        provider: Has the tokens afterwards.
-        refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
-        bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
-
-    Raises:
-        OAuthFlowError: As the SDK says; its text may quote the server.
-        LoginError: No answer.
-    """
-    flow = provider.async_auth_flow(refused.request)
+def _mended(body: bytes) -> bytes:
+    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or a list."""
+    answer = _object_in(body)
+    if "access_token" not in answer:
+        return body
     try:
-        async with http_client(bound) as http:
-            await anext(flow)
-            response = refused
-            while (outgoing := await flow.asend(response)) is not refused.request:
-                response = await send(http, outgoing, bound)
-    finally:
-        await flow.aclose()
+        answer["expires_in"] = int(float(answer["expires_in"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        answer["expires_in"] = None
+    if is_array(answer.get("scope")):
+        answer["scope"] = " ".join(map(str, answer["scope"]))
+    return json.dumps(answer).encode()
 
 
 class CheckedProvider(OAuthClientProvider):
     """Refuses endpoints that would take codes and tokens over plain HTTP to another machine (OAuth 2.1, section
-    1.5)."""
+    1.5), and takes an issuer with or without the slash that ends a root URL."""
+
+    spelled: str | None = None
+    """Holds the issuer as its own metadata spells it, where the protected resource's metadata has it otherwise."""
+
+    def respell(self, answer: httpx2.Response) -> bool:
+        """Notes how metadata spells its issuer; False where that is no reason to try again."""
+        issuer = _object_in(answer.content).get("issuer")
+        advertised = self.context.auth_server_url
+        if self.spelled is not None or not isinstance(issuer, str) or advertised is None:
+            return False
+        self.spelled = issuer
+        return issuer != advertised and issuers_match(issuer, advertised)
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        return self.spelled or super()._select_authorization_server(advertised)
 
     async def _perform_authorization(self) -> httpx2.Request:
         metadata = self.context.oauth_metadata
@@ -146,6 +146,49 @@ class CheckedProvider(OAuthClientProvider):
                     f"The authorization server's endpoint {url} is neither https nor on this machine"
                 )
         return await super()._perform_authorization()
+
+
+async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: float) -> None:
+    """Runs the SDK's flow for a request that was refused, up to where the SDK would send it again.
+
+    Args:
+        provider: Has the tokens afterwards.
+        refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
+        bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
+
+    Raises:
+        Refused: As the server says, or the SDK.
+        LoginError: No answer.
+    """
+    response = refused
+    flow = provider.async_auth_flow(refused.request)
+    try:
+        async with http_client(bound) as http:
+            await anext(flow)
+            while (outgoing := await flow.asend(response)) is not refused.request:
+                response = await send(http, outgoing, bound)
+    except OAuthFlowError as error:
+        if not provider.respell(response):
+            raise _refused(error, response) from None
+    else:
+        return
+    finally:
+        await flow.aclose()
+    await drive(provider, refused, bound)
+
+
+def _refused(error: OAuthFlowError, response: httpx2.Response) -> Refused:
+    said = str(error)
+    if isinstance(error, OAuthRegistrationError):
+        said = "it does not register clients by itself; a client_id is needed"
+        if error_code(response) is not None:
+            said = f"{said} ({words_of(response)})"
+    elif isinstance(error, OAuthTokenError):
+        is_granted = response.status_code < 400 and error_code(response) is None
+        said = "its answer holds no token" if is_granted else words_of(response)
+    found = Refused(shown_line(said), hint="Check the server's login settings.")
+    found.code = error_code(response)
+    return found
 
 
 def is_safe(url: str) -> bool:
@@ -168,22 +211,22 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
         raise LoginEnded("the token endpoint is neither https nor on this machine", hint="Log in again.")
     async with http_client(bound) as http:
         response = await send(http, request, bound)
-    if response.status_code != 200:
-        error = error_code(response)
-        if error in _OVER:
-            ended = LoginEnded(
-                f"the authorization server has ended the login ({error})", hint="Log in again."
-            )
-            ended.forgotten = error != "invalid_grant"
-            raise ended
-        what = f"HTTP {response.status_code}{f', {error}' if error else ''}"
-        raise LoginError(f"the login could not be renewed ({what})", hint="It is tried again.")
+    code = error_code(response)
+    if code in _OVER:
+        ended = LoginEnded(
+            f"the authorization server has ended the login ({words_of(response)})", hint="Log in again."
+        )
+        ended.forgotten = code != "invalid_grant"
+        raise ended
     try:
         return record.with_tokens(OAuthToken.model_validate_json(response.content))
     except ValidationError:
-        raise LoginError(
-            "the authorization server's answer holds no token", hint="It is tried again."
-        ) from None
+        said = (
+            "its answer holds no token"
+            if response.status_code == 200 and code is None
+            else words_of(response)
+        )
+        raise LoginError(f"the login could not be renewed ({said})", hint="It is tried again.") from None
 
 
 async def revoke(record: LoginRecord, bound: float) -> bool:
@@ -212,25 +255,53 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
             data["client_secret"] = ""
             response = await send(http, httpx2.Request("POST", url, data=data, headers=headers), bound)
     if response.status_code != 200:
-        raise LoginError(
-            f"The authorization server refused with HTTP {response.status_code}.", hint="Revoke it there."
-        )
+        raise LoginError(f"The authorization server refused: {words_of(response)}.", hint="Revoke it there.")
     return True
 
 
 def error_code(response: httpx2.Response) -> str | None:
-    """Returns the `error` of an OAuth error answer, if it is one of the standard's."""
+    """Returns the `error` of an OAuth error answer."""
+    error: object = _object_in(response.content).get("error")
+    return error if isinstance(error, str) and error else None
+
+
+def words_of(response: httpx2.Response) -> str:
+    """Returns what an error answer says, short, and without the secrets that were sent to it."""
+    answer = _object_in(response.content)
+    parts = [answer.get("error"), answer.get("error_description") or answer.get("message")]
+    said = ": ".join(part for part in parts if isinstance(part, str) and part)
+    for secret in _secrets_in(response.request):
+        said = said.replace(secret, REDACTED)
+    return shown_line(safe_text(said)) or f"HTTP {response.status_code}"
+
+
+def reason_of(error: httpx2.HTTPError) -> str:
+    """Returns why a server cannot be reached, for the end of a sentence; empty where that is not known."""
+    said = shown_line(str(error))
+    return f": {said}" if said else ""
+
+
+def shown_line(text: str) -> str:
+    """Makes a line of a server's words that is fit for a terminal: short, and nothing in it that is invisible."""
+    line = "".join(char if char.isprintable() else " " for char in text[:MAX_TOLD_CHARS])
+    return line.strip().rstrip(".")
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
     try:
-        body: object = json.loads(response.content)
+        found: object = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    error: object = body.get("error") if is_object(body) else None
-    return error if isinstance(error, str) and error in _KNOWN_ERRORS else None
+        return {}
+    return found if is_object(found) else {}
 
 
-def known_error_in(text: str) -> str | None:
-    """Returns a standard OAuth error that the SDK's text quotes."""
-    return next((error for error in sorted(_KNOWN_ERRORS) if f'"{error}"' in text), None)
+def _secrets_in(request: httpx2.Request) -> list[str]:
+    form = parse_qs(request.content.decode("latin-1"))
+    found = [value for name in _SENT_SECRETS.split() for value in form.get(name, ())]
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme == "Basic":
+        found.append(unquote(base64.b64decode(credentials).decode("latin-1").partition(":")[2]))
+    return [secret for secret in found if secret]
 
 
 class _Kept(OAuthClientProvider):

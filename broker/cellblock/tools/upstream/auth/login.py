@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
+from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.secrets.redaction import Redactor, guard_loggers
+from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.store import Store
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.challenge import CLIENT_NAME, challenge_of
-from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
+from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import (
     CheckedProvider,
     MemoryStorage,
     drive,
     is_safe,
-    known_error_in,
     revoke,
+    shown_line,
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import RedirectListener
@@ -41,9 +41,6 @@ from cellblock.tools.upstream.server_logins import can_log_in
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
-
-MAX_TOLD_CHARS: Final = 300
-"""Bounds the text of an authorization server's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +132,9 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         provider, storage = _provider(place, listener, kept, browser=browser, bound=bound, say=say)
         try:
             await drive(provider, with_scopes(refused, wanted), exchange_bound)
-        except OAuthFlowError as error:
-            known = known_error_in(str(error))
+        except Refused as error:
             raise LoginError(
-                _worded(place.name, error, known), hint="Check the server's login settings."
+                f"The login to {place.name} has failed: {error.message}.", hint=error.hint
             ) from None
     finally:
         await listener.close()
@@ -275,7 +271,7 @@ def _provider(
     browser: bool,
     bound: float,
     say: Callable[[str], None],
-) -> tuple[OAuthClientProvider, MemoryStorage]:
+) -> tuple[CheckedProvider, MemoryStorage]:
     own = place.auth.for_server(place.name)
     storage = MemoryStorage(kept)
 
@@ -290,12 +286,14 @@ def _provider(
 
     class Checked(CheckedProvider):
         def _select_authorization_server(self, advertised: list[str]) -> str:
-            wanted = own.issuer
-            return next((server for server in advertised if server == wanted), advertised[0])
+            wanted = [one for one in advertised if own.issuer is not None and issuers_match(one, own.issuer)]
+            return super()._select_authorization_server(wanted or advertised)
 
         async def _perform_authorization(self) -> httpx2.Request:
             metadata = self.context.oauth_metadata
-            if own.issuer is not None and (metadata is None or str(metadata.issuer) != own.issuer):
+            if own.issuer is not None and (
+                metadata is None or not issuers_match(str(metadata.issuer), own.issuer)
+            ):
                 raise LoginError(
                     f"{place.name} leads to another authorization server than {own.issuer}.",
                     hint=f"Correct cellblock.auth.servers.{place.name}.issuer, or do not log in.",
@@ -329,19 +327,3 @@ def _open(url: str) -> None:
     ):
         return
     start_daemon("browser", webbrowser.open, url)
-
-
-def _worded(server: str, error: OAuthFlowError, known: str | None) -> str:
-    text = str(error)
-    if isinstance(error, OAuthRegistrationError):
-        return f"The authorization server of {server} does not register clients by itself; a client_id is needed."
-    if known is not None:
-        return f"The login to {server} was refused ({known})."
-    # Only the SDK's sentences about issuers and resources: others quote states and answers.
-    told = "issuer" in text or "resource" in text
-    return f"The login to {server} has failed: {shown_line(text) if told else type(error).__name__}."
-
-
-def shown_line(text: str) -> str:
-    """Makes a sentence that holds a server's words fit for a terminal: short, and nothing in it that is invisible."""
-    return "".join(char if char.isprintable() else " " for char in text[:MAX_TOLD_CHARS])

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import jwt
-from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
     PrivateKeyJWTOAuthProvider,
@@ -28,7 +27,7 @@ class _WithKey(CheckedProvider, PrivateKeyJWTOAuthProvider):
 
 def own_provider(
     url: str, storage: MemoryStorage, client: ServerAuthSettings, secret: str, hint: str
-) -> OAuthClientProvider:
+) -> CheckedProvider:
     """Makes the provider of a server's own client.
 
     Args:

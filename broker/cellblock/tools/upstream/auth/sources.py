@@ -8,15 +8,14 @@ import time
 from typing import Final
 
 import httpx2
-from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.bearer import Login
-from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError
-from cellblock.tools.upstream.auth.exchange import MemoryStorage, drive, is_safe, known_error_in, renew
+from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
+from cellblock.tools.upstream.auth.exchange import MemoryStorage, drive, is_safe, renew
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 
@@ -34,7 +33,7 @@ SCOPE_BOUND_SECONDS: Final = 5.0
 MAX_STEP_UP_SCOPES: Final = 32
 """Bounds the scopes that one server's refusals may add to a token: it could name others without end."""
 
-PASSING_ERRORS: Final = ("server_error", "temporarily_unavailable")
+PASSING_ERRORS: Final = (None, "server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
 
 
@@ -235,8 +234,7 @@ class OwnCredentials(Login):
             token = await self._grant(self._challenge)
         except BaseException as error:
             self._more = before
-            said = known_error_in(str(error)) if isinstance(error, OAuthFlowError) else None
-            if said is None or said in PASSING_ERRORS:
+            if not isinstance(error, Refused) or error.code in PASSING_ERRORS:
                 raise
             # Refused: the token that there is stays as good as it was.
             self._tried.update(more)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
-from cellblock.base.secrets.keyrings import KEYRING_SECONDS, Keyring, KeyringError
+from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.shelf import NotShared, Stamp
 from cellblock.base.store import Store

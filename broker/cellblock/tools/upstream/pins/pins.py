@@ -7,15 +7,34 @@ with the old one's pins, all its tools count as changed.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.errors import CellblockError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.definitions import ToolDefinition, canonical, digest
+from cellblock.base.shelf import NotShared, Stamp
+from cellblock.base.store import Store
+from cellblock.tools.upstream.definitions import ToolDefinition, canonical, digest, file_stem, from_json
+from cellblock_worker.base.folders import InTheWay
+from cellblock_worker.base.private_files import TooLarge
+
+PINS_DIR: Final = "pins"
+"""Names the folder of pins in the state directory."""
+
+FORMAT: Final = 1
+
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+"""Bounds a pin file: more than any list of tools within the caps makes, approved many times over."""
+
+_PARTS: Final = {"title": str, "description": str, "annotations": dict}
+"""Names what a definition has at most beside its name and its schemas, which may be anything."""
 
 
 class Difference(Enum):
@@ -89,3 +108,124 @@ def fingerprint(config: ServerConfig) -> str:
         arguments = [redactor.text(argument) for argument in config.args]
         identity = {"command": config.command, "args": arguments}
     return digest(canonical(identity))
+
+
+class PinError(CellblockError):
+    """Tells that a pin file cannot be read, is not what Cellblock wrote, or cannot be written."""
+
+
+class PinStore:
+    """Reads and writes the pins of each server.
+
+    Args:
+        store: Where they are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        # A tool is no secret, and what others may write is found out by its digest alone where it is in a file.
+        self.shelf: Final = store.shelf(PINS_DIR, MAX_FILE_BYTES, secret=False, stem=_stem)
+
+    def stamp(self, server: str) -> Stamp | None:
+        """Returns the stamp of a server's pins; None without them."""
+        return self.shelf.stamp(server)
+
+    def load(self, server: str) -> Pins | None:
+        """Returns the pins of a server; None when it has none yet.
+
+        Raises:
+            PinError: There are some, and they cannot be read or are damaged; or it is not known whether there are.
+        """
+        try:
+            raw = self.shelf.read(server)
+        except FileNotFoundError:
+            return None
+        except TooLarge:
+            raise self._unusable(server, "is too large") from None
+        except OSError as error:
+            raise self._failed(server, "read", error) from None
+        try:
+            # With a hook in Python, a thread that reads a long file lets others have their turn.
+            return _read(json.loads(raw, object_hook=lambda value: value), server)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._unusable(server, f"is damaged ({type(error).__name__})") from None
+
+    def create(self, server: str, pins: Pins) -> bool:
+        """Writes a server's first pins; False when another process was faster.
+
+        Raises:
+            PinError: They cannot be written.
+        """
+        return self._write(server, pins, replace=False)
+
+    def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> bool:
+        """Writes a server's pins over those that there are; given `only`, over no other version than that, and says
+        whether it did.
+
+        Raises:
+            PinError: They cannot be written.
+        """
+        return self._write(server, pins, replace=True, only=only)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _write(self, server: str, pins: Pins, *, replace: bool, only: Stamp | None = None) -> bool:
+        data = {
+            "format": FORMAT,
+            "server": server,
+            "origin": pins.origin,
+            "tools": {
+                name: {"digest": pin.digest, "definition": dict(pin.definition)}
+                for name, pin in pins.tools.items()
+            },
+            "gone": sorted(pins.gone),
+        }
+        # ASCII: a lone surrogate in an upstream's text is no UTF-8.
+        text = json.dumps(data, indent=1).encode("ascii")
+        try:
+            return self.shelf.write(server, text, replace=replace, only=only)
+        except OSError as error:
+            raise self._failed(server, "written", error) from None
+
+    def _failed(self, server: str, what: str, error: OSError) -> PinError:
+        if isinstance(error, InTheWay):
+            return PinError(f"{error}.", hint="Move it away, or use another --state-dir.")
+        if isinstance(error, NotShared):
+            return PinError(
+                f"The pins of {server} cannot be {what}: {error.strerror}.",
+                hint="Wait until PostgreSQL is back.",
+            )
+        return self._unusable(server, f"cannot be {what}: {error.strerror}")
+
+    def _unusable(self, server: str, what: str) -> PinError:
+        return PinError(
+            f"The pin file {self.shelf.where(server)} {what}.",
+            hint=f"Mend it, or make it anew with `cellblock approve {shlex.quote(server)} --all`.",
+        )
+
+
+def _stem(server: str) -> str:
+    """Returns how the file of a server is called: names that look alike in a file system have different ones."""
+    return file_stem(server, server, 12)
+
+
+def _read(data: Any, server: str) -> Pins:
+    if not is_object(data["tools"]):
+        raise TypeError("tools is no object")
+    if data["format"] != FORMAT or data["server"] != server or not isinstance(data["origin"], str):
+        raise ValueError("not a pin file of this server")
+    tools: dict[str, ToolDefinition] = {}
+    for name, entry in data["tools"].items():
+        definition: object = entry["definition"]
+        # The definition is what an approval shows as the old one; it must be what the digest stands for.
+        if not is_object(definition) or definition.get("name") != name:
+            raise ValueError("a definition is not of its tool")
+        if not all(isinstance(definition.get(part), kind | None) for part, kind in _PARTS.items()):
+            raise ValueError("a part of a definition is of another kind")
+        tools[name] = from_json(definition)
+        if tools[name].digest != entry["digest"]:
+            raise ValueError("a definition does not fit its digest")
+    # A file of an earlier version has none.
+    gone = data.get("gone", [])
+    if not is_array(gone) or not all(name in tools for name in gone):
+        raise ValueError("gone is no list of pinned tools")
+    return Pins(data["origin"], tools, frozenset(gone))

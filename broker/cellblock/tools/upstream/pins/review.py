@@ -11,13 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellblock.base.errors import first_few
-from cellblock.base.settings.sections import Reaction
-from cellblock.base.settings.settings import PinSettings, ServerConfig
+from cellblock.base.settings.sections import Reaction, value_for
+from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import Stamp
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import ToolDefinition, left_out, shown
-from cellblock.tools.upstream.pins.pin_store import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.tools.upstream.pins.pins import (
+    Difference,
+    PinError,
+    Pins,
+    PinStore,
+    fingerprint,
+    first_pins,
+)
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -53,21 +59,21 @@ class Reviewer:
     What `prepare` and `pinned` have read beside the loop, `review` does not read again.
     """
 
-    def __init__(self, settings: PinSettings, store: PinStore) -> None:
-        self._settings = settings
+    def __init__(self, reactions: Mapping[str, Reaction], store: PinStore) -> None:
+        self._reactions = reactions
         self._store = store
         self._open: dict[str, Stamp | None] = {}
         self._warnings: dict[str, str] = {}
         self._read: dict[str, tuple[Stamp | None, Pins | PinError | None]] = {}
         self._notes: Counter[str] = Counter()
 
-    def use(self, settings: PinSettings) -> None:
+    def use(self, reactions: Mapping[str, Reaction]) -> None:
         """Takes over other reactions; every server has to be reviewed anew then."""
-        self._settings = settings
+        self._reactions = reactions
 
     def quarantines(self, server: str) -> bool:
         """Says whether only the approved tools of a server are there."""
-        return self._settings.for_server(server) == "quarantine"
+        return value_for(server, self._reactions) == "quarantine"
 
     def approved_meanwhile(self, server: str) -> bool:
         """Says whether the pins of a server with something to approve have changed since its last review."""
@@ -76,7 +82,7 @@ class Reviewer:
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
         """Returns the tools of a server as they were last approved, but those that it listed no more, to be shown while
         it starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
-        if self._settings.for_server(server) == "off":
+        if value_for(server, self._reactions) == "off":
             return ()
         self._store.shelf.wait()
         try:
@@ -99,12 +105,12 @@ class Reviewer:
             tools: As for `review`.
             whole: Whether they are all that the server lists.
         """
-        if self._settings.for_server(server) != "off":
+        if value_for(server, self._reactions) != "off":
             await asyncio.to_thread(self._prepare, server, config, tools, whole)
 
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
         """Decides which tools a script is given, by the configured reaction."""
-        reaction = self._settings.for_server(server)
+        reaction = value_for(server, self._reactions)
         self._open.pop(server, None)
         if reaction == "off":
             return Review(tuple(tools))

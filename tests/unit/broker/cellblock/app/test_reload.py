@@ -34,7 +34,7 @@ def test_every_live_setting_is_one() -> None:
             ["limits.timeout_ms.default"],
             ["limits.max_memory_bytes.default", "limits.max_memory_bytes.maximum"],
         ),
-        ({"pins": {"servers": {"a": "off"}}}, {}, ["pins.servers.a"], []),
+        ({"pins": {"a": "off"}}, {"pins": "off"}, ["pins", "pins.a"], []),
         ({}, {"pool": {"capacity": 3}, "state_dir": "/x"}, [], ["pool.capacity", "state_dir"]),
         (
             {},

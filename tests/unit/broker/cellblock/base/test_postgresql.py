@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -12,12 +13,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from cellblock.app.assembly import store_of
 from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import CellblockSettings, Settings
+from cellblock.base.settings.state import StateSettings
 from cellblock.base.threads import is_done_within, start_daemon
 from cellblock.fleet import presence as presences
-from cellblock.fleet.bounded_connection import BoundedConnection
-from cellblock.fleet.postgresql import Additive, PostgresDatabase, PostgresServer, lock_number
+from cellblock.fleet.postgresql import Additive, Connection, PostgresDatabase, PostgresServer, lock_number
 from cellblock.fleet.presence import Presence
 from support.at_once import at_once
 from support.certificates import certificate
@@ -213,8 +216,10 @@ async def test_a_lock_that_is_free_for_a_moment_is_nobodys_death(
 
 def test_a_driver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "cellblock.fleet.postgresql")
+    state = StateSettings(url="postgresql://localhost/x", key=base64.b64encode(bytes(32)).decode())
     with pytest.raises(ConfigError) as said:
-        PostgresServer("postgresql://localhost/x")
+        store_of(Settings(cellblock=CellblockSettings(state=state)))
     assert "cellblock[postgresql]" in (said.value.hint or "")
 
 
@@ -247,7 +252,7 @@ def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
 async def test_a_server_that_stands_still_is_not_waited_for(
     database: PostgresDatabase, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BoundedConnection, "silence", 1.0)
+    monkeypatch.setattr(Connection, "silence", 1.0)
     stood: list[int] = []
 
     def stand_still() -> None:

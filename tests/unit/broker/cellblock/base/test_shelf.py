@@ -12,8 +12,7 @@ from cellblock.base.shelf import NotShared, Shelf
 from cellblock.base.state_keys import StateKeys
 from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
-from cellblock.fleet.shared_rows import SharedRows
-from cellblock.fleet.shared_shelf import SharedShelf
+from cellblock.fleet.shared_rows import SharedRows, SharedShelf
 from cellblock.fleet.shared_state import SharedState
 from cellblock_worker.base.private_files import TooLarge
 from support.postgresql import Postgres

@@ -16,12 +16,14 @@ from cellblock.base.terminal import (
     columns,
     harmless,
     is_coloured,
+    is_visible,
     json_text,
+    legible,
     milliseconds,
     plain,
+    spelled_out,
     wrapped,
 )
-from cellblock.base.visible_text import is_visible, legible, spelled_out
 
 
 @given(st.text(max_size=60), st.integers(0, 40))

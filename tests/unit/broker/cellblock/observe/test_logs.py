@@ -148,7 +148,7 @@ async def test_who_ran_what_without_inputs_and_outputs(make_world: MakeWorld, tm
 
 
 async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:
-    lines = await lines_of(make_world(), tmp_path, inputs=True, outputs=True)
+    lines = await lines_of(make_world(), tmp_path, values=["inputs", "outputs"])
     assert lines[0]["script"] == CODE
     assert json.loads(lines[1]["input"]) == json.loads(lines[2]["output"]) == {"text": "in the input"}
     assert json.loads(lines[-1]["output"]) == {"text": "in the result"}
@@ -168,7 +168,7 @@ async def test_long_values_are_cut_and_marked(
     make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.observe.audit.MAX_VALUE_BYTES", 5)
-    lines = await lines_of(make_world(), tmp_path, inputs=True)
+    lines = await lines_of(make_world(), tmp_path, values=["inputs"])
     assert (lines[0]["script"], lines[0]["script_cut"]) == ("const", len(CODE))
 
 

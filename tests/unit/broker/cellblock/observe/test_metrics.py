@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cellblock import Broker
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from support.entries import settings
 from support.memory_host import HostedRun, World
 from support.still_broker import StillBroker
@@ -103,7 +102,7 @@ async def test_a_script_cannot_make_up_labels(make_world: MakeWorld) -> None:
 async def test_a_server_with_very_many_tools_gets_only_so_many_labels(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.observe.tally.MAX_TOOLS", 5)
+    monkeypatch.setattr("cellblock.observe.metrics.MAX_TOOLS", 5)
 
     async def fine(arguments: dict[str, Any]) -> Any:
         return {}

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cellblock.base.admission import STALE_ENTRIES_KEPT, Admission, Ticket
 from cellblock.base.errors import Overloaded
-from cellblock.pool.free_hosts import FreeHosts
+from cellblock.pool.pool import FreeHosts
 
 PLENTY = 1000
 

@@ -13,7 +13,7 @@ import pytest
 
 from cellblock import Broker, ConfigError
 from cellblock.base.settings.hosts import RaySettings
-from cellblock.base.settings.sections import IsolationSettings, PoolSettings
+from cellblock.base.settings.sections import PoolSettings
 from cellblock.fleet import ray_hosts
 from cellblock.fleet.ray_hosts import RayHosts
 from cellblock.fleet.remote_hosts import pair_on_ray
@@ -109,7 +109,7 @@ for _ in sys.stdin:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
-    terms = Terms(1 << 20, 64, IsolationSettings())
+    terms = Terms(1 << 20, 64, "auto")
     hosts = RayHosts(RaySettings(), PoolSettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
     hosts.start("tcp://127.0.0.1:1")
     try:

@@ -10,16 +10,15 @@ import pytest
 
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals
-from cellblock.record.keeper import Keeper
+from cellblock.record.kept import Keeper
 from cellblock.record.owner import Owner
 from cellblock.record.place import Place
 from cellblock.run.events import RunFacts
-from cellblock.run.hook import KeptRun
-from cellblock.run.parked import Parked
+from cellblock.run.hook import KeptRun, Parked
 from support.memory_keeper import MemoryKeeper, begin
 from support.postgresql import Postgres
 from support.waits import until

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId, pack_round
-from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
-from cellblock.record.moves import MAX_ADOPTED
 from cellblock.record.owner import Owner
 from cellblock.record.place import opened_journals
 from cellblock.record.rows import (
@@ -32,9 +31,9 @@ from cellblock.record.rows import (
     sent_piece,
     waiting_in,
 )
-from cellblock.record.store import JournalStore
+from cellblock.record.store import MAX_ADOPTED, JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
-from cellblock.run.parked import Parked
+from cellblock.run.hook import Parked
 from cellblock.tools.schemas.replies import WrongAnswer
 from support.at_once import at_once
 

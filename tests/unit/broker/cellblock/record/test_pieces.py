@@ -13,13 +13,12 @@ import pytest
 
 from cellblock.base.errors import Certainty
 from cellblock.base.offload.raw import RawJson
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.record import pieces
-from cellblock.record.cipher import ADDED_BYTES
 from cellblock.record.journal import MAX_BYTES
 from cellblock.record.place import opened_journals
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording, digest_of
-from cellblock.record.rows import Head, Piece
+from cellblock.record.rows import ADDED_BYTES, Head, Piece
 
 BEGUN = Recording(
     made_by="1",

@@ -21,8 +21,7 @@ from cellblock.record.recording import (
     digest_of,
     names_of,
 )
-from cellblock.run.parked import Parked
-from cellblock.run.script_events import has_order, is_events, pieces, without_place
+from cellblock.run.hook import Parked, has_order, is_events, pieces, without_place
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 SECRET = "hunter2-hunter2"

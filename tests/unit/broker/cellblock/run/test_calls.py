@@ -25,7 +25,7 @@ from cellblock.run.events import Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
-from cellblock.tools.schemas.cache import ValidatorCache
+from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
@@ -49,14 +49,14 @@ class Calls:
             upstreams.catalog,
             upstreams,
             calls=most,
-            concurrent_calls=concurrent,
             max_message_bytes=max_reply_bytes,
             watch=events.open("tests", ""),
             learner=self,
         )
         self.calls = ToolCalls(context, self._reply, always, free_clock())
+        self.calls._turns = asyncio.Semaphore(concurrent)  # pyright: ignore[reportPrivateUsage]
 
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
         """Takes a result, as a learner does."""
         self.learnt.append(body)
 

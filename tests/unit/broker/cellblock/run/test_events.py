@@ -19,8 +19,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker.states import MAX_NOTICES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 from support.memory_host import HostedRun, World, hold, turns
 from support.waits import until
 
@@ -91,15 +90,6 @@ async def test_every_step_of_a_run_in_order(make_world: MakeWorld) -> None:
     assert run.accepted <= run.queued <= run.leased <= run.started <= run.ended
     # Whoever keeps the facts keeps no inputs and outputs.
     assert [(call.arguments, call.result) for call in run.calls] == [(b"", None), (b"", None)]
-
-
-async def test_nobody_watches(make_world: MakeWorld) -> None:
-    events, diary = RunEvents(), Diary()
-    assert events.open("me", "1") is None
-    events.add(diary)
-    assert events.open("me", "1") is not None
-    events.remove(diary)
-    assert events.open("me", "1") is None
 
 
 async def test_a_watcher_of_one_run_hears_of_no_other(make_world: MakeWorld) -> None:

@@ -32,7 +32,7 @@ from cellblock.run.request import (
     read_request,
     request_of,
 )
-from cellblock.run.states import TRANSITIONS, Event, State, advance
+from cellblock.run.states import TRANSITIONS, Event, Life, State
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import IMPORT_SPECIFIER, ModuleUrls, fixed_modules
 from support.waits import within
@@ -329,14 +329,17 @@ ORDER = [State.SENT, State.RUNNING, State.KILLING, State.OVER]
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)), ids=str)
 def test_every_move_is_in_the_table_or_none(state: State, event: Event) -> None:
-    assert advance(state, event) is TRANSITIONS.get((state, event))
+    life = Life()
+    life.state = state
+    after = TRANSITIONS.get((state, event))
+    assert life.move(event) is (after is not None)
+    assert life.state is (after or state)
 
 
 def test_runs_move_one_way_and_every_one_can_end() -> None:
     assert set(ORDER) == set(State)
     assert all(ORDER.index(after) > ORDER.index(before) for (before, _), after in TRANSITIONS.items())
-    for state in State:
-        assert (advance(state, Event.END) is State.OVER) == (state is not State.OVER)
+    assert all(TRANSITIONS[state, Event.END] is State.OVER for state in State if state is not State.OVER)
 
 
 async def ends_now(generation: Generation) -> bool:

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from cellblock.record.moves import MAX_ADOPTED
-from cellblock.run.parked import CANCELLED
+from cellblock.record.store import MAX_ADOPTED
+from cellblock.run.hook import CANCELLED
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.states import State
 from cellblock_worker.wire import protocol
@@ -77,7 +77,7 @@ number = st.integers(0, 20)
 def two_calls_at_once() -> Iterator[None]:
     """Has further calls of a run wait their turn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cellblock.run.executor.CONCURRENT_CALLS", 2)
+        patch.setattr("cellblock.run.calls.CONCURRENT_CALLS", 2)
         yield
 
 
@@ -390,7 +390,7 @@ class Histories(History):
         for live in self.world.executor._live.values() if self.runs else ():  # pyright: ignore[reportPrivateUsage]
             lease = live._lease  # pyright: ignore[reportPrivateUsage]
             assert lease is not None
-            assert live._state is states[lease.token.hex()]  # pyright: ignore[reportPrivateUsage]
+            assert live._life.state is states[lease.token.hex()]  # pyright: ignore[reportPrivateUsage]
         for run in self.leased:
             assert not run.task.done() or run.state is State.OVER or run.caller_gone
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_worker.confinement import held_files
-from cellblock_worker.confinement.held_files import HeldFiles
+from cellblock_worker.confinement import bubblewrap
+from cellblock_worker.confinement.bubblewrap import HeldFiles
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="leases are Linux's")
 
@@ -48,7 +48,7 @@ def test_a_file_that_is_held_cannot_be_leased_from_readers(tmp_path: Path) -> No
 
 
 def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_files, "MAX_FILES", 1)
+    monkeypatch.setattr(bubblewrap, "MAX_HELD_FILES", 1)
     for name in ("a", "b"):
         (tmp_path / name).touch()
     held = HeldFiles()

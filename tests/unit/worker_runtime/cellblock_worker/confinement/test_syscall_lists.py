@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cellblock_worker.confinement import confinement, seccomp, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
 from cellblock_worker.confinement.seccomp import ALLOW, LOG, Branch, Check, refuse
-from cellblock_worker.confinement.syscalls import NEWEST, NUMBERS
+from cellblock_worker.confinement.syscall_lists import NEWEST, NUMBERS
 from support.bpf import decide
 
 MACHINES = list(seccomp.ARCHITECTURES)

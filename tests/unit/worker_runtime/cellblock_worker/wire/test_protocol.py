@@ -14,9 +14,8 @@ import zmq
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
-from cellblock_worker.wire.loop_socket import LoopSocket
+from cellblock_worker.wire.loop_socket import LoopSocket, Watch
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
-from cellblock_worker.wire.wire_events import Watch
 from support.waits import within
 
 ROOT = Path(__file__).parents[5]
@@ -45,7 +44,6 @@ MESSAGES: list[Message] = [
     protocol.Pause(),
     protocol.Resume(),
     protocol.Cancel(),
-    protocol.Pool(warm=4),
     protocol.Granted(places=0),
     protocol.Demand(waiting=2**31 - 1),
     protocol.Keys(prefix="a"),

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock_worker.scheduling.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE
+from cellblock_worker.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.states import State

@@ -222,13 +222,13 @@ def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Pat
 def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
     file.write_text(
         """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
-  "pins": {"servers": {"b": "warn"}},
+  "pins": {"b": "warn"},
   "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}"""
     )
     assert found(file) == [
         ("error", 1, 34, "mcpServers.a.command"),
         ("error", 1, 70, "cellblock.pool.warm"),
-        ("error", 2, 24, "cellblock.pins.servers.b"),
+        ("error", 2, 12, "cellblock.pins.b"),
         ("error", 3, 36, "cellblock.policy.default.tools.0"),
     ]
     # What a reference of it stands for is not known then, and a policy with errors has those alone.

@@ -24,7 +24,7 @@ from cellblock.base.offload.light import LIGHT_BYTES, LIGHT_CONTAINERS, is_light
 from cellblock.base.offload.pool import Apart, Bill
 from cellblock.base.offload.raw import TOKEN_START, Splices
 from cellblock.base.offload.task import ApartFailed, Task, TookTooLong
-from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
+from cellblock_worker.confinement.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
 from support.processes import gone
 from support.waits import until, within
@@ -81,6 +81,8 @@ async def test_what_fails_is_billed_and_ends_one_piece_of_work(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bills = {name: Bill() for name in ("computes", "grows", "cancelled", "late")}
+    # A busy machine gives one second of computing in a minute.
+    monkeypatch.setattr(pool, "WALL_SECONDS", 600.0)
     with pytest.raises(ApartFailed, match="1 s of computing"):
         await within(apart.do(task("spin", cpu_seconds=1), {}, key="k", bill=bills["computes"]))
     with pytest.raises(ApartFailed):

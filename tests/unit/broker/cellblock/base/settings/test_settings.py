@@ -15,13 +15,12 @@ from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.settings.problems import ConfigProblems
-from cellblock.base.settings.sections import LimitRange
+from cellblock.base.settings.sections import LimitRange, OutputSettings, value_for
 from cellblock.base.settings.settings import (
     MIB,
     CellblockSettings,
     HostSettings,
     LimitSettings,
-    OutputSettings,
     PoolSettings,
     ServerConfig,
     Settings,
@@ -35,8 +34,8 @@ def test_defaults_without_a_file() -> None:
     assert settings.servers == {}
     assert settings.cellblock == CellblockSettings()
     assert settings.state_dir.name == "cellblock"
-    hosts, outputs = settings.cellblock.hosts, settings.cellblock.outputs
-    assert (hosts.local, hosts.listen, outputs.inline_bytes) == (True, None, None)
+    hosts, frontend = settings.cellblock.hosts, settings.cellblock.frontend
+    assert (hosts.local, hosts.listen, frontend.inline_bytes) == (True, None, None)
 
 
 def test_every_default_limit_is_within_its_maximum() -> None:
@@ -150,12 +149,12 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
         ({"cellblock": {"pool": {"warm": -1}}}, "cellblock.pool.warm"),
         ({"cellblock": {"pool": {"capacity": 0}}}, "cellblock.pool.capacity"),
         ({"cellblock": {"max_message_bytes": 1}}, "cellblock.max_message_bytes"),
-        ({"cellblock": {"pins": {"reaction": "ask"}}}, "cellblock.pins.reaction"),
+        ({"cellblock": {"pins": "ask"}}, "cellblock.pins"),
         (
-            {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": {"servers": {"a": "never"}}}},
-            "cellblock.pins.servers.a",
+            {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": {"a": "never"}}},
+            "cellblock.pins.a",
         ),
-        ({"cellblock": {"pins": {"reactions": "off"}}}, "cellblock.pins.reactions"),
+        ({"cellblock": {"dashboard": {"enabled": "no"}}}, "cellblock.dashboard"),
     ],
     ids=str,
 )
@@ -200,25 +199,17 @@ def test_settings_cannot_be_changed(section: Any) -> None:
 
 def test_pins_have_a_reaction_for_all_and_for_one() -> None:
     servers = {"a": {"command": "x"}, "b": {"command": "x"}}
-    made = parse_settings(
-        {"mcpServers": servers, "cellblock": {"pins": {"reaction": "off", "servers": {"b": "quarantine"}}}}
-    )
-    assert (made.cellblock.pins.for_server("a"), made.cellblock.pins.for_server("b")) == ("off", "quarantine")
-    assert CellblockSettings().pins.for_server("anything") == "warn"
+    made = parse_settings({"mcpServers": servers, "cellblock": {"pins": {"*": "off", "b": "quarantine"}}})
+    pins = made.cellblock.pins
+    assert (value_for("a", pins), value_for("b", pins)) == ("off", "quarantine")
+    assert value_for("anything", CellblockSettings().pins) == "warn"
 
 
-def test_isolation_is_a_word_or_an_object() -> None:
-    def isolation(value: object) -> tuple[str, str]:
-        found = parse_settings({"cellblock": {"isolation": value}}).cellblock.isolation
-        return found.mode, found.seccomp
-
-    assert isolation("required") == ("required", "enforce")
-    assert isolation({"seccomp": "log"}) == ("auto", "log")
-    assert isolation({"mode": "off", "seccomp": "enforce"}) == ("off", "enforce")
+def test_isolation_is_a_word() -> None:
     with pytest.raises(ConfigError, match=r"cellblock\.isolation: .*'required', 'auto' or 'off'"):
-        isolation("perhaps")
-    with pytest.raises(ConfigError, match=r"cellblock\.isolation\.seccomp"):
-        isolation({"seccomp": "off"})
+        parse_settings({"cellblock": {"isolation": "perhaps"}})
+    with pytest.raises(ConfigError, match=r"cellblock\.seccomp"):
+        parse_settings({"cellblock": {"isolation": {"seccomp": "off"}}})
 
 
 @pytest.mark.parametrize(
@@ -247,11 +238,11 @@ def test_a_limit_that_is_neither_is_refused_with_its_place(given: Any) -> None:
 
 
 MISPLACED = {
-    ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
+    ("cellblock.pins.trackr", "Did you mean tracker?"),
     ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
     ("cellblock.auth.servers.wiki", "There are: tracker."),
-    ("cellblock.upstream.servers.nope", "There are: tracker."),
-    ("cellblock.schemas.servers.loca", "Did you mean local?"),
+    ("cellblock.upstream.call_timeout_ms.nope", "There are: tracker."),
+    ("cellblock.schemas.learn.loca", "Did you mean local?"),
 }
 
 
@@ -261,8 +252,8 @@ MISPLACED = {
         ({}, set[str]()),
         # pydantic looks at the whole only when each part is sound.
         (
-            {"pol": {}, "pool": {"warm": -1}, "pins": {"reaction": "perhaps"}},
-            {"cellblock.pol", "cellblock.pool.warm", "cellblock.pins.reaction"},
+            {"pol": {}, "pool": {"warm": -1}, "pins": {"*": "perhaps"}},
+            {"cellblock.pol", "cellblock.pool.warm", "cellblock.pins.*"},
         ),
     ],
     ids=["alone", "beside others"],
@@ -272,11 +263,11 @@ def test_all_exceptions_for_servers_that_are_none_are_told_at_once(
 ) -> None:
     section: dict[str, Any] = {
         "auth": {"servers": {"tracker": {}, "wiki": {}}},
-        "upstream": {"servers": {"nope": {}}},
-        "schemas": {"servers": {"loca": {}}},
+        "upstream": {"call_timeout_ms": {"nope": 5}},
+        "schemas": {"learn": {"loca": False}},
         **more,
     }
-    section["pins"] = {**more.get("pins", {}), "servers": {"trackr": "warn"}}
+    section["pins"] = {**more.get("pins", {}), "trackr": "warn"}
     with pytest.raises(ConfigProblems) as raised:
         parse_settings({"mcpServers": {"tracker": {"command": "x"}}, "cellblock": section})
     found = {(problem.place, problem.hint) for problem in raised.value.problems}
@@ -339,6 +330,8 @@ def test_what_is_wrong_with_hosts_is_named(hosts: dict[str, Any], place: str, sa
 
 
 KEY = base64.b64encode(bytes(range(32))).decode()
+
+OTHER_KEY = base64.b64encode(bytes(range(32, 64))).decode()
 SHARED = "postgresql://me:hunter2@db/cellblock?sslmode=verify-full"
 
 
@@ -398,30 +391,18 @@ def test_a_broker_has_the_hosts_name_where_it_is_given_none(monkeypatch: pytest.
 PAGE = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"
 
 
-def outputs_of(outputs: dict[str, Any], **cellblock: Any) -> OutputSettings:
-    return parse_settings({"cellblock": {**cellblock, "outputs": outputs}}).cellblock.outputs
-
-
 def test_one_client_has_a_quarter() -> None:
-    assert outputs_of({"inline_bytes": 100_000}).client_bytes == 64 * MIB
+    assert OutputSettings(100_000).client_bytes == 64 * MIB
 
 
-@pytest.mark.parametrize(
-    ("outputs", "said"),
-    [
-        ({"inline_bytes": 10}, "outputs.inline_bytes"),
-        ({"total_bytes": 1024}, "outputs.total_bytes"),
-        ({"inline": 5_000}, "outputs.inline"),
-    ],
-)
-def test_what_cannot_work_is_refused(outputs: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        outputs_of(outputs)
+def test_a_budget_that_holds_no_preview_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"frontend\.inline_bytes"):
+        parse_settings({"cellblock": {"frontend": {"inline_bytes": 10}}})
 
 
 def test_a_preview_is_no_longer_than_half_of_what_fits() -> None:
-    assert outputs_of({"inline_bytes": 1_024}).shown_bytes == 512
-    assert outputs_of({"inline_bytes": 100_000}).shown_bytes == 2_000
+    assert OutputSettings(1_024).shown_bytes == 512
+    assert OutputSettings(100_000).shown_bytes == 2_000
 
 
 def test_the_page_says_what_the_code_does() -> None:
@@ -431,11 +412,7 @@ def test_the_page_says_what_the_code_does() -> None:
         for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
         if "mcpServers" in block
     )
-    assert parse_settings(example).cellblock.outputs.inline_bytes == 100_000
-    for name in OutputSettings.model_fields:
-        default = getattr(OutputSettings(), name)
-        shown = "absent: off" if default is None else f"{default:,}"
-        assert f"| `{name}` | {shown} |" in text
+    assert parse_settings(example).cellblock.frontend.inline_bytes == 100_000
 
 
 SERVERS = {"wiki": {"url": "https://wiki.example/mcp"}, "files": {"command": "files"}}
@@ -490,7 +467,73 @@ def test_where_a_secret_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bounds_of_one_server_stand_in_for_those_of_all() -> None:
-    bounds = {"call_timeout_ms": 7, "servers": {"wiki": {"call_timeout_ms": 9}}}
-    upstream = of_wiki(upstream=bounds).cellblock.upstream
-    assert (upstream.call_timeout_ms, upstream.for_server("wiki").call_timeout_ms) == (7, 9)
-    assert upstream.for_server("files") is upstream
+    bounds = {"call_timeout_ms": {"*": 7, "wiki": 9}, "max_calls": {"wiki": 2}}
+    wiki, files = map(of_wiki(upstream=bounds).cellblock.upstream.for_server, ("wiki", "files"))
+    assert (wiki.call_timeout_ms, wiki.connect_timeout_ms, wiki.max_calls) == (9, 30_000, 2)
+    assert (files.call_timeout_ms, files.max_calls) == (7, None)
+
+
+OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"pins": {"reaction": "quarantine", "servers": {"wiki": "off"}}},
+        {"pins": {"*": "quarantine", "wiki": "off"}},
+    ),
+    ({"pins": {"servers": {"wiki": "off"}}}, {"pins": {"wiki": "off"}}),
+    (
+        {
+            "upstream": {
+                "call_timeout_ms": 7,
+                "servers": {"wiki": {"call_timeout_ms": 9, "max_concurrent_calls": 2}},
+            }
+        },
+        {"upstream": {"call_timeout_ms": {"*": 7, "wiki": 9}, "max_calls": {"wiki": 2}}},
+    ),
+    (
+        {"schemas": {"unwrap": "json", "servers": {"wiki": {"learn": False, "unwrap": None}}}},
+        {"schemas": {"unwrap": "json", "learn": {"wiki": False}}},
+    ),
+    ({"isolation": {"mode": "off", "seccomp": "log"}}, {"isolation": "off", "seccomp": "log"}),
+    ({"isolation": {"seccomp": "log"}}, {"seccomp": "log"}),
+    ({"metrics": {"token": False}}, {"metrics": "open"}),
+    ({"metrics": {}}, {"metrics": "token"}),
+    (
+        {"outputs": {"inline_bytes": 5_000}, "frontend": {"strict": True}},
+        {"frontend": {"strict": True, "inline_bytes": 5_000}},
+    ),
+    (
+        {"audit": {"enabled": True, "inputs": True, "outputs": False}},
+        {"audit": {"enabled": True, "values": ["inputs"]}},
+    ),
+    (
+        {"journal": {"mode": "failed", "clients": {"cli": "all"}}},
+        {"journal": {"mode": {"*": "failed", "cli": "all"}}},
+    ),
+    ({"journal": {"clients": {"cli": "all"}}}, {"journal": {"mode": {"cli": "all"}}}),
+    ({"state": {"key": KEY, "other_key": OTHER_KEY}}, {"state": {"key": [KEY, OTHER_KEY]}}),
+    ({"dashboard": {"enabled": False}}, {"dashboard": "off"}),
+    ({"dashboard": {"enabled": True}}, {"dashboard": "logs"}),
+    ({"dashboard": {"show_scripts": True}}, {"dashboard": "scripts"}),
+    ({"dashboard": {"logs": False, "show_scripts": True}}, {"dashboard": "runs"}),
+]
+
+
+@pytest.mark.parametrize(("before", "now"), OLDER, ids=[str(before) for before, _ in OLDER])
+def test_what_files_said_before_means_the_same(before: dict[str, Any], now: dict[str, Any]) -> None:
+    assert of_wiki(**before).cellblock == of_wiki(**now).cellblock
+    CellblockSettings.model_validate(before)
+
+
+def test_a_team_has_a_dashboard_only_where_its_file_switches_it_on() -> None:
+    oauth = {
+        "issuer": "https://i.example",
+        "audience": "https://a.example",
+        "jwks_url": "https://i.example/keys",
+    }
+    for dashboard, shown in (
+        (None, "off"),
+        ({"show_scripts": True}, "off"),
+        ({"enabled": True, "show_scripts": True}, "scripts"),
+        ("logs", "logs"),
+    ):
+        section = {"http": {"oauth": oauth}} | ({} if dashboard is None else {"dashboard": dashboard})
+        assert of_wiki(**section).cellblock.shown == shown

@@ -16,8 +16,8 @@ from cellblock.app.cli.checkups import fix_of
 from cellblock.app.cli.config_check import check_config
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings, parse_settings
-from cellblock.app.config.removed import REMOVED, without_removed
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.older import REMOVED, without_removed
 from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.settings.syntax import parse
@@ -52,7 +52,8 @@ def test_the_schema_and_the_reference_are_current() -> None:
         ({"mcpServers": {"a": {"command": "x", "env": {"A": "\0"}}}}, False),
         ({"mcpServers": {"a": {"serverUrl": "http://x"}}}, True),
         ({"cellblock": {"pool": {"warm": 1}, "hosts": {"local": True}}}, True),
-        ({"cellblock": {"schemas": {"servers": {"local": {"learn": False}}}}}, True),
+        ({"cellblock": {"schemas": {"learn": {"local": False}}}}, True),
+        ({"cellblock": {"pins": "quarantine", "journal": {"mode": {"cli": "all"}}}}, True),
         ({"mcpServers": {"a": {}}}, False),
         ({"mcpServers": {"a": {"command": 1}}}, False),
         ({"mcpServers": {"a": {"url": "http://x", "type": "pigeon"}}}, False),
@@ -61,7 +62,8 @@ def test_the_schema_and_the_reference_are_current() -> None:
         ({"cellblock": {"limits": {"timeout_ms": {"default": 1}}}}, True),
         ({"cellblock": {"limits": {"timeout_ms": 1}}}, True),
         ({"cellblock": {"limits": {"timeout_ms": "1"}}}, False),
-        ({"cellblock": {"schemas": {"servers": {"local": {"lern": True}}}}}, False),
+        ({"cellblock": {"schemas": {"lern": {"local": True}}}}, False),
+        ({"cellblock": {"pins": {"*": "perhaps"}}}, False),
     ],
     ids=str,
 )
@@ -100,8 +102,8 @@ FILE = """{"mcpServers": {
   "a": {"command": "x", "args": ["${env:NONE_1}", "${NONE_2}"], "type": "${NONE_1}"},
   "b": {"url": "${env:NONE_3}", "headers": {"A": "${file:none}"}},
   "c": {"command": "y", "env": {"KEY": "${HERE}"}}},
- "cellblock": {"pins": {"servers": {"a": "off"}}, "auth": {"servers": {"b": {}}},
-  "upstream": {"servers": {"b": {"call_timeout_ms": 5}}}, "schemas": {"servers": {"a": {}}}}}"""
+ "cellblock": {"pins": {"a": "off"}, "auth": {"servers": {"b": {}}},
+  "upstream": {"call_timeout_ms": {"b": 5}}, "schemas": {"learn": {"a": false}}}}"""
 
 
 def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
@@ -186,7 +188,7 @@ def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_pat
     section = {"upstream": {"retry_first_ms": 10, "call_timeout_ms": 7}}
     file.write_text(json.dumps({"cellblock": section}, indent=1))
     settings = load_settings(file)
-    assert settings.cellblock.upstream.call_timeout_ms == 7
+    assert settings.cellblock.upstream.call_timeout_ms == {"*": 7}
     assert settings.warnings == (
         f"{file}:4:4: cellblock.upstream.retry_first_ms: no longer a setting; "
         "Cellblock uses 500. Take it out.",

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.fleet.ray import __main__ as reporter
+from cellblock.fleet.ray.fleet import FULL_SHARE, REPORT_SECONDS, Scale
 from cellblock.fleet.ray.plan import Plan
-from cellblock.fleet.ray.scale import FULL_SHARE, REPORT_SECONDS, Scale
 
 PLAN = Plan(("--connect", "tcp://b:1"), b"s" * 32, 1, 8, 16, {"CPU": 2.0}, {}, 60.0)
 

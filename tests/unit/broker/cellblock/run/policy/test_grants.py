@@ -19,9 +19,7 @@ from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, T
 from cellblock.base.settings.policy import Grant, PolicySettings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.policy import counts, rules
-from cellblock.run.policy.effects import effect_of
-from cellblock.run.policy.grants import Grants
-from cellblock.run.policy.patterns import any_fits, fits, glob, may_fit_server
+from cellblock.run.policy.grants import Grants, any_fits, effect_of, fits, glob, may_fit_server
 from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 from cellblock.run.request import read_request
 from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry

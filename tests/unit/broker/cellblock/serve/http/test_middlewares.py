@@ -18,16 +18,22 @@ from uvicorn import server
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED
 from cellblock.observe.libraries import tame_libraries
-from cellblock.serve.http.activity import Activity, Seen
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.bodies import Memory, WholeBody
-from cellblock.serve.http.caller import Authenticated, Authenticator, Caller, NoNamedTokens
-from cellblock.serve.http.in_flight import Drained, InFlight
-from cellblock.serve.http.methods import McpMethods
+from cellblock.serve.http.caller import Authenticator, Caller
+from cellblock.serve.http.guards import (
+    Guarded,
+    mcp_methods,
+    no_named_tokens,
+    one_length,
+    own_site,
+    trusted_hosts,
+    trusted_origins,
+)
+from cellblock.serve.http.in_flight import Activity, Drained, InFlight, Seen
 from cellblock.serve.http.refusal import NO_TOKEN, Refusals
 from cellblock.serve.http.server import cancellations_unsaid
 from cellblock.serve.http.sessions import SessionLimit, Sessions
-from cellblock.serve.http.trusted import OneLength, OwnSite, TrustedHosts, TrustedOrigins
 from support.asgi import ADA, ask
 from support.waits import until
 
@@ -42,14 +48,14 @@ async def statuses(app: ASGIApp, *requests: dict[str, Any]) -> list[int]:
 async def test_a_body_has_one_length() -> None:
     both: dict[str, Any] = {"transfer_encoding": "chunked", "content_length": "4"}
     chunked: dict[str, Any] = {"transfer_encoding": "chunked"}
-    assert await statuses(OneLength(OK), both, {**chunked, "http_version": "1.0"}) == [400, 400]
-    assert await statuses(OneLength(OK), chunked, {"content_length": "4"}, {}) == [200, 200, 200]
+    assert await statuses(Guarded(OK, one_length), both, {**chunked, "http_version": "1.0"}) == [400, 400]
+    assert await statuses(Guarded(OK, one_length), chunked, {"content_length": "4"}, {}) == [200, 200, 200]
 
 
 async def test_hosts_and_origins_are_ours() -> None:
-    hosts = TrustedHosts(OK, ["127.0.0.1:1"])
+    hosts = Guarded(OK, trusted_hosts(["127.0.0.1:1"]))
     assert await statuses(hosts, {"host": "127.0.0.1:1"}, {"host": "evil"}, {}) == [200, 403, 403]
-    origins = TrustedOrigins(OK, ["http://ours"])
+    origins = Guarded(OK, trusted_origins(["http://ours"]))
     allowed: list[dict[str, Any]] = [{"origin": "http://ours"}, {}, {"sec_fetch_site": "none"}]
     refused: list[dict[str, Any]] = [
         {"origin": "http://evil"},
@@ -60,7 +66,7 @@ async def test_hosts_and_origins_are_ours() -> None:
     # The dashboard is for its own page, whatever else is allowed.
     ours = {"origin": "http://ours", "sec_fetch_site": "cross-site"}
     assert await statuses(origins, ours) == [200]
-    assert await statuses(OwnSite(OK), ours) == [403]
+    assert await statuses(Guarded(OK, own_site), ours) == [403]
 
 
 class Anns:
@@ -78,15 +84,16 @@ async def test_a_token_names_its_caller() -> None:
         await OK(scope, receive, send)
 
     for behind in (False, True):
-        known = Refusals(Authenticated(app, Authenticator(Anns(), "Bearer x", behind_balancer=behind)))
+        authenticator = Authenticator(Anns(), "Bearer x", behind_balancer=behind)
+        known = Refusals(Guarded(app, authenticator.authenticate))
         assert (await ask(known, caller=None, authorization="Bearer right")).status_code == 200
         wrong = await ask(known, caller=None, authorization="Bearer wrong")
         assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer x")
         assert NO_TOKEN.encode() in wrong.body and wrong.headers["connection"] == "close"
     assert [one and one.client for one in seen] == ["http token:ann 127.0.0.1", "http token:ann"]
-    both = Authenticated(NoNamedTokens(OK), Authenticator(Anns()))
+    both = Guarded(OK, Authenticator(Anns()).authenticate, no_named_tokens)
     assert await statuses(both, {"authorization": "Bearer right"}) == [403]
-    assert await statuses(Authenticated(NoNamedTokens(OK), Authenticator(None)), {}) == [200]
+    assert await statuses(Guarded(OK, Authenticator(None).authenticate, no_named_tokens), {}) == [200]
 
 
 async def test_a_client_is_there_while_it_asks_or_listens() -> None:
@@ -109,7 +116,7 @@ async def test_a_client_is_there_while_it_asks_or_listens() -> None:
 
 async def test_a_relay_that_asks_while_draining_is_to_wait_for_the_next_daemon() -> None:
     in_flight = InFlight()
-    app = McpMethods(OK, "mark", in_flight)
+    app = Guarded(OK, mcp_methods("mark", in_flight))
     answer = await ask(Refusals(app), "HEAD")
     assert (answer.status_code, answer.headers["x-cellblock-config"]) == (405, "mark")
     await in_flight.drain(0, asyncio.Event())
@@ -157,7 +164,7 @@ async def test_sessions_are_followed_and_are_clients_of_their_own() -> None:
         headers = {} if (b"mcp-session-id", b"s1") in scope["headers"] else {"mcp-session-id": "s1"}
         await PlainTextResponse("ok", headers=headers)(scope, receive, send)
 
-    sessions = Sessions(1, 8, 60)
+    sessions = Sessions(1, 60)
     app = SessionLimit(sdk, sessions)
     opening, within = {"mcp_protocol_version": OLDER}, {"mcp_session_id": "s1"}
     assert await statuses(app, opening, within, opening, {"mcp_protocol_version": "2026-07-28"}) == [
@@ -176,7 +183,7 @@ async def test_a_body_is_read_whole_and_bounded() -> None:
         seen.append((await receive())["body"])
         await OK(scope, receive, send)
 
-    memory: Any = Memory(10_000, 10_000)
+    memory: Any = Memory(10_000)
     whole = WholeBody(app, 4000, 1.0, memory, None)  # pyright: ignore[reportArgumentType] - for large ones
     post = {"method": "POST"}
     assert await statuses(whole, {**post, "body": b"{}"}, {**post, "body": b"x" * 4001}) == [200, 413]

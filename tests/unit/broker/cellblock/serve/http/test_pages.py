@@ -11,13 +11,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from cellblock.observe.metrics import Metrics
-from cellblock.observe.tally import Tally
+from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
+from cellblock.serve.http.guards import Guarded
 from cellblock.serve.http.logins import CODE_SECONDS, COOKIE_SECONDS, MAX_CODES, MAX_COOKIES, Logins
 from cellblock.serve.http.pages import (
     CODE_PATH,
@@ -26,17 +26,16 @@ from cellblock.serve.http.pages import (
     STATE_PATH,
     Guards,
     Pages,
-    SignedIn,
+    signed_in,
 )
-from cellblock.serve.http.parked_pages import ParkedPages
 from cellblock.serve.http.refusal import Refusals, Refused
 from support.asgi import ask
 from support.still_broker import StillBroker
 
 
 class NothingWaits:
-    async def waiting(self, *, inputs: bool) -> list[dict[str, Any]]:
-        return []
+    async def listed(self, by: str | None) -> dict[str, Any]:
+        return {"runs": [], "decides": by is not None}
 
 
 class Clock:
@@ -54,7 +53,7 @@ def clock() -> Clock:
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
     tally = Tally()
-    parked = ParkedPages(cast(Any, NothingWaits()))
+    parked = cast(Any, NothingWaits())
     return Pages(
         View(StillBroker(), tally, Board(10), "1"), Metrics(tally, StillBroker()), parked=parked, clock=clock
     )
@@ -65,14 +64,9 @@ class NoToken:
         return None
 
 
-class Refusing:
+async def refusing(_: Scope) -> None:
     """Stands in front of what the token alone opens."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        pass
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise Refused(401)
+    raise Refused(401)
 
 
 def answer(pages: Pages, method: str, path: str, *, token: bool = True, **headers: str) -> Response:
@@ -80,9 +74,9 @@ def answer(pages: Pages, method: str, path: str, *, token: bool = True, **header
     authenticator = Authenticator(None if token else NoToken())
 
     def browser(logins: Logins) -> list[Middleware]:
-        return [Middleware(SignedIn, logins, authenticator)]
+        return [Middleware(Guarded, signed_in(logins, authenticator))]
 
-    owner = [] if token else [Middleware(Refusing)]
+    owner = [] if token else [Middleware(Guarded, refusing)]
     guards = Guards(open=[], token=owner, owner=owner, browser=browser, decision=[])
     app = Refusals(Router(pages.routes(guards), redirect_slashes=False))
     return asyncio.run(ask(app, method, path, caller=None, **headers))
@@ -133,7 +127,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), None, secure=True)
+    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), Metrics(Tally(), StillBroker()), secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

@@ -12,14 +12,15 @@ from starlette.responses import PlainTextResponse
 from cellblock.base.store import LocalStore
 from cellblock.run.policy import counts as counts_module
 from cellblock.run.policy.counts import Counts
-from cellblock.serve.http.rates import MAX_CLIENTS, RateLimit, Rates
+from cellblock.serve.http.guards import Guarded
+from cellblock.serve.http.rates import MAX_CLIENTS, RateLimit
 from cellblock.serve.http.refusal import Refusals
 from support.asgi import ADA, ask
 from support.waits import until
 
 
 def limited(counts: Counts | None = None) -> Refusals:
-    return Refusals(RateLimit(PlainTextResponse("ok"), Rates(0.001, 20), counts, lambda: 0.0))
+    return Refusals(Guarded(PlainTextResponse("ok"), RateLimit(0.001, 20, counts, lambda: 0.0).check))
 
 
 async def test_clients_and_strangers_have_a_bucket_each() -> None:
@@ -61,26 +62,38 @@ async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch:
         assert answers in ([200] * 4 + [429] * 2, [200] * 5 + [429])
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_a_burst_and_then_the_rate() -> None:
-    rates = Rates(rate=10, burst=3)
-    assert [rates.take("a", 0.0) for _ in range(4)] == [0, 0, 0, 1]
-    assert [rates.take("a", 0.1), rates.take("a", 0.1)] == [0, 1]
+    clock = Clock()
+    rates = RateLimit(10, 3, clock=clock)
+    assert [rates.take("a") for _ in range(4)] == [0, 0, 0, 1]
+    clock.now = 0.1
+    assert [rates.take("a"), rates.take("a")] == [0, 1]
     # A refused request takes nothing.
-    assert rates.take("a", 0.2) == 0
+    clock.now = 0.2
+    assert rates.take("a") == 0
 
 
 def test_a_pause_fills_the_bucket_to_the_brim_and_no_more() -> None:
-    rates = Rates(rate=100, burst=2)
+    clock = Clock()
+    rates = RateLimit(100, 2, clock=clock)
     for _ in range(3):
-        rates.take("a", 0.0)
-    assert [bool(rates.take("a", 1000.0)) for _ in range(3)] == [False, False, True]
+        rates.take("a")
+    clock.now = 1000.0
+    assert [bool(rates.take("a")) for _ in range(3)] == [False, False, True]
 
 
 def test_the_number_of_clients_remembered_is_bounded() -> None:
-    rates = Rates(rate=0.001, burst=1)
+    rates = RateLimit(0.001, 1, clock=Clock())
     for number in range(MAX_CLIENTS):
-        rates.take(str(number), 0.0)
-    assert rates.take("0", 0.0) > 0, "it is remembered, and now the newest"
-    rates.take("one more", 0.0)
-    assert rates.take("0", 0.0) > 0
-    assert rates.take("1", 0.0) == 0, "it was the oldest and is forgotten"
+        rates.take(str(number))
+    assert rates.take("0") > 0, "it is remembered, and now the newest"
+    rates.take("one more")
+    assert rates.take("0") > 0
+    assert rates.take("1") == 0, "it was the oldest and is forgotten"

@@ -13,8 +13,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import LimitRange
 from cellblock.base.settings.settings import LimitSettings, Profile, Settings
 from cellblock.run.request import KEYS
-from cellblock.serve.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
-from cellblock.serve.mcp.opening import opening
+from cellblock.serve.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual, opening
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 
 MAX_CHARS = 5_000
@@ -116,8 +115,8 @@ def test_the_extended_profile_is_told_of() -> None:
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:
     off, on = (
-        front_config(parse_settings({"cellblock": {"outputs": outputs}}))
-        for outputs in ({}, {"inline_bytes": 12_345})
+        front_config(parse_settings({"cellblock": {"frontend": frontend}}))
+        for frontend in ({}, {"inline_bytes": 12_345})
     )
     assert manual(off) == manual(DEFAULTS)
     assert "result and logs over 12345 bytes" in manual(on)

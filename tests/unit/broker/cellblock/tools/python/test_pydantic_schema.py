@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.tools.python.pydantic_schema import MAX_INLINED_SCHEMAS, inline_definitions, prune_titles
+from cellblock.tools.python.pydantic_schema import MAX_INLINED, inline_definitions, prune_titles
 
 
 def test_only_titles_of_schemas_are_pruned() -> None:
@@ -117,7 +117,7 @@ def test_definitions_that_double_at_every_step_stay() -> None:
     few = {name: body for name, body in definitions.items() if int(name[1:]) > steps - 5}
     inlined = inline_definitions({"properties": {"root": reference(f"D{steps - 4}")}, "$defs": few})
     assert "$defs" not in inlined and str(inlined).count("string") == 16
-    assert MAX_INLINED_SCHEMAS > 16
+    assert MAX_INLINED > 16
 
 
 _NAMES = ["A", "B", "C"]

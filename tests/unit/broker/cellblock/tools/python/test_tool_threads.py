@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cellblock.tools.python.tool_threads import AllBusy, StillRunning, ToolThreads
+from cellblock.tools.python.python_calls import AllBusy, StillRunning, ToolThreads
 from support.waits import until, within
 
 BOUND = 20.0
@@ -115,7 +115,7 @@ async def test_closing_ends_idle_threads_and_later_those_at_work() -> None:
 def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
     code = """
 import asyncio, threading
-from cellblock.tools.python.tool_threads import StillRunning, ToolThreads
+from cellblock.tools.python.python_calls import StillRunning, ToolThreads
 async def main():
     threads = ToolThreads(1)
     try:

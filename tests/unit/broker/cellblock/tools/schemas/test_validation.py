@@ -8,13 +8,13 @@ import logging
 import socket
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jsonschema
 import pytest
 
 from cellblock.tools.schemas import validation
-from cellblock.tools.schemas.boxing import box, box_schema, boxed_field, describes_object, unbox, unbox_schema
+from cellblock.tools.schemas.boxing import box_schema, boxed_field, describes_object, unbox_schema
 from cellblock.tools.schemas.example import minimal_example
 from cellblock.tools.schemas.validation import Allowance, InputValidator
 
@@ -315,9 +315,6 @@ UNUSABLE: list[Any] = [
     {"minimum": "1"},
     {"minLength": -1},
     {"multipleOf": 0},
-    {"$ref": "#/nowhere"},
-    {"$ref": "#nowhere"},
-    {"$ref": "other.json"},
     {"$ref": "#"},
     {"allOf": [{"$ref": "#"}]},
     {"$schema": "http://json-schema.org/draft-03/schema#"},
@@ -444,16 +441,7 @@ def test_definitions_move_to_the_root_and_back() -> None:
     jsonschema.Draft202012Validator(boxed).validate({"result": [{"below": [{"below": []}]}]})
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(boxed).validate({"result": [{"below": [1]}]})
-    assert unbox_schema(boxed) == RECURSIVE
-    assert unbox_schema({"type": "object"}) == {"type": "object"}
-
-
-@pytest.mark.parametrize("value", [None, 0, "", [], {"result": 1}, [{"a": 1}]], ids=repr)
-def test_a_box_opens_to_what_was_put_in(value: Any) -> None:
-    boxed = box_schema({})
-    assert box(boxed, value) == {"result": value}
-    assert unbox(boxed, box(boxed, value)) == value
-    assert box({"type": "object"}, value) is value and unbox({"type": "object"}, value) is value
+    assert unbox_schema(boxed, "result") == RECURSIVE
 
 
 ONE = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
@@ -463,7 +451,16 @@ ONE = {"type": "object", "properties": {"result": {"type": "integer"}}, "require
     ("schema", "field"),
     [
         ({**ONE, "x-dedalus-box": {"field": "result"}}, "result"),
-        ({"properties": {"value": {}}, "x-dedalus-box": {"field": "value"}}, "value"),
+        (
+            {
+                "type": "object",
+                "properties": {"value": {}},
+                "required": ["value"],
+                "x-dedalus-box": {"field": "value"},
+            },
+            "value",
+        ),
+        ({"properties": {"value": {}}, "x-dedalus-box": {"field": "value"}}, None),
         ({**ONE, "x-fastmcp-wrap-result": True}, "result"),
         ({**ONE, "title": "addOutput"}, "result"),
         (ONE, None),
@@ -482,16 +479,9 @@ ONE = {"type": "object", "properties": {"result": {"type": "integer"}}, "require
 )
 def test_the_conventions(schema: Any, field: str | None) -> None:
     assert boxed_field(schema) == field
-    given = {"result": 1, "value": 1, "other": 2}
-    assert unbox(schema, given) == (1 if field else given)
 
 
-@pytest.mark.parametrize("value", [None, 3, "text", [], {}, {"else": 1}], ids=repr)
-def test_what_is_not_in_the_box_comes_back_as_it_is(value: Any) -> None:
-    assert unbox({**ONE, "x-dedalus-box": {"field": "result"}}, value) == value
-
-
-def test_the_sdks_own_box_opens() -> None:
+def test_the_sdks_own_box_is_known() -> None:
     """A tool list as the MCP SDK for Python makes it."""
     from mcp.server.mcpserver.tools import Tool
 
@@ -499,7 +489,7 @@ def test_the_sdks_own_box_opens() -> None:
         return a
 
     schema = Tool.from_function(add).output_schema
-    assert unbox(schema, {"result": 3}) == 3
+    assert boxed_field(schema) == "result"
 
 
 REFERENCED: list[tuple[dict[str, Any], Any, bool]] = [
@@ -553,10 +543,10 @@ def test_no_reference_opens_a_connection(scheme: str, keyword: str, caplog: pyte
             validator = InputValidator(schema, label="files.read")
             for _ in range(3):
                 assert validator.check({"a": 1}) is None
-                assert validator.check(7) is None
+                assert (validator.check(7) is None) == (keyword in ("$schema", "$dynamicRef"))
         listener.join()
     assert caught == []
-    assert not validator.is_checking
+    assert validator.is_checking == (keyword in ("$ref", "$id"))
     assert len(caplog.records) == 1
     assert "files.read" in caplog.text
 
@@ -565,4 +555,70 @@ def test_a_file_is_never_read(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "string"}')
     validator = InputValidator({"$ref": f"file://{tmp_path}/s.json"})
     assert validator.check(5) is None
-    assert not validator.is_checking
+
+
+AWAY: Final = {"$ref": "https://example.com/other.json#/$defs/x"}
+NOWHERE: Final = {"$ref": "#/$defs/missing"}
+
+
+@pytest.mark.parametrize("reference", [AWAY, NOWHERE, {"$ref": "#anchor"}], ids=str)
+def test_the_rest_is_checked_where_a_reference_leads_away(
+    reference: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": reference, "b": {"type": "integer"}, "c": {**reference, "minLength": 2}},
+        "required": ["b"],
+    }
+    validator = InputValidator(schema, label="files.read")
+    with caplog.at_level(logging.WARNING):
+        assert validator.check({"a": "anything", "b": 1}) is None
+        for wrong in ({"a": 1}, {"b": "x"}, {"b": 1, "c": "x"}):
+            assert validator.check(wrong) is not None
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "files.read is checked in part" in said and reference["$ref"] in said
+    assert minimal_example(schema, validator) == {"b": 1}
+    strict = InputValidator(schema, strict=True)
+    assert strict.check({"b": 1}) is not None and "leads to no place" in strict.why_not
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": AWAY},
+        {"not": {"properties": {"a": NOWHERE}}},
+        {"not": {"$ref": "#/$defs/x"}, "$defs": {"x": AWAY}},
+        {"not": {"not": AWAY}},
+        {"not": {"pattern": "(?=x)y"}},
+        {"oneOf": [AWAY, {"type": "integer"}]},
+        {"if": NOWHERE, "then": False, "else": {"type": "array"}},
+        {"items": {"contains": AWAY, "maxContains": 0}},
+        {"allOf": [AWAY], "unevaluatedProperties": False},
+        {"properties": {"a": {"anyOf": [NOWHERE, {"type": "array"}]}}, "unevaluatedProperties": AWAY},
+        {"$schema": "http://json-schema.org/draft-07/schema#", **AWAY, "type": "array"},
+    ],
+    ids=str,
+)
+def test_what_a_reference_might_allow_is_never_refused(schema: dict[str, Any]) -> None:
+    validator = InputValidator(schema)
+    assert validator.is_checking
+    for value in (1, "y", {"a": 1}, [[1, 2]], {"b": [1]}):
+        assert validator.check(value) is None, value
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"enum": ["a", "b"], "nullable": True}, [None, "a"], ["c", 1]),
+        ({"type": "string", "enum": ["a"], "nullable": True}, [None, "a"], ["c"]),
+        ({"type": ["string", "null"], "enum": ["a"], "nullable": True}, [None, "a"], ["c"]),
+        ({"enum": ["a", None], "nullable": True}, [None, "a"], ["c"]),
+        ({"enum": ["a"], "nullable": False}, ["a"], [None]),
+        ({"properties": {"x": {"enum": [1], "nullable": True}}}, [{"x": None}, {"x": 1}], [{"x": 2}]),
+    ],
+    ids=str,
+)
+def test_a_nullable_choice_takes_null(schema: dict[str, Any], right: list[Any], wrong: list[Any]) -> None:
+    validator = InputValidator(schema)
+    assert [validator.check(value) for value in right] == [None] * len(right)
+    assert None not in [validator.check(value) for value in wrong]

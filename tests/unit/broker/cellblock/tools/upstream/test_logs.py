@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
 from cellblock.tools.upstream.stderr_log import CAP_BYTES, stderr_log, upstream_log

@@ -58,7 +58,7 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
     tmp_path: Path, silent_at: str, bounds: tuple[int, int], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ServerConfig(command=sys.executable, args=["-I", "-c", SILENT, silent_at])
-    settings = UpstreamSettings(connect_timeout_ms=bounds[0])
+    settings = UpstreamSettings(connect_timeout_ms={"*": bounds[0]}).for_server("silent")
     monkeypatch.setattr("cellblock.tools.upstream.listing.LIST_SECONDS", bounds[1] / 1000)
     monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 60.0)
     session = UpstreamSession(
@@ -79,7 +79,7 @@ async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
     monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("cellblock.tools.upstream.session.LONGEST_PAUSE_SECONDS", 0.02)
     loop = asyncio.get_running_loop()
-    settings = UpstreamSettings()
+    settings = UpstreamSettings().for_server("none")
     with socket.socket() as bound:
         # Bound and not listening: nobody else can take the port, and every connection is refused.
         bound.bind(("127.0.0.1", 0))

@@ -20,7 +20,6 @@ import psutil
 import pytest
 
 from cellblock.base.offload.light import LIGHT_BYTES
-from cellblock.base.settings.settings import IsolationSettings
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check import checker as module
 from cellblock.types.check import compiler, faults
@@ -254,7 +253,7 @@ async def test_a_compiler_that_does_not_run_is_given_up_on(tmp_path: Path) -> No
     (tmp_path / "tsc").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "tsc").chmod(0o755)
     (tmp_path / "BUILD.json").write_text('{"typescript": "0.0.0"}')
-    broken = TypeChecker(IsolationSettings(mode="off"), folder=tmp_path)
+    broken = TypeChecker("off", folder=tmp_path)
     for _ in range(2):
         checked = await broken.check(
             "x", typescript=False, catalog=Catalog(), imports=[], bound_seconds=20, wait_for_start=True
@@ -282,7 +281,7 @@ async def test_a_script_reaches_no_file_through_the_compiler(
 ) -> None:
     secret = tmp_path / "secret.ts"
     secret.write_text("export const token: 'the-secret' = 'the-secret'; declare global { var leaked: 'x'; }")
-    made = TypeChecker(IsolationSettings(mode=isolation))
+    made = TypeChecker(isolation)
     code = f"""/// <reference path="{secret}" />
 import type * as s from "{secret}"; import * as t from "@codemode/servers/tracker";
 let a: typeof import("{secret}").token; const b: (typeof s)["token"] = "other"; t.x(a, b); leaked; a.nothing;

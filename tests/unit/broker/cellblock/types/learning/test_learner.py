@@ -18,20 +18,20 @@ from cellblock.base.store import LocalStore, opened_file
 from cellblock.tools.catalog.model import Given, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.types.learning import learner as module
-from cellblock.types.learning import offers, pacing
+from cellblock.types.learning import offers
 from cellblock.types.learning.fading import Forms
-from cellblock.types.learning.infer import NOTHING, shape_of, to_schema
+from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.learner import Learner
-from cellblock.types.learning.looks import FITS_FROM_BYTES
 from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.sample import (
     MAX_DOCUMENT_DEPTH,
     MAX_SAMPLE_BYTES,
-    UNREAD,
     TooDeep,
     observe,
     parse_document,
 )
+from cellblock.types.learning.shape import NOTHING
 from cellblock.types.learning.store import TABLES, Observations
 from support.waits import until
 
@@ -124,10 +124,9 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
     return found
 
 
-@pytest.mark.parametrize("pad", [0, FITS_FROM_BYTES], ids=["read", "asked whether it fits"])
-async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path, pad: int) -> None:
+async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / TABLES.file
-    older, newer = {"title": "x" * pad}, {"name": "x" * pad, "id": 1}
+    older, newer = {"title": "x"}, {"name": "x", "id": 1}
     async with learning(path) as made:
         await offered(made, [older, *[newer] * 49])
         before = made.revision
@@ -165,8 +164,7 @@ async def test_results_that_were_not_looked_at_make_nothing_stable(monkeypatch: 
 
 
 async def test_settings_turn_it_off_by_server() -> None:
-    servers = {"files": {"learn": True}, "mail": {}}
-    async with learning(None, learn=False, servers=servers) as made:
+    async with learning(None, learn={"*": False, "files": True}) as made:
         made.offer("mail", TOOL, "value", b"1")
         assert (await seen(made, 1)).samples == 1
         assert made.known("mail", TOOL) is None
@@ -308,19 +306,17 @@ ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
     path = tmp_path / TABLES.file
-    assert len(json.dumps(ROWS)) > FITS_FROM_BYTES
     changed = [*ROWS, {"id": 1, "name": None}]
     async with learning(path) as made:
         first = await seen(made, ROWS)
-        for value in (UNREAD, ROWS):
-            made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), value)
-        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
-        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode(), json.dumps(ROWS))
+        for _ in range(2):
+            made.offer("files", TOOL, "value", json.dumps(ROWS).encode())
+            made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
         await made.wait_for_writes(BOUND)
         same = made.known("files", TOOL)
         assert same is not None and (same.value, same.document) == (first.value, first.value)
         assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
-        made.offer("files", TOOL, "value", json.dumps(changed).encode(), changed)
+        made.offer("files", TOOL, "value", json.dumps(changed).encode())
         await made.wait_for_writes(BOUND)
     async with learning(path) as made:
         found = made.known("files", TOOL)
@@ -328,25 +324,9 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
     assert to_schema(found.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
 
 
-async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 3600.0)  # so that this process has not heard of it
-    path = tmp_path / TABLES.file
-    async with learning(path) as made:
-        await seen(made, ROWS)
-        store = Observations(opened_file(path, TABLES))
-        assert store.clear() == 1
-        made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), ROWS)
-        await until(lambda: made.known("files", TOOL) is None, "it hears of it when it writes")
-        assert store.load() == {}
-        store.close()
-        assert (await seen(made, ROWS)).samples == 1
-
-
 async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "BUSY_SHARE", 1e-9)
-    monkeypatch.setattr(pacing, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(offers, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(offers, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
     made = Learner(SchemaSettings(), None)
     made.make_way_for(lambda: busy)

@@ -16,7 +16,7 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
-from cellblock.tools.schemas.boxing import always_boxed_field, unbox_schema
+from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
@@ -150,12 +150,12 @@ BOXES = [
 def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
     schema = {"type": "object", "properties": {field: {"$ref": "#/$defs/N"}}, "required": [field], **mark}
     schema["$defs"] = {"N": {"type": "integer"}}
-    assert always_boxed_field(schema) == expected
-    assert always_boxed_field({**schema, "required": []}) is None
+    assert boxed_field(schema) == expected
+    assert boxed_field({**schema, "required": []}) is None
     if expected is not None:
-        assert unbox_schema(schema) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
+        assert unbox_schema(schema, field) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
         boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
-        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema))
+        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema, field))
         assert World(tool(output_schema=schema)).server.tools[0].box is None
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from cellblock.app.cli.importing.clients import find_servers
+from cellblock.app.cli.importing.entries import find_servers
+from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.importing.plan import Step, make_plan
-from cellblock.app.cli.install.clients import CLIENTS
 from cellblock.app.config import client_permissions
 
 CLAUDE: Final = {".claude.json": '{"mcpServers": {"gh": {"command": "gh"}}, "projects": {"PROJECT": {}}}'}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.cli.importing.clients import Found, find_servers
+from cellblock.app.cli.config_file import OwnFile
+from cellblock.app.cli.importing.entries import Found, find_servers
 from cellblock.app.cli.importing.plan import Plan, add_servers, make_plan
-from cellblock.app.cli.own_file import OwnFile
 from cellblock.app.config.load import load_settings
 
 CODEX = """
@@ -149,7 +149,7 @@ def test_codex(home: Path) -> None:
             "disabled": True,
         },
     }
-    assert plan.bounds == {"docs": {"connect_timeout_ms": 20_500, "call_timeout_ms": 90_000}}
+    assert plan.bounds == {"connect_timeout_ms": {"docs": 20_500}, "call_timeout_ms": {"docs": 90_000}}
     docs, _, odd = plan.steps
     assert docs.found.conversion.left == ["scopes"]
     assert (odd.fate, "may restrict" in odd.why) == ("unusable", True)
@@ -169,7 +169,7 @@ def test_zed(home: Path) -> None:
         "old": {"command": "old", "args": ["a"], "env": {"A": "1"}, "disabled": True},
         "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
     }
-    assert plan.bounds == {"fs": {"call_timeout_ms": 90_000}, "old": {"call_timeout_ms": 90_000}}
+    assert plan.bounds == {"call_timeout_ms": {"fs": 90_000, "old": 90_000}}
     assert plan.steps[3].why == "an extension of Zed starts it"
 
 
@@ -189,14 +189,14 @@ def test_opencode(home: Path) -> None:
         },
         "few": {"command": "few", "args": [], "askTools": ["*"]},
     }
-    assert plan.bounds == {"git hub": {"connect_timeout_ms": 9000}}
+    assert plan.bounds == {"connect_timeout_ms": {"git hub": 9000}}
     assert plan.steps[2].found.conversion.left == ["oauth"]
 
 
 def test_opencode_2(home: Path) -> None:
     plan, added = planned(read(home, "opencode", {"project/opencode.json": OPENCODE_2}))
     assert added == {"a": {"command": "a", "args": [], "cwd": "/srv", "disabled": True, "askTools": ["*"]}}
-    assert plan.bounds == {"a": {"connect_timeout_ms": 5000, "call_timeout_ms": 7000}}
+    assert plan.bounds == {"connect_timeout_ms": {"a": 5000}, "call_timeout_ms": {"a": 7000}}
     assert plan.steps[0].found.path == ("mcp", "servers", "a")
 
 
@@ -216,7 +216,7 @@ def test_goose(home: Path) -> None:
             "disabled": True,
         },
     }
-    assert plan.bounds == {"gh": {"call_timeout_ms": 300_000}}
+    assert plan.bounds == {"call_timeout_ms": {"gh": 300_000}}
     assert [*plan.needed] == ["GH_TOKEN"]
     assert plan.steps[2].why == "only goose itself runs the type inline_python"
 
@@ -232,7 +232,7 @@ def test_gemini(home: Path) -> None:
         },
         "off": {"url": "https://off.example/mcp", "disabled": True},
     }
-    assert plan.bounds == {"a": {"call_timeout_ms": 9000}}
+    assert plan.bounds == {"call_timeout_ms": {"a": 9000}}
     assert plan.steps[1].found.conversion.left == ["oauth"]
 
 
@@ -256,7 +256,7 @@ def test_claude_code(home: Path) -> None:
         "d": {"command": "d", "cwd": str(project / "sub")},
         "e": {"command": "e", "cwd": str(project), "disabled": True},
     }
-    assert plan.bounds == {"c": {"call_timeout_ms": 5000}}
+    assert plan.bounds == {"call_timeout_ms": {"c": 5000}}
 
 
 def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from cellblock.base.secrets.redaction import Redactor
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore

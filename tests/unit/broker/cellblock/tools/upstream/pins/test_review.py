@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.settings.sections import Reaction
-from cellblock.base.settings.settings import PinSettings, ServerConfig
+from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.tools.upstream.definitions import ToolDefinition, admit
-from cellblock.tools.upstream.pins.pin_store import PinStore
+from cellblock.tools.upstream.pins.pins import PinStore
 from cellblock.tools.upstream.pins.review import MAX_NOTES, Review, Reviewer
 from support.postgresql import Postgres
 from support.shared_rows import KEY, state_of
@@ -32,7 +32,7 @@ def tools(**descriptions: str) -> list[ToolDefinition]:
 
 
 def reviewer(folder: Path, reaction: Reaction, **servers: Reaction) -> Reviewer:
-    return Reviewer(PinSettings(reaction=reaction, servers=servers), PinStore(LocalStore(folder)))
+    return Reviewer({"*": reaction, **servers}, PinStore(LocalStore(folder)))
 
 
 def names(review: Review) -> tuple[list[str], list[str]]:
@@ -120,9 +120,7 @@ async def test_what_one_broker_has_pinned_another_holds_tools_against(
     postgres_server: PostgresServer,
 ) -> None:
     here_state, there_state = state_of(postgres_server), state_of(postgres_server)
-    here, there = (
-        Reviewer(PinSettings(reaction="quarantine"), PinStore(state)) for state in (here_state, there_state)
-    )
+    here, there = (Reviewer({"*": "quarantine"}, PinStore(state)) for state in (here_state, there_state))
     await here.prepare("s", CONFIG, tools(a="1"))
     assert names(here.review("s", CONFIG, tools(a="1"))) == (["a"], [])
     # The other one has not looked since.
@@ -143,10 +141,10 @@ async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
     postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_rows, "FIRST_SECONDS", 0.05)
-    first = Reviewer(PinSettings(reaction="quarantine"), PinStore(state_of(postgres_server)))
+    first = Reviewer({"*": "quarantine"}, PinStore(state_of(postgres_server)))
     await first.prepare("s", CONFIG, tools(a="1"))
     state = SharedState(postgres_server, (KEY,))
-    waiting = Reviewer(PinSettings(reaction="quarantine", servers={"w": "warn"}), PinStore(state))
+    waiting = Reviewer({"*": "quarantine", "w": "warn"}, PinStore(state))
     postgres.stop()
     try:
         for server in ("s", "new", "w"):

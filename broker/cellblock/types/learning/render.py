@@ -1,0 +1,224 @@
+"""Shows shapes: as JSON Schema 2020-12, with maps and unions told apart by a tag; and what differs between two of them.
+
+Objects are closed (`additionalProperties: false`): the schema says what was seen, so that a property that never was
+there is an error in a script that is checked against it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cellblock.types.learning.shape import NOTHING, Fields, Objects, Shape, collapsed, join, join_fields
+
+MAX_CHANGES: Final = 20
+"""Bounds the sentences about one change; a log line is read by people."""
+
+
+_MAP_NAMES: Final = 4
+"""Sets the number of names that an object has at least before they can count as data."""
+
+_MANY_NAMES: Final = 32
+"""Sets the number of names, none of them always there, that count as data whatever they look like."""
+
+_DATA: Final = re.compile(r"[0-9a-fA-F]{8,}|\d+")
+
+
+def to_schema(shape: Shape) -> dict[str, Any]:
+    """Gives a JSON Schema that every value fits which the shape was made from.
+
+    `NOTHING`, as inside arrays that were always empty, gives the schema of everything.
+    """
+    if shape.anything or shape == NOTHING:
+        return {}
+    plain: list[str] = []
+    members: list[dict[str, Any]] = []
+    if shape.objects is not None:
+        members += _objects(shape.objects)
+    if shape.items is not None:
+        inside = to_schema(shape.items)
+        members.append({"type": "array", "items": inside} if inside else {"type": "array"})
+    if shape.formats:
+        members.append({"type": "string", "format": min(shape.formats)})
+    elif shape.formats is not None:
+        plain.append("string")
+    if shape.number:
+        plain.append(shape.number)
+    if shape.boolean:
+        plain.append("boolean")
+    if shape.null:
+        plain.append("null")
+    if plain:
+        members.append({"type": plain if len(plain) > 1 else plain[0]})
+    return members[0] if len(members) == 1 else {"anyOf": members}
+
+
+def _objects(objects: Objects) -> list[dict[str, Any]]:
+    if objects.tag is None:
+        return [_fields(collapsed(objects))]
+    groups = _kinds(objects.variants)
+    if len(groups) == 1 or any(fields.is_map for _, fields in groups):
+        return [_fields(collapsed(objects))]
+    return [_tagged(objects.tag, values, fields) for values, fields in groups]
+
+
+def _tagged(tag: str, values: list[str], fields: Fields) -> dict[str, Any]:
+    schema = _fields(fields, map_allowed=False)
+    literal = {"const": values[0]} if len(values) == 1 else {"enum": sorted(values)}
+    schema["properties"] = {tag: literal, **{k: v for k, v in schema["properties"].items() if k != tag}}
+    return schema
+
+
+def _kinds(variants: Mapping[str, Fields]) -> list[tuple[list[str], Fields]]:
+    """Groups variants by kind; those that no key tells apart count as one."""
+    groups: list[tuple[list[str], Fields]] = []
+    for value, fields in sorted(variants.items()):
+        alike = [group for group in groups if not _apart(group[1], fields)]
+        values = [value]
+        for group in alike:
+            groups.remove(group)
+            values += group[0]
+            fields = join_fields(fields, group[1])
+        groups.append((values, fields))
+    return groups
+
+
+def _apart(one: Fields, other: Fields) -> bool:
+    """Says whether a key is always in one kind of object and never in another, or holds another kind of value."""
+    if one.is_map or other.is_map or one.other != NOTHING or other.other != NOTHING:
+        return False
+    for here, there in ((one, other), (other, one)):
+        for name, held in here.properties.items():
+            if name not in there.properties and held.required:
+                return True
+    return any(
+        name in other.properties and not _overlap(held.shape, other.properties[name].shape)
+        for name, held in one.properties.items()
+    )
+
+
+def _overlap(one: Shape, other: Shape) -> bool:
+    return (
+        one.anything
+        or other.anything
+        or NOTHING in (one, other)
+        or (one.null or other.null)
+        or (one.boolean and other.boolean)
+        or bool(one.number and other.number)
+        or (one.formats is not None and other.formats is not None)
+        or (one.items is not None and other.items is not None)
+        or (one.objects is not None and other.objects is not None)
+    )
+
+
+def _fields(fields: Fields, *, map_allowed: bool = True) -> dict[str, Any]:
+    if fields.is_map or (map_allowed and _is_map_like(fields)):
+        rest = fields.other
+        for held in fields.properties.values():
+            rest = join(rest, held.shape)
+        return _open_object(rest)
+    if not fields.properties:
+        return _open_object(fields.other)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: to_schema(held.shape) for name, held in fields.properties.items()},
+    }
+    required = [name for name, held in fields.properties.items() if held.required]
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False if fields.other == NOTHING else to_schema(fields.other)
+    return schema
+
+
+def _open_object(rest: Shape) -> dict[str, Any]:
+    inside = {} if rest == NOTHING else to_schema(rest)
+    return {"type": "object", "additionalProperties": inside} if inside else {"type": "object"}
+
+
+def _is_map_like(fields: Fields) -> bool:
+    """Says whether names are data, over values of one kind: numbered ones, or very many of which none is always
+    there."""
+    names = list(fields.properties)
+    if len(names) < _MAP_NAMES:
+        return False
+    first, *others = (held.shape for held in fields.properties.values())
+    if not all(_kind(first) == _kind(one) for one in others):
+        return False
+    always = {held.required for held in fields.properties.values()}
+    # `x1, y1, x2, y2` are fields, `user_1, user_2, user_3, user_4` are data.
+    stems = {_DATA.sub("0", name) for name in names}
+    numbered = len(always) == 1 and "0" in "".join(stems) and len(stems) * _MAP_NAMES <= len(names)
+    return numbered or (always == {False} and len(names) >= _MANY_NAMES)
+
+
+def _kind(shape: Shape) -> tuple[object, ...]:
+    """Gives what alike shapes have in common: their kinds of values, and the required names of objects."""
+    names: frozenset[str] | None = None
+    if shape.objects is not None:
+        fields = collapsed(shape.objects)
+        names = frozenset(name for name, held in fields.properties.items() if held.required)
+    return (
+        shape.anything,
+        shape.boolean,
+        bool(shape.number),
+        shape.formats is None,
+        shape.items is None,
+        names,
+    )
+
+
+def changes(before: Shape, after: Shape) -> list[str]:
+    """Gives one sentence for each place that differs, by its path; `[]` when the shapes are equal."""
+    found: list[str] = []
+    _compare("", before, after, found)
+    if not found and before != after:
+        found.append("/: the kinds of objects differ")
+    return found[:MAX_CHANGES]
+
+
+def kinds(shape: Shape) -> str:
+    """Gives the kinds of values of a shape, as text."""
+    names = [
+        name
+        for name, there in (
+            ("anything", shape.anything),
+            ("object", shape.objects is not None),
+            ("array", shape.items is not None),
+            ("string", shape.formats is not None),
+            (shape.number, bool(shape.number)),
+            ("boolean", shape.boolean),
+            ("null", shape.null),
+        )
+        if there
+    ]
+    return " or ".join(names) or "nothing"
+
+
+def _compare(path: str, before: Shape, after: Shape, found: list[str]) -> None:
+    if before == after or len(found) >= MAX_CHANGES:
+        return
+    place = path or "/"
+    if kinds(before) != kinds(after):
+        found.append(f"{place}: was {kinds(before)}, is {kinds(after)}")
+    elif before.formats != after.formats:
+        was, now = (", ".join(sorted(one.formats or ())) or "any" for one in (before, after))
+        found.append(f"{place}: the format was {was}, is {now}")
+    if before.items is not None and after.items is not None:
+        _compare(f"{path}/*", before.items, after.items, found)
+    if before.objects is None or after.objects is None:
+        return
+    old, new = collapsed(before.objects), collapsed(after.objects)
+    if new.is_map and not old.is_map:
+        found.append(f"{place}: has too many names for fields, is a map")
+        return
+    for name in [*old.properties, *(name for name in new.properties if name not in old.properties)]:
+        here = f"{path}/{name}"
+        was, now = old.properties.get(name), new.properties.get(name)
+        if was is None or now is None:
+            found.append(f"{here}: {'new' if was is None else 'gone'}")
+            continue
+        if was.required != now.required:
+            found.append(f"{here}: {'always there' if now.required else 'optional'}")
+        _compare(here, was.shape, now.shape, found)
+    _compare(f"{path}/(other names)", old.other, new.other, found)

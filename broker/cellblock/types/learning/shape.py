@@ -1,0 +1,275 @@
+"""Shapes say what JSON values look like: a lattice, from `NOTHING` (no value seen) to `ANYTHING`.
+
+Every value that a shape was made from fits it, and all that it is joined into. What is not kept (a name, a depth, the
+values past a budget) leaves it wider, never wrong. Only `refreshed` takes something away: what newer ones do not show.
+No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart.
+`join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+MAX_DEPTH: Final = 24
+"""Bounds the levels described; what is deeper is `ANYTHING`. The declaration generator goes to 32."""
+
+MAX_NAMES: Final = 128
+"""Bounds the property names kept for one kind of object; with more it is a map, and only its values are described."""
+
+MAX_VARIANTS: Final = 12
+"""Bounds the tags that one union is split by; with more its members are one shape."""
+
+MAX_SHAPES: Final = 1_000
+"""Bounds the shapes in one merged shape: about 40 KiB of declaration. Past it the deepest levels become `ANYTHING`."""
+
+NAME: Final = re.compile(r"(?!__proto__\Z)[A-Za-z_$][A-Za-z0-9_$]{0,63}\Z")
+"""Holds the property names that are kept, of at most 64 characters. A server chooses its names freely, and they are
+shown to an agent: a name that is no identifier can be a sentence. `__proto__` is a key that JavaScript gives its own
+meaning."""
+
+TAGS: Final = (
+    "type",
+    "kind",
+    "__typename",
+    "_type",
+    "object",
+    "variant",
+    "event",
+    "action",
+    "op",
+    "status",
+    "state",
+    "role",
+)
+"""Holds the properties that tell the members of a union apart, by convention; the first one that an object has counts.
+Values of no other property are ever kept."""
+
+TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,39}\Z")
+"""Holds the values that can be a tag: names of kinds, not texts."""
+
+Number = Literal["", "integer", "number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """Holds one key of objects; `required` when every object had it."""
+
+    shape: Shape
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Holds what objects held: kept names, and under `other` all values whose names are not kept.
+
+    `is_map`: the names were too many to be fields; all values are under `other`.
+    """
+
+    properties: Mapping[str, Property]
+    other: Shape
+    is_map: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Holds objects split by the value of their property `tag`, or all under `""` when `tag` is None."""
+
+    tag: str | None
+    variants: Mapping[str, Fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Holds what values looked like. Equal shapes say the same; the order of names and variants does not count.
+
+    Attributes:
+        anything: Nothing is known about some of the values: they can be anything.
+        number: `"integer"` when all numbers were written without a fraction.
+        formats: The formats that all strings have; None when there was no string.
+        items: What the arrays held, `NOTHING` when all were empty; None when there was no array.
+    """
+
+    anything: bool = False
+    null: bool = False
+    boolean: bool = False
+    number: Number = ""
+    formats: frozenset[str] | None = None
+    items: Shape | None = None
+    objects: Objects | None = field(default=None)
+
+    def children(self) -> Iterator[Shape]:
+        """Gives the shapes directly inside."""
+        if self.items is not None:
+            yield self.items
+        if self.objects is not None:
+            for fields in self.objects.variants.values():
+                for one in fields.properties.values():
+                    yield one.shape
+                yield fields.other
+
+
+NOTHING: Final = Shape()
+ANYTHING: Final = Shape(anything=True)
+
+_T = TypeVar("_T")
+_RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
+
+
+def join(one: Shape, other: Shape) -> Shape:
+    """Gives the least shape that is true of the values of both."""
+    if one is other or other is NOTHING:
+        return one
+    if one is NOTHING:
+        return other
+    if one.anything or other.anything:
+        return ANYTHING
+    return Shape(
+        null=one.null or other.null,
+        boolean=one.boolean or other.boolean,
+        number=one.number if _RANKS[one.number] >= _RANKS[other.number] else other.number,
+        formats=_either(one.formats, other.formats, frozenset[str].intersection),
+        items=_either(one.items, other.items, join),
+        objects=_either(one.objects, other.objects, _objects),
+    )
+
+
+def join_fields(one: Fields, other: Fields) -> Fields:
+    """Joins the fields of two kinds of objects."""
+    names = list(dict.fromkeys([*one.properties, *other.properties]))
+    rest = join(one.other, other.other)
+    if one.is_map or other.is_map or len(names) > MAX_NAMES:
+        for fields in (one, other):
+            for held in fields.properties.values():
+                rest = join(rest, held.shape)
+        return Fields({}, rest, is_map=True)
+    return Fields(
+        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names}, rest
+    )
+
+
+def collapsed(objects: Objects) -> Fields:
+    """Gives the fields of all variants as those of one kind of object."""
+    first, *others = objects.variants.values()
+    for fields in others:
+        first = join_fields(first, fields)
+    return first
+
+
+def bounded(shape: Shape, maximum: int = MAX_SHAPES) -> Shape:
+    """Gives the shape with its deepest levels cut off where there are more than `maximum` shapes in it.
+
+    What is cut depends on the order of the samples, and is still true of all of them.
+    """
+    seen, depth, level = 0, 0, [shape]
+    while level:
+        seen += len(level)
+        if seen > maximum:
+            return _cut(shape, max(depth - 1, 0))
+        level = [child for inside in level for child in inside.children()]
+        depth += 1
+    return shape
+
+
+def _cut(shape: Shape, depth: int) -> Shape:
+    if depth <= 0:
+        return ANYTHING if shape.items is not None or shape.objects is not None else shape
+    objects = shape.objects
+    if objects is not None:
+        objects = Objects(
+            objects.tag,
+            {
+                value: Fields(
+                    {
+                        name: Property(_cut(held.shape, depth - 1), held.required)
+                        for name, held in fields.properties.items()
+                    },
+                    _cut(fields.other, depth - 1),
+                    fields.is_map,
+                )
+                for value, fields in objects.variants.items()
+            },
+        )
+    items = None if shape.items is None else _cut(shape.items, depth - 1)
+    return Shape(shape.anything, shape.null, shape.boolean, shape.number, shape.formats, items, objects)
+
+
+def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None]) -> _T | None:
+    """Joins two shapes of which one may be missing."""
+    if one is None or other is None:
+        return other if one is None else one
+    return both(one, other)
+
+
+def _property(one: Property | None, other: Property | None) -> Property:
+    if one is not None and other is not None:
+        return Property(join(one.shape, other.shape), one.required and other.required)
+    held = one or other
+    assert held is not None
+    return Property(held.shape, False)
+
+
+def _objects(one: Objects, other: Objects) -> Objects:
+    if one.tag == other.tag:
+        variants = dict(one.variants)
+        for value, fields in other.variants.items():
+            held = variants.get(value)
+            variants[value] = fields if held is None else join_fields(held, fields)
+        if len(variants) <= MAX_VARIANTS:
+            return Objects(one.tag, variants)
+        return Objects(None, {"": collapsed(Objects(one.tag, variants))})
+    return Objects(None, {"": join_fields(collapsed(one), collapsed(other))})
+
+
+def refreshed(old: Shape, recent: Shape) -> Shape:
+    """Gives a shape without what newer results do not show: between both, true of all that `recent` was made from.
+
+    What these are silent about stays: the inside of arrays that were empty, what is beside null, maps, and the members
+    of a union that a tag tells apart. So does what costs a script little: null, and no format.
+
+    Args:
+        old: True of all results.
+        recent: Of the newer ones among them.
+    """
+    if recent.anything or recent in (NOTHING, Shape(null=True)):
+        return old
+    if old.anything:
+        return recent
+    items = recent.items
+    if items is not None and old.items is not None:
+        items = refreshed(old.items, items)
+    return Shape(
+        null=old.null,
+        boolean=recent.boolean,
+        number=old.number if recent.number else "",
+        formats=old.formats if recent.formats is not None else None,
+        items=items,
+        objects=_refreshed_objects(old.objects, recent.objects),
+    )
+
+
+def _refreshed_objects(old: Objects | None, recent: Objects | None) -> Objects | None:
+    if old is None or recent is None:
+        return recent
+    if old.tag is None:
+        return Objects(None, {"": _refreshed_fields(old.variants[""], collapsed(recent))})
+    variants = {
+        value: _refreshed_fields(fields, recent.variants[value]) if value in recent.variants else fields
+        for value, fields in old.variants.items()
+    }
+    return Objects(old.tag, variants)
+
+
+def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
+    if old.is_map or (not recent.properties and recent.other == NOTHING):
+        return old
+    newer = recent.properties
+    # In the old order: a type does not look otherwise by which result a window began with.
+    properties = {
+        name: Property(refreshed(known.shape, newer[name].shape), newer[name].required)
+        for name, known in old.properties.items()
+        if name in newer
+    }
+    return Fields(properties, NOTHING if recent.other == NOTHING else refreshed(old.other, recent.other))

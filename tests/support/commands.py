@@ -1,0 +1,94 @@
+"""`cellblock` as a user runs it: to its end, in a process of its own or in this one, or at its pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cellblock.app.cli.main import main
+from support.cellblock_zygote import forked_cellblock
+from support.waits import within
+
+BOUND_SECONDS = 60.0
+
+
+class Said(NamedTuple):
+    """What a command has said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def cellblock(
+    *words: object, given: bytes | None = None, program: Path | None = None, **options: Any
+) -> Said:
+    """Runs a command to its end; `given` is its standard input, the options are asyncio's."""
+    options.setdefault("stdin", DEVNULL if given is None else PIPE)
+    async with piped(*words, program=program, **options) as running:
+        out, err = await within(running.process.communicate(given), BOUND_SECONDS)
+        assert running.process.returncode is not None
+        return Said(running.process.returncode, out.decode(), err.decode())
+
+
+def in_this_process(*words: object) -> Said:
+    """The same here: a start of Python for each command would take long."""
+    out, err = io.BytesIO(), io.BytesIO()
+    with (
+        contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
+        contextlib.redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)),
+    ):
+        try:
+            code = main([*map(str, words)])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Said(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+@dataclass
+class Piped:
+    """A command whose messages are lines of JSON."""
+
+    process: Process
+
+    def send(self, *messages: Any) -> None:
+        """Writes messages; bytes are written as they are."""
+        assert self.process.stdin is not None
+        for one in messages:
+            self.process.stdin.write(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
+
+    async def answer(self) -> Any:
+        """The next message."""
+        assert self.process.stdout is not None
+        return json.loads(await within(self.process.stdout.readline(), BOUND_SECONDS))
+
+    def close(self) -> None:
+        """Closes its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    async def end(self) -> int:
+        """The same, and waits for its end; returns the exit code."""
+        self.close()
+        return await within(self.process.wait(), BOUND_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def piped(*words: object, program: Path | None = None, **options: Any) -> AsyncGenerator[Piped]:
+    """A command that does not outlive the block."""
+    command = (program or forked_cellblock(), *map(str, words))
+    streams = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, "limit": 2**20, **options}
+    process = await asyncio.create_subprocess_exec(*command, **streams)
+    try:
+        yield Piped(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

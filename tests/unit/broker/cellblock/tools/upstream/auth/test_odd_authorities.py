@@ -1,0 +1,198 @@
+"""Logins at authorization servers that take liberties with the standard, as public ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.login import Place, log_in, place_of, status_of
+from support.http_server import serving
+from support.waits import within
+
+Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
+
+    server: Authority
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Documents, and the consent, which is given at once."""
+        target, base = urlsplit(self.path), self.server.base
+        asked = parse_qs(target.query)
+        if target.path == "/authorize":
+            self.send_response(302)
+            back = f"{asked['redirect_uri'][0]}?code=the-code&state={asked['state'][0]}{self.server.returned}"
+            self.send_header("Location", back)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif target.path.startswith("/.well-known/oauth-protected-resource"):
+            self.answer("resource", {"resource": f"{base}/mcp", "authorization_servers": [base]})
+        elif target.path == "/.well-known/oauth-authorization-server":
+            endpoints = {f"{name}_endpoint": f"{base}/{name}" for name in ("authorization", "token")}
+            endpoints["authorization_endpoint"] = f"{base}/authorize"
+            self.answer(
+                "metadata", {"issuer": base, **endpoints, "registration_endpoint": f"{base}/register"}
+            )
+        else:
+            self.answer("nothing", {}, 404)
+
+    def do_POST(self) -> None:
+        """Registration, tokens, and the MCP server."""
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/register":
+            self.answer("client", {**json.loads(sent), "client_id": "c"}, 201)
+        elif self.path == "/token":
+            self.answer("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
+        else:
+            self.answer("mcp", {}, 401)
+
+    def answer(self, what: str, body: dict[str, Any], status: int = 200) -> None:
+        """Sends JSON, as the test has it."""
+        changed, body = self.server.change(what, body)
+        sent = json.dumps(body).encode()
+        self.send_response(changed or status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+
+class Authority(ThreadingHTTPServer):
+    """Both servers on one port."""
+
+    def __init__(self, change: Change, returned: str = "") -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.change = change
+        self.base = f"http://127.0.0.1:{self.server_port}"
+        self.returned = returned
+
+
+def odd(what: str, status: int = 0, **members: Any) -> Change:
+    """Changes members of one kind of answer; `BASE` in a text is the server's address."""
+
+    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return (status, {**body, **members}) if asked == what else (0, body)
+
+    return change
+
+
+async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Place, str]:
+    servers = {"notes": ServerConfig(url=f"{authority.base}/mcp")}
+    place = place_of("notes", servers, AuthSettings(keyring="off", **auth), LocalStore(folder))
+    visits: list[asyncio.Future[Any]] = []
+
+    def say(text: str) -> None:
+        url = re.search(r"http://\S+", text)
+        assert url is not None
+        loop = asyncio.get_running_loop()
+        visits.append(loop.run_in_executor(None, lambda: urllib.request.urlopen(url[0], timeout=10).read()))
+
+    said = await within(log_in(place, browser=False, bound=10, say=say))
+    await asyncio.gather(*visits)
+    return place, said
+
+
+@pytest.mark.parametrize("returned", ["", "&iss={issuer}"])
+@pytest.mark.parametrize("slash_at", ["metadata", "resource"])
+async def test_an_issuer_may_differ_by_a_root_slash(tmp_path: Path, slash_at: str, returned: str) -> None:
+    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if asked == slash_at == "metadata":
+            body["issuer"] += "/"
+        elif asked == slash_at == "resource":
+            body["authorization_servers"] = [f"{authority.base}/"]
+        return 0, body
+
+    authority = Authority(change)
+    spelled = f"{authority.base}{'/' if slash_at == 'metadata' else ''}"
+    authority.returned = returned.format(issuer=spelled)
+    with serving(authority):
+        _, said = await logged_in(authority, tmp_path / "a")
+        assert said.startswith("Logged in to notes")
+        configured = {"servers": {"notes": {"issuer": f"{authority.base}/"}}}
+        _, said = await logged_in(authority, tmp_path / "b", **configured)
+        assert said.startswith("Logged in to notes")
+
+
+@pytest.mark.parametrize("issuer", ["https://somebody-else.example", "{base}/tenant", "{base}//"])
+async def test_another_issuer_is_refused_in_words(tmp_path: Path, issuer: str) -> None:
+    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return 0, {**body, "issuer": issuer.format(base=authority.base)} if asked == "metadata" else body
+
+    authority = Authority(change)
+    with serving(authority), pytest.raises(LoginError, match="issuer mismatch") as caught:
+        await logged_in(authority, tmp_path)
+    assert "Error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("members", "left", "scope"),
+    [
+        ({"expires_in": 3599.9, "scope": ["read", "write"]}, 3599, "read write"),
+        ({"expires_in": "60.5", "scope": "read"}, 60, "read"),
+        ({"expires_in": None, "scope": []}, None, ""),
+        ({"expires_in": "soon", "scope": None}, None, None),
+        ({"expires_in": float("inf")}, None, None),
+    ],
+)
+async def test_lives_and_scopes_in_other_forms_are_taken(
+    tmp_path: Path, members: dict[str, Any], left: int | None, scope: str | None
+) -> None:
+    authority = Authority(odd("token", **members))
+    with serving(authority):
+        place, _ = await logged_in(authority, tmp_path)
+    status = await status_of(place)
+    assert status["state"] == "logged in" and status["scope"] == scope
+    assert status["expiresInSeconds"] in (left, (left or 0) - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            odd("token", 400, error="invalid_grant", error_description="Token was revoked."),
+            "Token was revoked",
+        ),
+        (odd("token", 403, message="blocked by policy"), "blocked by policy"),
+        (odd("token", 500), "HTTP 500"),
+        (odd("token", 400, error="x", error_description="not the-code"), r"x: not \[redacted\]"),
+        (odd("token", access_token=None, error="slow_down"), "slow_down"),
+        (odd("token", access_token=5), "holds no token"),
+        (odd("client", 400, error="invalid_redirect_uri", error_description="Use https"), "Use https"),
+        (odd("client", 404), "does not register clients"),
+        (odd("token", 400, error="a\x1b[2Jb"), r"a.\[2Jb"),
+    ],
+)
+async def test_refusals_are_told_in_the_servers_words(tmp_path: Path, change: Change, told: str) -> None:
+    authority = Authority(change)
+    with serving(authority), pytest.raises(LoginError, match=told) as caught:
+        await logged_in(authority, tmp_path)
+    said = caught.value.message
+    assert said.startswith("The login to notes has failed: ")
+    assert "Error" not in said and "the-token" not in said and "\x1b" not in said
+
+
+async def test_a_server_that_is_not_there_is_told_without_the_name_of_a_class(tmp_path: Path) -> None:
+    authority = Authority(odd("nothing"))
+    authority.server_close()
+    with pytest.raises(LoginError, match="notes cannot be reached") as caught:
+        await logged_in(authority, tmp_path)
+    assert "Error" not in caught.value.message

@@ -1,0 +1,387 @@
+"""The host's control group: found, made, limited and removed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup import MIB, Caps, caps_for
+from cellblock_worker.confinement.cgroup_files import Home, find_homes, read_memberships, read_mounts
+
+CAPS = Caps(memory_bytes=300 * MIB, tasks=77)
+
+HOST = """
+import json, sys
+from pathlib import Path
+from cellblock_worker.confinement import cgroup
+membership = cgroup.enter(cgroup.Caps(300 * cgroup.MIB, 77))
+print(json.dumps({
+    "paths": [str(path) for path in membership.paths],
+    "in_force": membership.in_force,
+    "missing": membership.missing,
+    "inside": Path("/proc/self/cgroup").read_text(),
+}), flush=True)
+sys.stdin.read()
+membership.leave()
+print(Path("/proc/self/cgroup").read_text(), flush=True)
+"""
+
+
+@contextmanager
+def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    with host_in_a_group() as (process, said):
+        if not said["paths"]:
+            pytest.skip(f"no cgroup can be made here: {said['missing']}")
+        yield process, said
+        if process.returncode is None:
+            process.communicate("", timeout=30)
+
+
+def text_of(path: str, name: str) -> str:
+    return (Path(path) / name).read_text().strip()
+
+
+def test_the_caps_are_on_the_group_and_the_process_is_in_it(
+    entered: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    process, said = entered
+    for path in said["paths"]:
+        assert text_of(path, "cgroup.procs").split() == [str(process.pid)]
+        assert f"/{Path(path).name}\n" in said["inside"]
+    memory = [
+        name
+        for name in ("memory.max", "memory.limit_in_bytes")
+        for path in said["paths"]
+        if (Path(path) / name).exists() and text_of(path, name) == str(CAPS.memory_bytes)
+    ]
+    pids = [path for path in said["paths"] if (Path(path) / "pids.max").exists()]
+    assert len(memory) == sum("300 MiB of memory" in text for text in said["in_force"])
+    assert [text_of(path, "pids.max") for path in pids] == ["77"] * sum(
+        "77 tasks" in text for text in said["in_force"]
+    )
+
+
+def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
+    process, said = entered
+    output, _ = process.communicate("", timeout=30)
+    assert process.returncode == 0
+    for path in said["paths"]:
+        assert not Path(path).exists()
+        assert Path(path).name not in output
+
+
+def test_the_group_of_a_host_that_was_killed_is_removed_by_the_next_and_one_in_use_is_not(
+    entered: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    _, living = entered
+    with host_in_a_group() as (killed, dead):
+        killed.kill()
+        killed.wait()
+        assert all(Path(path).exists() for path in dead["paths"])
+    with host_in_a_group() as (following, _):
+        assert not any(Path(path).exists() for path in dead["paths"])
+        assert all(Path(path).exists() for path in living["paths"])
+        following.communicate("", timeout=30)
+
+
+def test_what_a_killed_host_left_running_is_ended_by_the_next(
+    entered: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    with host_in_a_group() as (killed, dead), subprocess.Popen(["sleep", "600"]) as left:
+        for path in dead["paths"]:
+            own = Path(path) / "worker-1"
+            own.mkdir()
+            (own / "cgroup.procs").write_text(str(left.pid))
+        killed.kill()
+        killed.wait()
+        assert left.poll() is None
+        with host_in_a_group() as (following, _):
+            assert left.wait(timeout=60) == -signal.SIGKILL
+            assert not any(Path(path).exists() for path in dead["paths"])
+            following.communicate("", timeout=60)
+
+
+def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "mountinfo").write_text("22 1 0:20 / /proc rw - proc proc rw\n")
+    for proc in (tmp_path, tmp_path / "nowhere"):
+        membership = cgroup.enter(CAPS, proc=proc)
+        assert membership.in_force == [] and membership.workers is None
+        [missing] = membership.missing
+        assert missing.startswith("cgroup (memory, pids): ") and "Delegate=yes" in missing
+        membership.leave()
+
+
+def test_a_group_that_cannot_be_written_is_missing_with_its_reason(tmp_path: Path) -> None:
+    """As in a container: the hierarchy is there, but is not for this process. Plain files take no process."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "cgroup.controllers").write_text("memory pids")
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "mountinfo").write_text(f"30 22 0:20 / {tree} rw - cgroup2 cgroup2 rw\n")
+    membership = cgroup.enter(CAPS, proc=tmp_path)
+    assert membership.in_force == []
+    assert str(tree) in membership.missing[0]
+    assert [path.name for path in tree.iterdir()] == ["cgroup.controllers"]
+
+
+def test_the_caps_leave_room_for_every_process() -> None:
+    caps = caps_for(capacity=3, warm=2, boot_parallel=1, memory_bytes=100 * MIB, total_bytes=None)
+    assert caps.memory_bytes == 300 * MIB + 6 * cgroup.WORKER_ROOM_BYTES + cgroup.HOST_ROOM_BYTES
+    assert caps.tasks == 6 * cgroup.TASKS_PER_WORKER + cgroup.HOST_TASKS
+    set_by_hand = caps_for(capacity=3, warm=2, boot_parallel=1, memory_bytes=1, total_bytes=12345)
+    assert set_by_hand == (12345, caps.tasks)
+
+
+# ---- v2, with whatever controller is bound to it ---------------------------------------------------------
+
+V2_HOST = """
+import sys
+from pathlib import Path
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup_files import Home, read_memberships
+own = Path(sys.argv[1]) / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
+group = cgroup._Group(Home(2, own, ("hugetlb",)))
+try:
+    group.enter(cgroup.Caps(1 << 30, 10))
+except cgroup.Unusable as error:
+    print("unusable:", error)
+else:
+    print(group.path, (group.path / "cgroup.controllers").read_text().strip(), flush=True)
+    group.leave()
+    print(group.path.exists(), Path("/proc/self/cgroup").read_text().splitlines()[-1])
+"""
+
+V2_BROKER = """
+import subprocess, sys
+from pathlib import Path
+point, group, host = sys.argv[1:]
+(Path(group) / "cgroup.procs").write_text("0")
+upstream = subprocess.Popen(["sleep", "60"])
+try:
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", host, point], check=True)
+finally:
+    upstream.kill()
+    upstream.wait()
+"""
+
+
+V2_BESIDE = """
+import subprocess, sys
+from pathlib import Path
+from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.cgroup_files import Home, read_memberships
+point, group, host = sys.argv[1:]
+(Path(group) / "cgroup.procs").write_text("0")
+def beside():
+    own = Path(point) / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
+    made = cgroup._Group(Home(2, own, ("hugetlb",)), inside=False)
+    try:
+        made.enter(cgroup.Caps(1 << 30, 10))
+    except cgroup.Unusable as error:
+        print("unusable:", error)
+        return
+    print(made.path.parent, (made.path / "cgroup.subtree_control").read_text().strip(), flush=True)
+    made.leave()
+    print(made.path.exists(), Path("/proc/self/cgroup").read_text().splitlines()[-1])
+beside()
+subprocess.run([sys.executable, "-c", host, point], check=True, stdout=subprocess.DEVNULL)
+beside()
+"""
+
+
+@pytest.fixture
+def v2_group() -> Iterator[tuple[Path, Path]]:
+    """The mount point of the real v2 hierarchy, and a group of our own in it with a controller to give on."""
+    point = (
+        next(
+            (
+                Path(line.split()[4])
+                for line in Path("/proc/self/mountinfo").read_text().splitlines()
+                if " - cgroup2 " in line
+            ),
+            None,
+        )
+        if sys.platform.startswith("linux")
+        else None
+    )
+    if point is None or "hugetlb" not in (point / "cgroup.controllers").read_text().split():
+        pytest.skip("there is no cgroup v2 hierarchy with a controller to spare")
+    lock = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # other runs of this test change the same root
+    given = "hugetlb" in (point / "cgroup.subtree_control").read_text().split()
+    group = point / f"test-{os.getpid()}"
+    try:
+        try:
+            if not given:
+                (point / "cgroup.subtree_control").write_text("+hugetlb")
+            group.mkdir()
+        except OSError as error:
+            pytest.skip(f"the cgroup v2 hierarchy cannot be changed: {error}")
+        yield point, group
+    finally:
+        for path in [*group.glob("*/"), group]:
+            with suppress(OSError):
+                path.rmdir()
+        if not given:
+            with suppress(OSError):
+                (point / "cgroup.subtree_control").write_text("-hugetlb")
+        os.close(lock)
+
+
+def run_v2(point: Path, group: Path, broker: str = V2_BROKER) -> list[str]:
+    command = [sys.executable, "-c", broker, str(point), str(group), V2_HOST]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_under_v2_the_broker_is_moved_aside_once_and_a_later_host_finds_its_way(
+    v2_group: tuple[Path, Path],
+) -> None:
+    """The kernel's rule: a group that gives controllers to its children may hold no process."""
+    point, group = v2_group
+    first, left_first, second, left_second = run_v2(point, group)
+    for line in (first, second):
+        path, controllers = line.split(" ", 1)
+        assert Path(path).parent == group and controllers == "hugetlb"
+    assert first != second
+    for line in (left_first, left_second):
+        exists, where = line.split(" ", 1)
+        assert exists == "False"
+        assert where.startswith(f"0::/{group.name}/{cgroup.BROKER_PREFIX}")
+    assert left_first == left_second
+    cgroup.remove_stale(group)
+    assert [path for path in group.iterdir() if path.is_dir()] == []
+
+
+def test_under_v2_what_a_broker_starts_has_groups_beside_its_host(v2_group: tuple[Path, Path]) -> None:
+    """They need a host that has made room; the broker stays where it is, and nothing is left of them."""
+    point, group = v2_group
+    before, where, after = run_v2(point, group, V2_BESIDE)
+    assert before.startswith("unusable:") and "made room" in before
+    assert where == f"{group} hugetlb"
+    assert after.startswith(f"False 0::/{group.name}/{cgroup.BROKER_PREFIX}")
+
+
+def test_under_v2_a_group_with_other_processes_is_left_alone(v2_group: tuple[Path, Path]) -> None:
+    point, group = v2_group
+    with subprocess.Popen(["sleep", "60"]) as foreign:
+        try:
+            (group / "cgroup.procs").write_text(str(foreign.pid))
+            said = run_v2(point, group)
+            inside = (group / "cgroup.procs").read_text().split()
+        finally:
+            foreign.kill()
+    assert len(said) == 2
+    assert all(line.startswith("unusable:") and "shared with processes" in line for line in said)
+    assert inside == [str(foreign.pid)]
+    assert [path for path in group.iterdir() if path.is_dir()] == []
+
+
+def mountinfo(tree: Path, *mounts: tuple[str, str, str]) -> str:
+    """Lines of mountinfo for (root, mount point below the tree, type and options)."""
+    lines = ["22 1 0:20 / /proc rw,nosuid - proc proc rw"]
+    for number, (root, point, kind) in enumerate(mounts, start=30):
+        shown = str(tree / point).replace(" ", "\\040")
+        lines.append(f"{number} 22 0:{number} {root} {shown} rw,relatime shared:9 - {kind}")
+    return "\n".join(lines) + "\n"
+
+
+def unified(tree: Path, path: str, controllers: str = "cpuset cpu io memory pids") -> Path:
+    group = tree / path
+    group.mkdir(parents=True)
+    (group / "cgroup.controllers").write_text(controllers + "\n")
+    return group
+
+
+def test_v2_alone(tmp_path: Path) -> None:
+    group = unified(tmp_path, "cg/user.slice/run-1.scope")
+    mounts = mountinfo(tmp_path, ("/", "cg", "cgroup2 cgroup2 rw,nsdelegate"))
+    assert find_homes("0::/user.slice/run-1.scope\n", mounts) == [Home(2, group, ("memory", "pids"))]
+
+
+def test_v2_below_a_container_without_its_own_namespace(tmp_path: Path) -> None:
+    group = unified(tmp_path, "cg/inner")
+    mounts = mountinfo(tmp_path, ("/docker/12ab", "cg", "cgroup2 cgroup rw"))
+    assert find_homes("0::/docker/12ab/inner\n", mounts) == [Home(2, group, ("memory", "pids"))]
+    assert find_homes("0::/docker/12abc\n", mounts) == []
+    assert find_homes("0::/elsewhere\n", mounts) == []
+
+
+def test_a_group_outside_of_the_namespace_is_out_of_reach(tmp_path: Path) -> None:
+    unified(tmp_path, "cg")
+    assert find_homes("0::/../other\n", mountinfo(tmp_path, ("/", "cg", "cgroup2 cgroup2 rw"))) == []
+
+
+def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
+    unified(tmp_path, "cg/unified", "hugetlb")
+    for folder in ("memory/jobs/7", "pids"):
+        (tmp_path / "cg" / folder).mkdir(parents=True)
+    memberships = "9:name=systemd:/\n8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/x\n0::/\n"
+    mounts = mountinfo(
+        tmp_path,
+        ("/", "cg/cpu,cpuacct", "cgroup cgroup rw,cpu,cpuacct"),
+        ("/", "cg/memory", "cgroup cgroup rw,memory"),
+        ("/", "cg/pids", "cgroup cgroup rw,pids"),
+        ("/", "cg/unified", "cgroup2 cgroup2 rw"),
+    )
+    assert find_homes(memberships, mounts) == [
+        Home(1, tmp_path / "cg/memory/jobs/7", ("memory",)),
+        Home(1, tmp_path / "cg/pids", ("pids",)),
+    ]
+
+
+def test_each_controller_where_it_is(tmp_path: Path) -> None:
+    """A machine that is half way to v2."""
+    group = unified(tmp_path, "cg/unified/mine", "pids")
+    (tmp_path / "cg" / "memory").mkdir()
+    mounts = mountinfo(
+        tmp_path, ("/", "cg/memory", "cgroup none rw,memory"), ("/", "cg/unified", "cgroup2 none rw")
+    )
+    assert find_homes("4:memory:/\n0::/mine\n", mounts) == [
+        Home(2, group, ("pids",)),
+        Home(1, tmp_path / "cg/memory", ("memory",)),
+    ]
+
+
+def test_a_mount_point_with_a_space(tmp_path: Path) -> None:
+    group = unified(tmp_path, "c g")
+    mounts = mountinfo(tmp_path, ("/", "c g", "cgroup2 cgroup2 rw"))
+    assert find_homes("0::/\n", mounts) == [Home(2, group, ("memory", "pids"))]
+
+
+@pytest.mark.parametrize(
+    "memberships", ["", "0::/\n", "nonsense\n", "3:memory:/a\n"], ids=["empty", "v2", "odd", "v1"]
+)
+def test_no_cgroup_mounted(memberships: str, tmp_path: Path) -> None:
+    assert find_homes(memberships, mountinfo(tmp_path)) == []
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    assert read_mounts("\n30 22\n31 22 0:1 / /x rw - cgroup\n") == []
+    assert read_memberships("a:b\n2:x:/with:colon\n") == {"x": "/with:colon"}

@@ -1,0 +1,185 @@
+"""Groups for workers in the real kernel's hierarchies; skipped where this user can make none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cellblock_worker.base import lifetime
+from cellblock_worker.base.lifetime import kill_if
+from cellblock_worker.confinement import cgroup_files, cgroup_workers
+from cellblock_worker.confinement.cgroup_files import find_homes, read_memberships, read_mounts
+from cellblock_worker.confinement.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
+from cellblock_worker.launch.launching import Launcher, Order, Started
+from support.waits import until, within
+
+pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
+
+TAKE = "import mmap, sys; m = mmap.mmap(-1, {mib} << 20); m.write(b'x' * ({mib} << 20)); sys.stdin.read()"
+SLEEP = [str(shutil.which("sleep")), "600"]
+
+
+@pytest.fixture
+def memory() -> Iterator[tuple[int, Path, tuple[str, ...]]]:
+    """Version, folder and controllers of a group of our own that can have groups with a memory controller in it."""
+    homes = find_homes(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    home = next((home for home in homes if "memory" in home.controllers), None)
+    if home is None:
+        pytest.skip("there is no memory controller")
+    folder = home.path / f"test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+        if home.version == 2:
+            cgroup_files.write(folder / "cgroup.subtree_control", "+memory")
+    except OSError as error:
+        pytest.skip(f"no group can be made: {error}")
+    yield home.version, folder, ("memory",)
+    assert cgroup_files.end(folder)
+
+
+@pytest.fixture
+def unified() -> Iterator[Path]:
+    """A group in the v2 hierarchy, with whatever controllers or none."""
+    mounts = read_mounts(Path("/proc/self/mountinfo").read_text())
+    point = next((mount.point for mount in mounts if mount.version == 2), None)
+    if point is None:
+        pytest.skip("there is no cgroup v2 hierarchy")
+    own = point / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
+    folder = own / f"test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no group can be made: {error}")
+    yield folder
+    assert cgroup_files.end(folder)
+
+
+async def started(command: list[str], group: cgroup_workers.WorkerGroup, launcher: Launcher) -> Started:
+    answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    order = Order(command, {}, entries=group.entries, group=group.born_in)
+    launcher.start(order, (nothing,) * 3, answered.set_result)
+    os.close(nothing)
+    child = await within(answered)
+    assert isinstance(child, Started), child
+    return child
+
+
+def ended(child: Started) -> int:
+    _, status = os.waitpid(child.pid, 0)
+    os.close(child.pidfd)
+    return os.waitstatus_to_exitcode(status)
+
+
+async def test_a_run_past_its_memory_is_killed_for_its_own_and_a_group_forgets(
+    memory: tuple[int, Path, tuple[str, ...]],
+) -> None:
+    launcher, groups = Launcher(), WorkerGroups([memory])
+    try:
+        group = groups.take()
+        limit = memory[1] / "worker-1" / ("memory.max" if memory[0] == 2 else "memory.limit_in_bytes")
+        assert BOOT_BYTES <= int(limit.read_text()) <= BOOT_BYTES + 16 * MIB
+        group.limit_run(8 * MIB)
+        assert 8 * MIB + RUN_ROOM_BYTES <= int(limit.read_text()) <= 24 * MIB + RUN_ROOM_BYTES
+        take = [sys.executable, "-I", "-S", "-c", TAKE.format(mib=64)]
+        assert ended(await started(take, group, launcher)) == -signal.SIGKILL
+        assert group.killed_for() == "own"
+        assert group.peak_bytes() == 0 or 8 * MIB < group.peak_bytes() <= int(limit.read_text())
+        assert group.is_empty()
+        groups.give_back(group)
+        following = groups.take()
+        assert (following is group) == group.lasts
+        assert following.killed_for() is None and following.peak_bytes() < 8 * MIB
+        if group.lasts:
+            assert int(limit.read_text()) >= BOOT_BYTES
+        groups.give_back(following)
+    finally:
+        groups.close()
+        launcher.close()
+
+
+async def test_the_memory_of_all_is_not_a_runs_own(memory: tuple[int, Path, tuple[str, ...]]) -> None:
+    version, folder, _ = memory
+    cgroup_files.write(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"), str(24 * MIB))
+    launcher, groups = Launcher(), WorkerGroups([memory])
+    try:
+        group = groups.take()
+        group.limit_run(256 * MIB)
+        take = [sys.executable, "-I", "-S", "-c", TAKE.format(mib=64)]
+        assert ended(await started(take, group, launcher)) == -signal.SIGKILL
+        assert group.killed_for() == "shared"
+        groups.give_back(group)
+    finally:
+        groups.close()
+        launcher.close()
+
+
+async def test_a_group_is_not_used_again_while_anything_is_left_in_it(
+    memory: tuple[int, Path, tuple[str, ...]],
+) -> None:
+    launcher, groups = Launcher(), WorkerGroups([memory])
+    try:
+        group = groups.take()
+        child = await started(SLEEP, group, launcher)
+        # Under v1 it enters after the answer.
+        await until(
+            lambda: child.pid in cgroup_files.members(memory[1] / "worker-1"), "the child in its group"
+        )
+        groups.give_back(group)
+        assert groups.take() is not group
+        # What is left in it has been ended.
+        assert ended(child) == -signal.SIGKILL
+        assert group.is_empty()
+    finally:
+        groups.close()
+        launcher.close()
+
+
+async def test_under_v2_a_child_is_born_in_its_group_and_ended_through_it(unified: Path) -> None:
+    """Without controllers: what the kernel does for memory under v2 is another test's, where it has some."""
+    launcher, groups = Launcher(), WorkerGroups([(2, unified, ())])
+    try:
+        group = groups.take()
+        assert group.born_in and not group.entries
+        child = await started(SLEEP, group, launcher)
+        with open(f"/proc/{child.pid}/cgroup") as file:  # noqa: ASYNC230, PTH123
+            memberships = read_memberships(file.read())
+        assert memberships[""].endswith(f"{unified.name}/worker-1")
+        assert not group.is_empty()
+        assert ended(child) == -signal.SIGKILL
+        groups.give_back(group)
+        assert groups.take() is group
+        groups.give_back(group)
+    finally:
+        groups.close()
+        launcher.close()
+    assert not (unified / "worker-1").exists()
+
+
+def test_a_group_that_somebody_holds_is_locked_for_others(unified: Path) -> None:
+    held = cgroup_files.lock(unified)
+    assert held is not None
+    assert cgroup_files.lock(unified) is None
+    os.close(held)
+    again = cgroup_files.lock(unified)
+    assert again is not None
+    os.close(again)
+    with pytest.raises(OSError):
+        cgroup_files.lock(unified / "nowhere")
+
+
+def test_only_a_member_is_killed(unified: Path) -> None:
+    """A pid that is not in the group by then is another's."""
+    with subprocess.Popen(SLEEP) as foreign:
+        assert not kill_if(foreign.pid, lambda: foreign.pid in cgroup_files.members(unified))
+        assert foreign.poll() is None
+        foreign.kill()

@@ -1,0 +1,162 @@
+"""Whose run is next, and how many workers are kept warm."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock_worker.host.turns import (
+    GIVE_WAY_SECONDS,
+    HALF_LIFE_SECONDS,
+    HEAVY_CPU_SECONDS,
+    LANES_KEPT,
+    OTHERS_SECONDS,
+    Turns,
+    Waiting,
+)
+from cellblock_worker.wire import protocol
+
+NOISY, QUIET, OTHER = 1, 2, 3
+
+
+def run_of(lane: int, name: bytes = b"run", since: float = 0.0) -> Waiting:
+    run = protocol.Run(
+        timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1, lane=lane
+    )  # fmt: skip
+    return Waiting(name, run, b"", since)
+
+
+def token_of(taken: Waiting | None) -> bytes | None:
+    return None if taken is None else taken.token
+
+
+def test_among_light_clients_the_first_goes_first() -> None:
+    turns = Turns()
+    turns.used(1, HEAVY_CPU_SECONDS * 0.9, 0.0)
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1 if name == b"a" else 2, name))
+    assert [turns.take(1, 0.0, keep=1) for _ in range(3)] == [
+        run_of(1, b"a"), run_of(2, b"b"), run_of(2, b"c"),
+    ]  # fmt: skip
+    assert turns.take(1, 0.0, keep=1) is None
+
+
+def test_a_heavy_client_goes_behind_and_leaves_the_last_worker() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy"))
+    assert turns.take(1, 0.0, keep=1) is None
+    turns.join(run_of(QUIET, b"quiet"))
+    assert token_of(turns.take(1, 0.0, keep=1)) == b"quiet"
+    assert token_of(turns.take(2, 0.0, keep=1)) == b"noisy"
+
+
+def test_as_many_workers_are_left_as_are_kept() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy"))
+    assert turns.take(2, 0.0, keep=2) is None
+    assert token_of(turns.take(3, 0.0, keep=2)) == b"noisy"
+
+
+def test_what_was_told_too_early_is_taken_back() -> None:
+    turns = Turns()
+    turns.used(NOISY, 0.3, 0.0)
+    turns.used(NOISY, -0.31, 0.0)
+    turns.join(run_of(NOISY))
+    assert turns.take(1, 0.0, keep=1) == run_of(NOISY)
+
+
+def test_a_pool_of_one_serves_a_heavy_client() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY))
+    assert turns.take(1, 0.0, keep=0) == run_of(NOISY)
+
+
+def test_the_heavier_of_two_goes_last() -> None:
+    turns = Turns()
+    turns.used(1, 5.0, 0.0)
+    turns.used(2, 1.0, 0.0)
+    turns.join(run_of(1, b"heavier"))
+    turns.join(run_of(2, b"heavy"))
+    assert token_of(turns.take(3, 0.0, keep=1)) == b"heavy"
+
+
+def test_what_was_used_is_forgotten_by_half() -> None:
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.5, 0.0)
+    later = HALF_LIFE_SECONDS
+    turns.join(run_of(NOISY, since=later))
+    assert turns.take(1, later, keep=1) == run_of(NOISY, since=later)
+
+
+def test_nobody_gives_way_for_ever() -> None:
+    turns = Turns()
+    turns.used(NOISY, 1000.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy", since=0.0))
+    turns.join(run_of(QUIET, b"quiet", since=0.5))
+    assert token_of(turns.take(1, GIVE_WAY_SECONDS, keep=1)) == b"noisy"
+
+
+def test_a_run_that_leaves_is_gone_and_the_queue_empties() -> None:
+    turns = Turns()
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1, name))
+    assert turns.leave(b"b") and not turns.leave(b"b")
+    assert [waiting.token for waiting in turns] == [b"a", b"c"]
+    assert [waiting.token for waiting in turns.clear()] == [b"a", b"c"]
+    assert len(turns) == 0 and turns.clear() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.floats(0, 10)), max_size=2 * LANES_KEPT))
+def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tuple[int, float]]) -> None:
+    turns = Turns()
+    for now, (lane, seconds) in enumerate(uses):
+        turns.used(lane, seconds, float(now))
+        turns.join(run_of(lane, str(now).encode(), since=float(now)))
+    end = len(uses) + GIVE_WAY_SECONDS
+    taken: list[bytes] = []
+    while (turn := turns.take(1, end, keep=1)) is not None:
+        taken.append(turn.token)
+    assert taken == [str(now).encode() for now in range(len(uses))]
+    assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_heavy_client_gives_way_only_while_there_are_others() -> None:
+    turns = Turns()
+    turns.used(NOISY, 50.0, 0.0)
+    assert not turns.gives_way(NOISY, 0.0)
+    turns.used(QUIET, 0.001, 1.0)
+    turns.used(NOISY, 50.0, 1.0)
+    assert turns.gives_way(NOISY, 1.0)
+    assert not turns.gives_way(QUIET, 1.0)
+    assert turns.gives_way(NOISY, 0.9 + OTHERS_SECONDS)
+    assert not turns.gives_way(NOISY, 1.0 + OTHERS_SECONDS)
+
+
+def test_heavy_clients_among_themselves_give_way_to_nobody() -> None:
+    turns = Turns()
+    turns.used(NOISY, 50.0, 0.0)
+    turns.used(OTHER, 50.0, 0.0)
+    assert not turns.gives_way(NOISY, 0.0) and not turns.gives_way(OTHER, 0.0)
+    turns.used(QUIET, 0.001, 0.0)
+    turns.used(NOISY, 50.0, 0.0)
+    assert turns.gives_way(NOISY, 0.0) and turns.gives_way(OTHER, 0.0)
+
+
+def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_much() -> None:
+    """Of equal clients some are over the bound before the others."""
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0)
+    turns.used(OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)
+    assert not turns.gives_way(NOISY, 0.0)
+    turns.used(QUIET, HEAVY_CPU_SECONDS * 0.5, 0.0)
+    assert turns.gives_way(NOISY, 0.0)
+
+
+def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
+    turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
+    assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
