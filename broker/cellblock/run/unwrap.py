@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+import msgspec
+
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.run import payload
 from cellblock.tools.catalog.outputs import ResultKind
@@ -14,8 +16,8 @@ from cellblock.types.learning.sample import TooDeep, parse_document
 
 MAX_ERROR_TEXT = 2_000
 
-READ_ERROR_BYTES = 256 * 1024
-"""Bounds the result of an error that a script is given whole."""
+READ_BYTES = 256 * 1024
+"""Bounds what is decoded here: the result of an error that a script is given whole, and a text that may be JSON."""
 
 
 class Unwrapped(NamedTuple):
@@ -54,11 +56,26 @@ def unwrap(
             return Unwrapped(result.whole(), "result")
         if parse_text and text[1:2] in (b"{", b"[", b" ", b"\\"):
             said: str = decoded(text)
-            if parse_document(said) is not None:
+            if _is_document(said):
                 return Unwrapped(said.encode(), "json")
         return Unwrapped(text, "text")
-    except (TooDeep, RecursionError) as error:
+    except TooDeep as error:
         raise payload.PayloadError(str(error)) from None
+    except RecursionError:
+        raise payload.PayloadError("it nests too deeply") from None
+
+
+def _is_document(said: str) -> bool:
+    """Says whether a text is a JSON object or array. Raises TooDeep or RecursionError."""
+    if len(said) <= READ_BYTES:
+        return parse_document(said) is not None
+    if said.lstrip(" \t\r\n")[:1] not in ("{", "["):
+        return False
+    try:
+        msgspec.json.decode(said, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def error_text(result: ToolResult) -> str:
@@ -68,7 +85,7 @@ def error_text(result: ToolResult) -> str:
     structured = result.structured
     if text or structured is None:
         return text
-    if len(structured) > READ_ERROR_BYTES:
+    if len(structured) > READ_BYTES:
         return structured[:MAX_ERROR_TEXT].decode("utf-8", "ignore")
     return json.dumps(decoded(structured), ensure_ascii=False)
 
@@ -77,7 +94,7 @@ def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
     text = error_text(result) or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
-    whole = {"result": result.plain()} if len(result.body) <= READ_ERROR_BYTES else {}
+    whole = {"result": result.plain()} if len(result.body) <= READ_BYTES else {}
     return ToolCallError(
         text,
         hint="Read the tool's message and correct the call.",

@@ -41,7 +41,7 @@ from cellblock.base.json import is_object
 from cellblock.base.offload.raw import RawJson
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
-from cellblock.tools.upstream.wire.results import ToolResult
+from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -359,9 +359,9 @@ class Connection(Dispatcher[TransportContext]):
                 return self._tool_result(found)
             if method in repair.LISTS:
                 page = repair.page(body, repair.LISTS[method])
-                return repair.stub(repair.LISTS[method], page, body)
+                return repair.stub(repair.LISTS[method], page, fields_of(body))
             if method in repair.PASSED_ON and len(body) > messages.SMALL_BYTES:
-                return repair.stub(repair.PASSED_ON[method], body, body)
+                return repair.stub(repair.PASSED_ON[method], body, fields_of(body))
             if len(body) > messages.SMALL_BYTES:
                 raise AnswerUnreadable(
                     f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
@@ -384,7 +384,7 @@ class Connection(Dispatcher[TransportContext]):
             if len(found.body) > messages.SMALL_BYTES:
                 raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
             return messages.decoded(found.body)
-        return repair.stub("content", result, found.body)
+        return repair.stub("content", result, result.fields)
 
     async def _abandon(self, pending: Pending, opts: CallOptions, why: str) -> None:
         """Tells the server that nobody waits for an answer any more, where it may know of the request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache
 from typing import Any, Final, TypeVar, cast
@@ -17,7 +18,9 @@ from cellblock.base.questions import Round, pack_round
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.client import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AnswerUnreadable
 from cellblock.tools.upstream.outstanding import current_origin, in_round
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ToolResult
 
@@ -25,6 +28,9 @@ _HINT = "Call a tool that needs no user input."
 
 MAX_ROUNDS: Final = 10
 """Bounds how often one call may ask for input."""
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Bounds what is looked at of a large result at a time."""
 
 FIRST_WAIT_SECONDS: Final = 0.05
 LONGEST_WAIT_SECONDS: Final = 0.25
@@ -57,6 +63,8 @@ async def call_tool(
         request = types.CallToolRequest(params=params)
         answer: dict[str, Any] = await session.send_request(request, AS_IT_IS, progress_callback=progress)
         result: ToolResult | None = carried(answer.get("_meta"))
+        if result is not None and len(result.body) > SMALL_BYTES:
+            await _check_text(result.body)
         return result or types.InputRequiredResult.model_validate(answer, by_name=False)
 
     earlier = current_origin().round
@@ -70,6 +78,18 @@ async def call_tool(
     if isinstance(first, types.InputRequiredResult):
         return await _rounds(session, server, tool, first, send, earlier)
     return first
+
+
+async def _check_text(body: bytes) -> None:
+    """Looks whether a large result is UTF-8, a piece at a time. Raises AnswerUnreadable."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), PIECE_BYTES):
+            await asyncio.sleep(0)
+            decoder.decode(body[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(body))
+    except UnicodeDecodeError:
+        raise AnswerUnreadable("it is not UTF-8") from None
+    await asyncio.sleep(0)
 
 
 @cache

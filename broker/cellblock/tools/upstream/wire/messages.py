@@ -54,7 +54,7 @@ _batch: Final = msgspec.json.Decoder(list[Raw])
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answers a request. `mended` says what was no JSON in it and is replaced."""
+    """Answers a request; a large one need not be UTF-8. `mended` says what was no JSON in it and is replaced."""
 
     id: Id | None
     body: bytes
@@ -201,7 +201,7 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
         return Unreadable(number, "it is no JSON-RPC message", is_message=number is not None)
     if not body.startswith(b"{"):
         return Unreadable(number, f"its result is no object: `{quoted(body)}`")
-    if not body.isascii():
+    if len(body) <= SMALL_BYTES and not body.isascii():
         body.decode()
     return Result(number, body, mended)
 

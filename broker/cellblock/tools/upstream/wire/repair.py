@@ -4,7 +4,7 @@ alone, with a note. What the SDK is handed is small and fits its models. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -75,16 +75,10 @@ def page(body: bytes, key: str) -> Page:
     return made
 
 
-def stub(key: str, carried: object, body: bytes) -> dict[str, Any]:
-    """Makes what the SDK is handed in the place of a result: an empty list, and what belongs to it beside."""
-    made: dict[str, Any] = {key: [], "_meta": {CARRIED: carried}}
-    return made | _of_protocol(body)
-
-
-def _of_protocol(body: bytes) -> dict[str, Any]:
-    """Returns the members that later revisions ask for."""
-    fields = _fields.decode(body)
-    kept: dict[str, Any] = {}
+def stub(key: str, carried: object, fields: Mapping[str, Raw]) -> dict[str, Any]:
+    """Makes what the SDK is handed in the place of a result: an empty list, what belongs to it beside, and the members
+    that later revisions ask for."""
+    kept: dict[str, Any] = {key: [], "_meta": {CARRIED: carried}}
     if "resultType" in fields:
         kept["resultType"] = "complete"
     if "ttlMs" in fields:
