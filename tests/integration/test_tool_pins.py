@@ -14,7 +14,7 @@ from cellblock import Broker
 from cellblock.app.cli.approval import approve
 from cellblock.base.settings.settings import Settings
 from cellblock.tools.upstream.definitions import canonical, digest
-from cellblock.tools.upstream.pins.pins import PinStore
+from cellblock.tools.upstream.pins import PinStore
 from support.entries import plain_server, sdk_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within

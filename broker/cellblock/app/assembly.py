@@ -197,12 +197,12 @@ async def start_reach(
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
-    from cellblock.tools.upstream.pins.pins import PinStore
-    from cellblock.tools.upstream.pins.review import Reviewer
+    from cellblock.tools.upstream.pin_review import Reviewer
+    from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner
-    from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+    from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 
     section = settings.cellblock
     state_dir = settings.state_dir
@@ -232,7 +232,7 @@ async def start_reach(
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
         reviewer=Reviewer(section.pins, PinStore(store)),
-        refine=ToolRefiner(section.schemas, overlays),
+        refine=partial(refined, section.schemas, overlays),
         logins=kept_logins(section.auth, store),
         on_change=on_change,
     )

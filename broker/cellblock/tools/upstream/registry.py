@@ -27,7 +27,7 @@ from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.pins.review import Review, Reviewer
+from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.session import UpstreamSession
 from cellblock.tools.upstream.wire.results import ToolResult

@@ -39,12 +39,12 @@ from cellblock.tools.upstream.dispatcher import (
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.input_rounds import ask, call_tool
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
-from cellblock.tools.upstream.needed_login import NeededLogin
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
+from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.tools.upstream.wire.results import ToolResult
 
