@@ -14,8 +14,7 @@ import zmq
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.settings.sections import IsolationMode, PoolSettings, Seccomp
-from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
+from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME, SocketDir
 from cellblock.base.tasks import end_tasks
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import HostLink, Pool

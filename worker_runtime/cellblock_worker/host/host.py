@@ -111,12 +111,10 @@ class Host:
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
         self._is_announced = False
-        self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.launcher = Launcher(room=confinement.room())
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
-        self.dismissed: protocol.Shutdown | None = None
 
     def warm_up(self) -> None:
         self._balance()

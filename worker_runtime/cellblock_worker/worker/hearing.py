@@ -109,7 +109,9 @@ class Hearing:
                 message = protocol.parse_from_worker(frame.header)
                 protocol.check_canonical(message, frame.raw_header)
                 if isinstance(message, protocol.Notice):
-                    self._count_notice()
+                    self._notices += 1
+                    if self._notices > protocol.MAX_NOTICES:
+                        raise FrameError(f"over {protocol.MAX_NOTICES} notices")
                 accept(message, frame)
         finally:
             self.cost_seconds += thread_time() - before
@@ -128,11 +130,6 @@ class Hearing:
         if body_bytes > most:
             raise FrameError(f"a body of {body_bytes} bytes is over {most}")
         return True
-
-    def _count_notice(self) -> None:
-        self._notices += 1
-        if self._notices > protocol.MAX_NOTICES:
-            raise FrameError(f"over {protocol.MAX_NOTICES} notices")
 
     def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS

@@ -1,6 +1,8 @@
 """A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps.
 
-Where its host says so, it may serve others of the same key before that (see `reuse`).
+It goes through the states of `states`, where their theory stands; where its host says so, it may serve other runs of
+the same key before its end (see `reuse`). What moves it comes from four sides: its owner leases, delivers and kills;
+its process says something (`hearing`) or exits; the run's clock and caps are over (`run_limits`).
 """
 
 from __future__ import annotations
@@ -36,10 +38,9 @@ from cellblock_worker.worker.reuse import (
     RETURN_LOOKS,
     Bond,
 )
+from cellblock_worker.worker.run_limits import UseWatch, WallClock, is_gone
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
-from cellblock_worker.worker.use_watch import UseWatch, is_gone
-from cellblock_worker.worker.wall_clock import WallClock
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
@@ -108,6 +109,7 @@ class Worker:
 
     Attributes:
         idle_since: When the worker was last ready for another run, in monotonic seconds.
+        lane: The lane of the worker's latest run; 0 before it has one.
         detail: Why the worker ended, as far as it is known; empty until then.
         launcher: What started it, and watches over it.
 
@@ -129,7 +131,7 @@ class Worker:
         self._hearing = Hearing(max_frame_bytes)
         self._timers: list[asyncio.TimerHandle] = []
         self._run: protocol.Run | None = None
-        self._lane = 0
+        self.lane = 0
         self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = self._cpu_at_outcome = 0.0
@@ -167,17 +169,13 @@ class Worker:
         self._usage_reader: UsageReader | None = None
         warm = JOURNAL_FRAME if owner.has_journals else WARM_FRAME
         self._process.write(warm if rehearse else READY_FRAME)
-        self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
+        overdue = f"no Ready within {BOOT_BOUND_SECONDS:g} s"
+        self._timers.append(self._loop.call_later(BOOT_BOUND_SECONDS, self.kill, "boot_failed", overdue))
 
     @property
     def pid(self) -> int:
         """Returns the process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
         return self._inner_pid or self._process.pid
-
-    @property
-    def lane(self) -> int:
-        """Returns the lane of the worker's latest run; 0 before it has one."""
-        return self._lane
 
     @property
     def is_fresh(self) -> bool:
@@ -223,7 +221,7 @@ class Worker:
         `gives_way`: others' runs go first.
         """
         self.state = advance(self.state, Event.LEASE)
-        self.token, self._run, self._lane = token, run, run.lane
+        self.token, self._run, self.lane = token, run, run.lane
         self._reason, self._reported_end, self._last_usage = None, False, None
         reused = self._bond is not None
         in_context = self.lasts and run.key != ""
@@ -470,9 +468,6 @@ class Worker:
         if note is not None:
             closing = protocol.Log(level="warn", ms=message.ms)
             self._owner.worker_says(self, closing.packed(), note.encode())
-
-    def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
-        self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
 
     def _cancel_timers(self) -> None:
         if self._clock is not None:

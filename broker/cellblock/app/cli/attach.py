@@ -11,8 +11,9 @@ import sys
 import webbrowser
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
 from cellblock import __version__
@@ -34,19 +35,12 @@ if TYPE_CHECKING:
     from cellblock.base.settings.settings import Settings
 
 
-class Found(NamedTuple):
-    """Pairs a daemon with what tells the user what is wrong with the configuration."""
-
-    daemon: Daemon
-    warn: Callable[[], None]
-
-
 def url_of(parsed: argparse.Namespace) -> str:
     """Returns where the daemon is that the options name."""
     return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
 
 
-def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found:
+def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Daemon:
     """Returns the daemon that the options name.
 
     Args:
@@ -57,15 +51,14 @@ def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
     url, given = url_of(parsed), parsed.token_file
-
-    def warn_all() -> None:
-        if parsed.config is not None:
-            warn(*_needed(parsed)[1])
-
     # Another machine's, whose token is given, needs no state directory of this one.
     known = state_dir_of(parsed) if given is None or local_address(url) is not None else None
-    daemon = Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
-    return Found(daemon, warn_all)
+    return Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
+
+
+def _warn_of_configuration(parsed: argparse.Namespace) -> None:
+    if parsed.config is not None:
+        warn(*_needed(parsed)[1])
 
 
 def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
@@ -90,9 +83,9 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
     """Returns the daemon that the options name, and tells the user at once what is wrong with the configuration."""
-    found = found_daemon(parsed)
-    found.warn()
-    return found.daemon
+    daemon = found_daemon(parsed)
+    _warn_of_configuration(parsed)
+    return daemon
 
 
 def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -100,9 +93,7 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     given = parsed.config is not None and Path(parsed.config) != default_file()
     config = config_mark(parsed.config) if given and not parsed.no_start else None
 
-    def find() -> Found:
-        return found_daemon(parsed, config)
-
+    find = partial(found_daemon, parsed, config)
     try:
         return _connect(parsed, find, find())
     except ConfigError as error:
@@ -110,33 +101,35 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         return _connect(parsed, find, error)
 
 
-async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first: Found | ConfigError) -> int:
+async def _connect(
+    parsed: argparse.Namespace, find: Callable[[], Daemon], first: Daemon | ConfigError
+) -> int:
     """Relays between the client and the daemon. What is wrong with the configuration is looked for when the client has
     its first answer, or when all is over.
     """
     looking: list[asyncio.Future[None]] = []
 
     def look() -> None:
-        if not looking and isinstance(first, Found):
-            looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
+        if not looking and isinstance(first, Daemon):
+            looking.append(asyncio.get_running_loop().run_in_executor(None, _warn_of_configuration, parsed))
 
     def answered(link: Link) -> None:
         look()
         if link.facts is not None:
             _tell_of(link.facts)
-        elif isinstance(first, Found):
-            looking.append(asyncio.ensure_future(tell_not_started(first.daemon)))
+        elif isinstance(first, Daemon):
+            looking.append(asyncio.ensure_future(tell_not_started(first)))
 
     def found() -> Daemon:
         if isinstance(first, ConfigError):
             raise first
-        return first.daemon
+        return first
 
     async def start() -> Link:
         from cellblock.app.cli.start_daemon import DaemonStart
 
         assert address is not None  # looked at below
-        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), lambda: find().daemon)()
+        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), find)()
 
     address = None if parsed.no_start else local_address(url_of(parsed))
     try:

@@ -21,7 +21,7 @@ from cellblock.base.keyrings import NAME, NAME_RULE, NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.upstream.auth.login import Place, log_in, log_out, place_of, status_of
+from cellblock.tools.upstream.auth.login import LoginTarget, log_in, log_out, status_of, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
 
@@ -33,10 +33,10 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
         ConfigError: There is no such server, or OAuth is not for it.
         LoginError: Nobody has logged in.
     """
-    place = _place(settings, parsed.server)
+    target = _target(settings, parsed.server)
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
-    done = await log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
+    done = await log_in(target, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
     sys.stdout.write(done + "\n")
     return EXIT_OK
 
@@ -44,7 +44,7 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
 @reading(with_state_dir)
 async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
     """Ends and forgets one login. Raises ConfigError as `login`."""
-    sys.stdout.write(await log_out(_place(settings, parsed.server)) + "\n")
+    sys.stdout.write(await log_out(_target(settings, parsed.server)) + "\n")
     return EXIT_OK
 
 
@@ -58,7 +58,7 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [
             name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
         ]
-    found = [await status_of(_place(settings, name)) for name in names]
+    found = [await status_of(_target(settings, name)) for name in names]
     if parsed.json:
         write_json(found)
     else:
@@ -69,8 +69,8 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
 
-def _place(settings: Settings, server: str) -> Place:
-    return place_of(server, settings.servers, settings.cellblock.auth, store_to_read(settings))
+def _target(settings: Settings, server: str) -> LoginTarget:
+    return target_of(server, settings.servers, settings.cellblock.auth, store_to_read(settings))
 
 
 def _line(status: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import with_state_dir
+from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.run_page import parts, title
 from cellblock.app.cli.streams import write_data, write_json
 from cellblock.base.database import StoreError
@@ -34,6 +34,7 @@ from cellblock.record.rows import WAITING, Head, Piece
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, shown
+from cellblock.run import payload
 from cellblock.run.events import Decision
 from cellblock.run.hook import CANCELLED
 from cellblock.tools.schemas.replies import WrongAnswer
@@ -139,26 +140,15 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
     return [harmless(line) for line in lines]
 
 
-@contextlib.contextmanager
-def opened_runs(settings: Settings) -> Generator[JournalStore]:
+def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[JournalStore]:
     """Opens the kept runs for a while; raises ConfigError where there are none, or they cannot be used."""
-    section = settings.cellblock
-    where = "state.url" if section.state.is_shared else "--state-dir"
-    try:
-        store = open_store(_place(settings), section.journal)
-    except FileNotFoundError:
+    place = _place(settings)
+    if not place.exists():
         raise ConfigError(
             f"No run was kept yet: there is no {settings.state_dir / JOURNAL_TABLES.file}.",
             hint='Set "cellblock": {"journal": "failed"}. Is it the daemon\'s --state-dir?',
-        ) from None
-    except StoreError as error:
-        raise ConfigError(f"The kept runs cannot be used: {error}.", hint=f"Check {where}.") from None
-    try:
-        yield store
-    except StoreError as error:
-        raise ConfigError(f"The kept runs cannot be read: {error}.", hint=f"Check {where}.") from None
-    finally:
-        store.close()
+        )
+    return opened(settings, "The kept runs", lambda: open_store(place, settings.cellblock.journal))
 
 
 def without_values(run: dict[str, Any]) -> dict[str, Any]:
@@ -203,19 +193,20 @@ def _with_calls(run: dict[str, Any], kept: list[Piece]) -> dict[str, Any]:
     calls = [
         {
             "name": call.name,
-            "input": _decoded(call.input),
+            "input": decoded(call.input),
             "ok": call.ok,
-            "answer": _decoded(call.answer),
+            "answer": decoded(call.answer),
         }
         for call in ([] if recording is None else recording.calls)
     ]
     return run | {"values": calls, "result": recording and (recording.response or {}).get("result")}
 
 
-def _decoded(body: bytes) -> Any:
+def decoded(body: bytes) -> Any:
+    """Returns what a body says, or its text where it is no JSON."""
     try:
-        return json.loads(body) if body else None
-    except (ValueError, RecursionError):
+        return payload.decode(body) if body else None
+    except payload.PayloadError:
         return body.decode("utf-8", "replace")
 
 

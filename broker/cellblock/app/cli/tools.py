@@ -8,17 +8,16 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from cellblock.app.assembly import store_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import catalog_of, reading, with_state_dir
+from cellblock.app.cli.loading import catalog_of, opened, reading, with_state_dir
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_data, write_json
-from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
@@ -183,26 +182,15 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@contextlib.contextmanager
-def _opened(settings: Settings, failure: str) -> Generator[Observations]:
-    """Opens the store for a while; raises ConfigError where there is none, or it cannot be used."""
-    where, setting = store_of(settings), "state.url"
+def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observations]:
+    """Opens what was observed for a while; raises ConfigError where there is nothing, or it cannot be used."""
+    where = store_of(settings)
     if isinstance(where, LocalStore):
-        setting = "--state-dir"
         if not where.exists(TABLES):
             file = where.state_dir / TABLES.file
             raise ConfigError(f"Nothing was observed yet: there is no {file}.", hint="Check --state-dir.")
         prepare_state_dir(settings.state_dir)
-    try:
-        store = Observations(where.database(TABLES))
-    except StoreError as error:
-        raise ConfigError(f"The store cannot be used: {error}.", hint=f"Check {setting}.") from None
-    try:
-        yield store
-    except StoreError as error:
-        raise ConfigError(f"{failure}: {error}.", hint="Try again.") from None
-    finally:
-        store.close()
+    return opened(settings, "What was observed", lambda: Observations(where.database(TABLES)))
 
 
 @reading(with_state_dir)
@@ -212,7 +200,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     Raises:
         ConfigError: Nothing was observed of it, or the store cannot be used.
     """
-    with _opened(settings, "The store cannot be read") as store:
+    with _opened(settings) as store:
         older = store.versions(parsed.server, parsed.tool)
         newest = [
             seen
@@ -250,7 +238,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
 @reading(with_state_dir)
 async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
     """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
-    with _opened(settings, "Nothing was forgotten") as store:
+    with _opened(settings) as store:
         count = store.clear(parsed.server, parsed.tool)
     if parsed.json:
         write_data(json.dumps({"forgot": count}) + "\n")

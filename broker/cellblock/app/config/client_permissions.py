@@ -11,16 +11,13 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.config.edit import EditFault, NotRead, format_of, read, text_of
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.syntax import SyntaxFault
-
-MAX_FILES: Final = 1000
-"""Bounds the files of one folder that are looked at: agents, or parts of a policy."""
 
 _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "claude-code": ("mcp__{}__",),
@@ -204,16 +201,15 @@ class _Files:
             yield _Rule(shown(file, *keys), name.format(one) if one != "*" else "*", **said)
 
     def in_folder(self, folder: Path, pattern: str) -> list[Path]:
-        """Returns the files of a folder whose names fit; too many make the folder unreadable."""
+        """Returns the files of a folder whose names fit."""
         self.seen[folder] = {}
         try:
-            found = sorted(islice(folder.glob(pattern), MAX_FILES + 1))
+            return sorted(folder / name for name in os.listdir(folder) if fnmatch(name, pattern))  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            return []
         except OSError as error:
             self.unreadable[folder] = error.strerror or str(error)
             return []
-        if len(found) > MAX_FILES:
-            self.unreadable[folder] = f"it has more than {MAX_FILES} files"
-        return found[:MAX_FILES]
 
 
 def _names(said: Any) -> Iterable[str]:

@@ -247,19 +247,6 @@ IsolationMode = Literal["required", "auto", "off"]
 Seccomp = Literal["enforce", "log"]
 
 
-def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Returns what reads a section of which a word alone is the `mode`."""
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in words:
-            raise ValueError(f"Input should be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}")
-        return {"mode": value}
-
-    return read
-
-
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
 
@@ -376,8 +363,6 @@ class HttpSettings(Section):
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-
-MIN_FILE_BYTES = 4096
 
 
 class LogSettings(Section):

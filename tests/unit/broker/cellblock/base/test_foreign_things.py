@@ -23,8 +23,7 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import AuditSettings, ServerConfig
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
